@@ -72,7 +72,7 @@ test-all: setup $(JARS) ## every test, the long ones too
 
 # Of the folders that are ignored nearly all needs Spark; collecting them takes as long as a tenth of these tests.
 test-unit: setup ## the quick tests that need neither Spark nor a server
-	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres and not mysql and not nats and not registry and not long" --numprocesses $(TEST_WORKERS) \
+	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres and not mysql and not nats and not mqtt and not registry and not long" --numprocesses $(TEST_WORKERS) \
 	    --dist loadfile --no-loadscope-reorder --ignore tests/integration --ignore tests/notebooks
 
 # make test-room ROOM=plan/statements/move: a folder below tests/, which has the folders of rw_sql/.

@@ -7,6 +7,8 @@ from rw_sql.cli.keeper import keep_tidy
 
 pytest_plugins = [
     "tests.support.broker",
+    "tests.support.kinesis_server",
+    "tests.support.mqtt_broker",
     "tests.support.mysql",
     "tests.support.nats_server",
     "tests.support.one_spark",

@@ -23,7 +23,14 @@ _FULL = (
     "pyspark",
     "yaml",
 )
-_OF_A_CONNECTOR = {"nats": "nats", "nkeys": "nats", "pyiceberg": "iceberg", "pymysql": "mysql-cdc"}
+_OF_A_CONNECTOR = {
+    "nats": "nats",
+    "nkeys": "nats",
+    "boto3": "kinesis",
+    "paho": "mqtt",
+    "pyiceberg": "iceberg",
+    "pymysql": "mysql-cdc",
+}
 EXTRAS = {
     "confluent_kafka": "kafka",
     **_OF_A_CONNECTOR,

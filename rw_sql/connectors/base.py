@@ -52,6 +52,8 @@ class UpstreamSplit:
     ``is_endless``: records are generated as they are read. Such a split has no lag and is never read to its end;
     ``end`` only limits the offsets that may be requested.
     ``slack`` is the distance from ``end`` within which positions mean the same place of the log.
+    ``is_empty``: the split has no record now, and its end is unknown, so that every position from ``start`` on is
+    valid.
     """
 
     split: str
@@ -60,6 +62,7 @@ class UpstreamSplit:
     cluster: str | None = None
     incarnation: str | None = None
     is_endless: bool = False
+    is_empty: bool = False
     slack: int = 0
 
     def behind(self, offset: int) -> int:
@@ -169,6 +172,15 @@ class FetchingConnector(Protocol):
 
     def fetcher(self, options: Mapping[str, str], *, with_headers: bool = False) -> RecordFetcher:
         """A fetcher for one run of a source's reader. Does not contact the upstream yet."""
+        ...
+
+
+@runtime_checkable
+class NamingConnector(Protocol):
+    """A connector whose sources make something upstream that needs a name."""
+
+    def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
+        """The options with generated names where they are missing: ``unique`` is a word of letters and digits."""
         ...
 
 

@@ -26,10 +26,16 @@ class PlainConnector(ABC):
     ``offsets_count`` is EXACTLY if each offset is one record, AT_MOST if some offsets have no record, and None if
     offsets do not count records. Before each commit, the number of records in the batch is checked against the
     length of its range.
+    ``has_wide_offsets``: offsets have up to 60 decimal digits and ``_rw_offset`` is a text: see
+    :mod:`rw_sql.connectors.support.wide_offsets`. ``is_sent_once``: the upstream sends no record a second time, so that
+    only the log can be read again. ``immovable`` is the reason why positions cannot be moved.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
     offsets_count: str | None = None
+    has_wide_offsets = False
+    is_sent_once = False
+    immovable: str | None = None
 
     @property
     @abstractmethod

@@ -82,6 +82,10 @@ class RangedConnector(PlainConnector):
         ``_rw_fault``, the error of a record that could not be read.
         """
 
+    def record_count(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int:
+        """The approximate number of records in a batch with these ranges, for its rate limit and its writer."""
+        return -(-sum(end - start for start, end in ranges.values()) // self.offsets_per_record)
+
     def is_finished(self, state: SplitState) -> bool:
         """True if the split was read completely, even if it no longer exists."""
         return False

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.base import SnapshotReader
+from rw_sql.connectors.base import NamingConnector, SnapshotReader
 from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.errors import NOT_SUPPORTED, Span, SqlError, near_names
 
@@ -33,7 +33,9 @@ BUILT_IN = {
     "delta": "rw_sql.connectors.delta.source:DeltaConnector",
     "jdbc": "rw_sql.connectors.jdbc.source:JdbcConnector",
     "iceberg": "rw_sql.connectors.iceberg.source:IcebergConnector",
+    "mqtt": "rw_sql.connectors.mqtt.source:MqttConnector",
     "nats": "rw_sql.connectors.nats.source:NatsConnector",
+    "kinesis": "rw_sql.connectors.kinesis.source:KinesisConnector",
     "mysql-cdc": "rw_sql.connectors.mysql_cdc.source:MysqlCdcConnector",
     "postgres-cdc": "rw_sql.connectors.postgres_cdc.source:PostgresCdcConnector",
 }
@@ -95,6 +97,24 @@ def change_connector(name: str) -> ChangeConnector:
 def captures_changes(name: str) -> bool:
     """True if the connector exists and captures the changes of a database."""
     return name in connector_names() and isinstance(_load(name), ChangeConnector)
+
+
+@cache
+def sends_once(name: str) -> bool:
+    """True if the connector exists and its upstream sends each record once: the log has all that can be read."""
+    return captures_changes(name) or (name in connector_names() and bool(getattr(_load(name), "is_sent_once", False)))
+
+
+def names_upstream(name: str) -> NamingConnector | None:
+    """The connector with that name, if it generates names for what its sources make upstream, else None."""
+    found = _load(name) if name in connector_names() else None
+    return found if isinstance(found, NamingConnector) else None
+
+
+@cache
+def has_wide_offsets(name: str) -> bool:
+    """True if the connector exists and its offsets do not fit into 64 bits."""
+    return name in connector_names() and bool(getattr(_load(name), "has_wide_offsets", False))
 
 
 @cache

@@ -173,7 +173,10 @@ class JobStore:
 
     def write_backfill(self, progress: BackfillProgress) -> None:
         """Replaces the progress of a view's backfill."""
-        self._backfills().write(lambda _: [msgspec.to_builtins(progress)])
+        # Offsets of 56 digits are more than a BIGINT holds.
+        most = 2**63 - 1
+        kept = replace(progress, done=min(progress.done, most), total=min(progress.total, most))
+        self._backfills().write(lambda _: [msgspec.to_builtins(kept)])
         self._tell()
 
     def backfills(self) -> Mapping[str, BackfillProgress]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.formats import KEY_SCHEMA, SCHEMA
 from rw_sql.connectors.registry import captures_changes, connector
+from rw_sql.connectors.registry import has_wide_offsets as is_wide
 from rw_sql.connectors.schemas.options import needs_schema
 from rw_sql.syntax import canonical_type, parse_statement, render, spark_type
 from rw_sql.syntax.dialect.to_spark import watermark_delay
@@ -103,6 +104,7 @@ INCLUDE_TYPES = {
     "payload": "STRING",
     "file": "STRING",
     "subject": "STRING",
+    "topic": "STRING",
 }
 """The columns that INCLUDE can add, with their Spark types."""
 
@@ -353,7 +355,16 @@ def log_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
     changes = (CHANGE_COLUMN,) if has_changes(statement) else ()
     unchanged = (UNCHANGED_COLUMN,) if has_unchanged(statement) else ()
     index = (INDEX_COLUMN,) if is_cdc(statement) else ()
-    return (*source_columns(statement), *HIDDEN_COLUMNS, *unchanged, *changes, *index)
+    hidden: tuple[tuple[str, str], ...] = HIDDEN_COLUMNS
+    if has_wide_offsets(statement):
+        hidden = tuple((name, "STRING" if name == "_rw_offset" else kind) for name, kind in HIDDEN_COLUMNS)
+    return (*source_columns(statement), *hidden, *unchanged, *changes, *index)
+
+
+def has_wide_offsets(statement: CreateSource) -> bool:
+    """True if the source's offsets do not fit into 64 bits: its log stores them as texts."""
+    name = connector_of(statement)
+    return name is not None and is_wide(name)
 
 
 def cdc_rows(table: CreateTable) -> CreateSource:

@@ -42,7 +42,7 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
         return identity
     if state.offset < upstream.start:
         return EXPIRED
-    return AHEAD if state.offset > upstream.end + upstream.slack else OK
+    return AHEAD if state.offset > upstream.end + upstream.slack and not upstream.is_empty else OK
 
 
 def identified(state: SplitState, upstream: UpstreamSplit) -> SplitState:

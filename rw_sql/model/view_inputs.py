@@ -21,6 +21,7 @@ from rw_sql.model.definitions import (
     definition_of,
     has_changes,
     has_unchanged,
+    has_wide_offsets,
     is_cdc,
     named_fields,
     source_columns,
@@ -169,7 +170,8 @@ def keyed_query(table: TableRecord) -> str:
 def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
     """The hidden columns of a source's log, with types, that determine the newest record of a key."""
     statement = definition_of(source)
-    order = (("_rw_run", "BIGINT"), ("_rw_batch", "BIGINT"), ("_rw_split", "STRING"), ("_rw_offset", "BIGINT"))
+    offset = ("_rw_offset", "STRING" if has_wide_offsets(statement) else "BIGINT")
+    order = (("_rw_run", "BIGINT"), ("_rw_batch", "BIGINT"), ("_rw_split", "STRING"), offset)
     if is_cdc(statement):
         return (*order, INDEX_COLUMN, CHANGE_COLUMN)
     return (*order, *((CHANGE_COLUMN,) if has_changes(statement) else ()))

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LACKING = frozenset({
-    "arro3", "confluent_kafka", "cryptography", "delta", "deltalake", "hvac", "IPython", "nats", "nkeys", "numpy",
-    "pandas", "prometheus_client", "prompt_toolkit", "psycopg", "py4j", "pyarrow", "pyiceberg", "pyspark",
-    "yaml",
+    "arro3", "boto3", "confluent_kafka", "cryptography", "delta", "deltalake", "hvac", "IPython", "nats", "nkeys",
+    "numpy", "paho", "pandas", "prometheus_client", "prompt_toolkit", "psycopg", "py4j", "pyarrow", "pyiceberg",
+    "pyspark", "yaml",
 })  # fmt: skip
 """The packages that only the extras install."""
 

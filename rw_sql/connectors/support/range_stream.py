@@ -137,6 +137,9 @@ class RangeFeed:
                 raise self._error
             return taken
 
+    def committed(self, ranges: Mapping[str, tuple[int, int]]) -> None:
+        """Called after the commit of a batch with these ranges. Repeatable. Nothing to do for most upstreams."""
+
     def close(self) -> None:
         """Ends the thread without waiting for a look in progress."""
         self._is_closed.set()

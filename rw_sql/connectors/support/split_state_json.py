@@ -23,6 +23,7 @@ _KEYS = frozenset({"cluster", "incarnation", "offset"})
 _OFFSET_LAST = re.compile(r'(\{.*"offset":)(0|[1-9][0-9]{0,17})\}', re.DOTALL)
 _OFFSET_LAST_NUMBER = "0}"
 _KEPT = 256
+_LONGEST = 200
 
 
 def encode_state(state: SplitState) -> str:
@@ -38,13 +39,16 @@ def _before_offset(cluster: str | None, incarnation: str | None) -> str:
     return body.removesuffix(_OFFSET_LAST_NUMBER)
 
 
-def decode_state(split: str, text: str) -> SplitState:
-    """The state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE with the reason."""
+def decode_state(split: str, text: str, most: int = MAX_OFFSET) -> SplitState:
+    """The state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE with the reason.
+
+    ``most`` is the greatest valid offset.
+    """
     if (canonical := _OFFSET_LAST.fullmatch(text)) is not None and (
         life := _identity_before_offset(canonical[1])
     ) is not None:
         return SplitState(split=split, offset=int(canonical[2]), cluster=life[0], incarnation=life[1])
-    return _decode_any(split, text)
+    return _decode_any(split, text, most)
 
 
 @lru_cache(maxsize=_KEPT)
@@ -58,9 +62,10 @@ def _identity_before_offset(text: str) -> tuple[str | None, str | None] | None:
     return state.cluster, state.incarnation
 
 
-def _decode_any(split: str, text: str) -> SplitState:
+def _decode_any(split: str, text: str, most: int = MAX_OFFSET) -> SplitState:
     if _BARE.fullmatch(text):
-        return SplitState(split=split, offset=_offset(split, int(text.strip()) if len(text) < 40 else MAX_OFFSET + 1))
+        is_short = len(text) < _LONGEST
+        return SplitState(split=split, offset=_offset(split, int(text.strip()) if is_short else most + 1, most))
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -74,18 +79,18 @@ def _decode_any(split: str, text: str) -> SplitState:
         raise _invalid(split, "the field offset is missing")
     return SplitState(
         split=split,
-        offset=_offset(split, fields["offset"]),
+        offset=_offset(split, fields["offset"], most),
         cluster=_text(split, fields, "cluster"),
         incarnation=_text(split, fields, "incarnation"),
     )
 
 
-def _offset(split: str, value: Any) -> int:
+def _offset(split: str, value: Any, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _invalid(split, f"the offset {quoted(str(value))} is not a whole number")
     if value < 0:
         raise _invalid(split, f"the offset {value} is negative")
-    if value > MAX_OFFSET:
+    if value > most:
         raise _invalid(split, "the offset is greater than any record's")
     return value
 

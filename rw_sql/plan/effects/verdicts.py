@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.changes import ChangeConnector
+from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.model.offset_ranges import covered, uncovered
 from rw_sql.model.split_status import OK, ORPHAN, OTHER_CLUSTER, RECREATED, identity_status, split_order
 from rw_sql.plan.result.plan import SplitPreview
@@ -37,11 +38,16 @@ def counted(duplicates: int, gaps: int, *, is_exact: bool = True, why: str = "")
     if duplicates <= 0 and gaps <= 0:
         return Verdict(text="NONE", is_exact=is_exact)
     most = "" if is_exact else "at most "
-    parts = [f"{word} {most}{number}" for word, number in (("GAP", gaps), ("DUPLICATES", duplicates)) if number > 0]
+    parts = [_part(word, most, number) for word, number in (("GAP", gaps), ("DUPLICATES", duplicates)) if number > 0]
     text = ", ".join(parts)
     if not is_exact and why:
         text += f" ({why})"
-    return Verdict(text=text, duplicates=max(0, duplicates), gaps=max(0, gaps), is_exact=is_exact)
+    duplicates, gaps = (min(max(0, number), MOST_COUNTED - 1) for number in (duplicates, gaps))
+    return Verdict(text=text, duplicates=duplicates, gaps=gaps, is_exact=is_exact)
+
+
+def _part(word: str, most: str, number: int) -> str:
+    return f"{word} of unknown size" if number >= MOST_COUNTED else f"{word} {most}{number}"
 
 
 def verdict(
@@ -158,14 +164,14 @@ def _written(
 def _left_behind(old: SplitState | None, seen: UpstreamSplit, why: str) -> SplitPreview:
     """The row for a split that the source no longer reads, with the number of its records that will never be read."""
     unread = seen.end - max(old.offset, seen.start) if old is not None and not seen.is_endless else 0
-    most = "at most " if why else ""
+    found = counted(0, unread, is_exact=not why)
     return SplitPreview(
         split=seen.split,
         old=old.offset if old else None,
         new=None,
         start=seen.start,
         end=seen.end,
-        verdict=f"GAP {most}{unread} (left unread)" if unread > 0 else ORPHAN,
-        gaps=max(0, unread),
+        verdict=f"{found.text} (left unread)" if unread > 0 else ORPHAN,
+        gaps=found.gaps,
         is_exact=not why,
     )

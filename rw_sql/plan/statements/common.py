@@ -6,7 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import captures_changes, connector
-from rw_sql.errors import CONCURRENT_CHANGE, DEPENDENTS_EXIST, DUPLICATE_CLAUSE, UNKNOWN_SPLIT, SqlError
+from rw_sql.errors import (
+    CONCURRENT_CHANGE,
+    DEPENDENTS_EXIST,
+    DUPLICATE_CLAUSE,
+    NOT_SUPPORTED,
+    UNKNOWN_SPLIT,
+    SqlError,
+)
 from rw_sql.metastore.records import AssignSplits, DropObject, Operation, PutObject, PutSplitStates
 from rw_sql.model.definitions import listed_options
 from rw_sql.model.job_ids import reader_fragment
@@ -174,6 +181,18 @@ def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tup
         changes.append(PutObject(record=replace(source, snapshot=snapshot.epoch + 1)))
     listed = ", ".join(f"{split} at {found.states[split].offset}" for split in new[:8])
     return tuple(changes), (f"{len(new)} new split{'s' if len(new) != 1 else ''}: {listed}",)
+
+
+def require_movable(source: SourceRecord, span: Span) -> None:
+    """Raises SqlError NOT_SUPPORTED if the positions of a source cannot be moved."""
+    reason = getattr(connector(source.connector), "immovable", None)
+    if reason is not None:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'the positions of source "{source.name}" cannot be moved: {reason}',
+            span=span,
+            hint=f"PAUSE SOURCE {sql_name(source.name)} and RESUME SOURCE {sql_name(source.name)} lose nothing",
+        )
 
 
 def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span) -> None:

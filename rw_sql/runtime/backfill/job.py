@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as f
 
 from rw_sql.connectors.base import look_anew
 from rw_sql.connectors.delta.versions import table_at
@@ -33,8 +32,9 @@ from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.backfill.checks import filled_path, history_path, require_readable, state_at
 from rw_sql.runtime.backfill.direct_table import DirectTable
+from rw_sql.runtime.backfill.log_rows import rows_of_chunk
 from rw_sql.runtime.backfill.staging_table import BackfillStaging, is_there, is_whole, table_id, unproved_lives
-from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RUN, SPLIT, decode, log_schema
+from rw_sql.runtime.decoding.decoder import ERROR, decode, log_schema
 from rw_sql.runtime.decoding.upstream_records import (
     has_small_batches,
     offsets_per_record,
@@ -80,7 +80,6 @@ READING = "reading history"
 CATCHING_UP = "catching up"
 LIVE = "live"
 
-_MOST_IN_FILTER = 40
 _MOST_FILES = 2_000
 _LOOK_SECONDS = 0.2
 _REPORT_MS = 1000
@@ -432,30 +431,7 @@ class BackfillReader:
     def _from_log(self, spark: SparkSession, chunk: tuple[BackfillChunk, ...], version: int) -> DataFrame:
         """The rows of a chunk from the log. A fixed version is read, so that later deletions have no effect."""
         rows = table_at(spark, self.backfill.context.log_path(self.source), version).where(f"{ERROR} IS NULL")
-        low, high = min(portion.start for portion in chunk), max(portion.end for portion in chunk)
-        rows = rows.where((f.col(OFFSET) >= low) & (f.col(OFFSET) < high))
-        if len(chunk) <= _MOST_IN_FILTER:
-            wanted = f.lit(False)
-            for portion in chunk:
-                first, last = portion.runs or (0, 0)
-                wanted = wanted | (
-                    (f.col(SPLIT) == portion.split)
-                    & f.col(RUN).between(first, last)
-                    & (f.col(OFFSET) >= portion.start)
-                    & (f.col(OFFSET) < portion.end)
-                )
-            return rows.where(wanted)
-        listed = spark.createDataFrame(
-            [(one.split, *(one.runs or (0, 0)), one.start, one.end) for one in chunk],
-            "w_split string, w_first long, w_last long, w_start long, w_end long",
-        )
-        is_wanted = (
-            (f.col(SPLIT) == f.col("w_split"))
-            & f.col(RUN).between(f.col("w_first"), f.col("w_last"))
-            & (f.col(OFFSET) >= f.col("w_start"))
-            & (f.col(OFFSET) < f.col("w_end"))
-        )
-        return rows.join(f.broadcast(listed), is_wanted, "left_semi")
+        return rows_of_chunk(spark, rows, chunk)
 
     def _from_upstream(
         self, spark: SparkSession, options: Mapping[str, str], chunk: tuple[BackfillChunk, ...]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from rw_sql.connectors.formats import DELIMITER, TIMESTAMP_MODE, TIMESTAMPTZ_MODE, encode_value
+from rw_sql.connectors.support.wide_offsets import offset_text, plain_offset
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.model.definitions import (
     connector_of,
@@ -21,6 +22,7 @@ from rw_sql.model.definitions import (
     has_changes,
     has_schema,
     has_unchanged,
+    has_wide_offsets,
     include_name,
     include_type,
     log_columns,
@@ -35,10 +37,11 @@ from rw_sql.runtime.decoding.registry.records import SchemaRecords
 from rw_sql.runtime.support.deferred_columns import DeferredColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
     from rw_sql.syntax.statements import CreateSource, IncludeColumn
 
@@ -114,22 +117,28 @@ class Decoder:
         if self._is_to_do is None:
             self._is_to_do = self._known(records)
         if self._of_run is None:
-            self._of_run = _by_reference(self.run).alias(RUN)
+            self._of_run = self._by_reference(self.run).alias(RUN)
         if self._of_bucket is None or self._of_bucket[0] != bucket:
             self._of_bucket = (bucket, f.lit(bucket).cast("int").alias(BUCKET))
         since = since or {}
         if self._of_splits is None or self._of_splits[0] != since:
-            self._of_splits = (since, _since(since).alias(SINCE))
+            self._of_splits = (since, _since(since, self._by_reference).alias(SINCE))
         recipe, first, last = self._is_to_do.recipe, self._is_to_do.first, self._is_to_do.last
         return recipe.of(records).select(
             *first,
             self._of_run,
-            _by_reference(batch).alias(BATCH),
+            self._by_reference(batch).alias(BATCH),
             self._of_splits[1],
             *last[:2],
             self._of_bucket[1],
             *last[2:],
         )
+
+    def _by_reference(self, value: int) -> Column:
+        """A constant passed to the generated code; a literal would be part of the code, and each new value recompile
+        it."""
+        zero = f"length({OFFSET}) % 1" if has_wide_offsets(self.statement) else f"CAST({OFFSET} AS BIGINT) % 1"
+        return f.expr(f"get(array(CAST({value} AS BIGINT)), CAST({zero} AS INT))")
 
     def _known(self, records: DataFrame) -> _Written:
         known = _written.setdefault(records.sparkSession.sparkContext, {})
@@ -144,7 +153,7 @@ class Decoder:
     def _write(self, records: DeferredColumns) -> _Written:
         statement = self.statement
         connector = connector_of(statement) or ""
-        has_op = has_changes(statement)
+        has_op, is_wide = has_changes(statement), has_wide_offsets(statement)
         if encode_of(statement) == "JSON" and has_schema(statement):
             framed = f.col("value")
             records = records.withColumn(_FRAMED, framed).withColumn("value", _without_frame(framed))
@@ -157,11 +166,11 @@ class Decoder:
         first = (
             *(f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns),
             *(
-                _included(column).cast(include_type(column)).alias(include_name(connector, column))
+                _included(column, is_wide=is_wide).cast(include_type(column)).alias(include_name(connector, column))
                 for column in statement.include
             ),
             f.col(SPLIT),
-            f.col(OFFSET).cast("long").alias(OFFSET),
+            f.col(OFFSET).cast("string" if is_wide else "long").alias(OFFSET),
         )
         whole = f.col(_FRAMED if _FRAMED in recipe.columns else "value")
         raw = f.coalesce(whole, "key") if has_op else whole
@@ -233,15 +242,7 @@ def _decode_csv(records: DeferredColumns, statement: CreateSource, added: int) -
     return read_csv(records, statement.columns, encode_value("PLAIN", "CSV", given, DELIMITER), widths)
 
 
-def _by_reference(value: int) -> Column:
-    """A constant passed to Spark's generated code by reference.
-
-    A literal would be part of the code, so that each new value would cause a recompilation.
-    """
-    return f.expr(f"get(array(CAST({value} AS BIGINT)), CAST(CAST({OFFSET} AS BIGINT) % 1 AS INT))")
-
-
-def _since(epochs: Mapping[str, int]) -> Column:
+def _since(epochs: Mapping[str, int], by_reference: Callable[[int], Column]) -> Column:
     """The epoch of each row's split; usually the same for all splits."""
     by_epoch: dict[int, list[str]] = {}
     for split, epoch in epochs.items():
@@ -249,9 +250,9 @@ def _since(epochs: Mapping[str, int]) -> Column:
     if not by_epoch:
         return f.lit(None).cast("long")
     (most, _), *others = sorted(by_epoch.items(), key=lambda item: -len(item[1]))
-    found = _by_reference(most)
+    found = by_reference(most)
     for epoch, splits in others:
-        found = f.when(f.col(SPLIT).isin(splits), _by_reference(epoch)).otherwise(found)
+        found = f.when(f.col(SPLIT).isin(splits), by_reference(epoch)).otherwise(found)
     return found
 
 
@@ -263,14 +264,24 @@ def json_rules(options: Mapping[str, str]) -> ValueRules:
     )
 
 
-def _included(column: IncludeColumn) -> Column:
+def stored_offset(kind: DataType, offset: int) -> int | str:
+    """An offset as a log stores it whose offsets have this type."""
+    return offset_text(offset) if isinstance(kind, StringType) else offset
+
+
+def offset_bound(frame: DataFrame, offset: int) -> Column:
+    """An offset to compare with those in a log."""
+    return f.lit(stored_offset(frame.schema[OFFSET].dataType, offset))
+
+
+def _included(column: IncludeColumn, *, is_wide: bool) -> Column:
     match column.kind:
         case "key":
             return f.col("key")
-        case "partition":
+        case "partition" | "topic":
             return f.col("partition")
         case "offset":
-            return f.col(OFFSET)
+            return f.expr(plain_offset(OFFSET)) if is_wide else f.col(OFFSET)
         case "timestamp":
             return f.col("timestamp")
         case "file":

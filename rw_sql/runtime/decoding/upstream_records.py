@@ -22,6 +22,13 @@ def offsets_per_record(kind: Connector) -> int:
     return kind.offsets_per_record if isinstance(kind, RangedConnector) else 1
 
 
+def record_count(kind: Connector, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int:
+    """The approximate number of records in a batch with these ranges."""
+    if isinstance(kind, RangedConnector):
+        return kind.record_count(options, ranges)
+    return sum(end - start for start, end in ranges.values())
+
+
 def has_small_batches(kind: Connector) -> bool:
     """True if a small range of offsets means few records, so that this process may handle them."""
     return not isinstance(kind, RangedConnector) or kind.has_small_batches

@@ -20,7 +20,7 @@ from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import BUCKET, Decoder, log_schema, log_statistics
 from rw_sql.runtime.decoding.registry.protobuf_rows import ProtobufRows, message_rows
 from rw_sql.runtime.decoding.registry.records import SchemaRecords
-from rw_sql.runtime.decoding.upstream_records import has_small_batches, offsets_per_record, read_records
+from rw_sql.runtime.decoding.upstream_records import has_small_batches, read_records, record_count
 from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput
 from rw_sql.runtime.delta.row_counts import RowCount, exactly, expected_of
 from rw_sql.runtime.delta.stored_rows import as_stored
@@ -229,8 +229,7 @@ class Ingest:
             return
         ranges = self._ranges(self._ends(batch))
         moved = {split: (start, end) for split, (start, end) in ranges.items() if end > start}
-        unit = offsets_per_record(self.kind)
-        expected = -(-sum(end - start for start, end in moved.values()) // unit)
+        expected = record_count(self.kind, self.options, moved)
         # Outside the batch: a stop must not wait for a batch that is rate-limited.
         if not self.throttle.take(expected):
             raise FencedError(f"{self.spec.job} was stopped")
@@ -278,6 +277,8 @@ class Ingest:
                             lambda frame, check: write(frame, check=check),
                         )
                 self.positions.update((split, end) for split, (_, end) in ranges.items())
+                if self.feed is not None:
+                    self.feed.committed(ranges)
                 self.upkeep.run_if_due()
             if batch % NOTE_EVERY == NOTE_EVERY - 1:
                 note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
@@ -417,6 +418,9 @@ class Ingest:
             elif self.capture is not None:
                 # The next run needs the slot.
                 self.capture.feed.close()
+            elif self.feed is not None:
+                # Nothing more is read from the upstream, and a session at a broker is free for the next run.
+                self.feed.close()
         fault("ingest.after_stop")
         if end is None:
             self.note()

@@ -13,6 +13,7 @@ from rw_sql.connectors.delta.plain_files import rows_at
 from rw_sql.model.backfill_ranges import History
 from rw_sql.model.definitions import source_definition
 from rw_sql.runtime.decoding.cdc_rows import cdc_frame
+from rw_sql.runtime.decoding.decoder import offset_bound, stored_offset
 from rw_sql.runtime.delta.job_output import CHANGE_FEED
 from rw_sql.runtime.delta.young_table import YoungTable
 from rw_sql.runtime.support.failures import StalledError
@@ -133,14 +134,13 @@ def _live_rows(spark: SparkSession, frame: DataFrame, guarded: tuple[SplitHistor
             frame = frame.where(
                 (f.col("_rw_split") != split.split)
                 | (f.col("_rw_since") > split.since)
-                | ((f.col("_rw_since") == split.since) & (f.col("_rw_offset") >= split.start))
+                | ((f.col("_rw_since") == split.since) & (f.col("_rw_offset") >= offset_bound(frame, split.start)))
             )
         return frame
-    listed = f.broadcast(
-        spark.createDataFrame(
-            [(split.split, split.since, split.start) for split in guarded], "g_split string, g_since long, g_start long"
-        )
-    )
+    of_offset = frame.schema["_rw_offset"].dataType
+    starts = [(split.split, split.since, stored_offset(of_offset, split.start)) for split in guarded]
+    columns = f"g_split string, g_since long, g_start {of_offset.simpleString()}"
+    listed = f.broadcast(spark.createDataFrame(starts, columns))
     joined = frame.join(listed, f.col("_rw_split") == f.col("g_split"), "left")
     return joined.where(
         f.col("g_split").isNull()

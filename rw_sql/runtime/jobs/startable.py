@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.connectors.ranged import RangedConnector
+from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.model.split_status import AHEAD, EXPIRED, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import literal, sql_name
@@ -89,7 +90,7 @@ def require_readable(
         if isinstance(kind, ChangeConnector):
             raise _passed(name, kind, status, found, states, upstream)
         lost = sum(upstream.splits[split].start - states[split].offset for split in found)
-        counted = f", {lost} records" if status == EXPIRED else ""
+        counted = f", {lost} records" if status == EXPIRED and lost < MOST_COUNTED else ""
         # The other splits keep their positions: moving them too would repeat records.
         only = f" FOR SPLITS ({', '.join(literal(split) for split in found)})" if len(found) < len(splits) else ""
         raise StalledError(

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from rw_sql.connectors.base import PooledConnector, Upstream, UpstreamSplit
 from rw_sql.connectors.registry import connector
+from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.job_ids import reader_fragment, rebuild_job, sink_job, view_job
@@ -263,7 +264,7 @@ def _records_behind(context: Context, snapshot: Snapshot, reader: Reader, upstre
         if not seen.is_endless and seen.end > state.offset:
             behind += (seen.end - state.offset) // (seen.slack + 1)
             waiting[split] = state.offset
-    return _Behind(records=behind, waiting=waiting)
+    return _Behind(records=behind if behind < MOST_COUNTED else None, waiting=waiting)
 
 
 def _rows_after(context: Context, table: str, reached: Mapping[str, int]) -> Lag:

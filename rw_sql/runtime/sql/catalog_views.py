@@ -13,6 +13,8 @@ from weakref import WeakKeyDictionary
 
 from deltalake import DeltaTable
 
+from rw_sql.connectors.registry import has_wide_offsets
+from rw_sql.connectors.support.wide_offsets import plain_offset
 from rw_sql.metastore.records import SourceRecord, TableRecord
 from rw_sql.model.definitions import UNKNOWN_COLUMN, cdc_rows, definition_of, has_unchanged, table_definition
 from rw_sql.model.names import SCHEMA_ALIAS, schema_of
@@ -115,6 +117,7 @@ class SparkViews:
                 continue
             unknown = self._unknown_values(snapshot, source)
             log = (source.id, source.generation, unknown)
+            offset = plain_offset(OFFSET) if has_wide_offsets(source.connector) else OFFSET
             if self._errors.get(name) == log:
                 continue
             if not source.is_shared:  # It has no log.
@@ -125,7 +128,7 @@ class SparkViews:
             plain_sql(
                 self._spark,
                 f"CREATE OR REPLACE TEMPORARY VIEW `{name}` (bytes, split, offset, reason) AS "
-                f"SELECT {RAW}, {SPLIT}, {OFFSET}, {ERROR} FROM delta.`{self._context.log_path(source)}` "
+                f"SELECT {RAW}, {SPLIT}, {offset}, {ERROR} FROM delta.`{self._context.log_path(source)}` "
                 f"WHERE {ERROR} IS NOT NULL{unknown}",
             )
             self._errors[name] = log

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import look_anew, missing_hint
-from rw_sql.connectors.registry import captures_changes, connector
+from rw_sql.connectors.registry import connector, sends_once
 from rw_sql.errors import NOT_SUPPORTED, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.model.backfill_ranges import History
 from rw_sql.model.definitions import definition_of, source_columns
@@ -71,7 +71,7 @@ class SourceScan:
     def at(context: Context, snapshot: Snapshot, source: SourceRecord) -> SourceScan:
         """Looks at the upstream. Raises SqlError if it does not answer, or if a split is endless."""
         kind = connector(source.connector)
-        if captures_changes(source.connector):
+        if sends_once(source.connector):
             return SourceScan(context=context, source=source, kind=kind, options={}, ranges={}, lives={})
         options = context.options_of(source, snapshot)
         upstream = look_anew(kind, options)
@@ -110,9 +110,10 @@ class SourceScan:
         """The rows, with the source's columns."""
         statement = definition_of(self.source)
         names = [f"`{name}`" for name, _ in source_columns(statement)]
-        if captures_changes(self.source.connector):  # The upstream never sends a change twice.
+        if sends_once(self.source.connector):  # The upstream never sends a change twice.
             self.context.ensure_log(self.source)
-            return spark.read.format("delta").load(self.context.log_path(self.source)).select(*names)
+            log = spark.read.format("delta").load(self.context.log_path(self.source))
+            return log.where(f"{ERROR} IS NULL").select(*names)
         ranges = {split: (start, end) for split, (start, end) in self.ranges.items() if end > start}
         if not ranges:
             columns = ", ".join(f"`{name}` {kind}" for name, kind in source_columns(statement))

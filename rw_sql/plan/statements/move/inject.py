@@ -32,7 +32,7 @@ from rw_sql.plan.effects.verdicts import preview_splits, shown_offset
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
-from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
+from rw_sql.plan.statements.common import dependents_of, require_movable, resolve_splits, states_change, unsafe_plan
 from rw_sql.plan.statements.move.inject_targets import InjectContext, read_target, shorten
 from rw_sql.syntax.lexing.identifiers import sql_name
 
@@ -56,6 +56,7 @@ def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapsh
     Every offset is checked before any is set.
     """
     source = find_source(snapshot, statement.name)
+    require_movable(source, statement.name.span)
     require_stopped(statement.name.span, snapshot, inspector, source)
     return for_each_reader(snapshot, source, lambda reader: _inject(statement, snapshot, inspector, reader))
 

@@ -33,6 +33,7 @@ from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import Step, after, steps_of
+from rw_sql.plan.statements.common import require_movable
 from rw_sql.plan.statements.move.undo import checked
 from rw_sql.plan.statements.table.source_of_table import RESHAPING, without_tables
 from rw_sql.syntax import render
@@ -63,6 +64,7 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
     continue with. Also refused if a sink has sent rows since then, unless ALLOW DUPLICATES is given.
     """
     source = find_source(snapshot, statement.name)
+    require_movable(source, statement.name.span)
     if extra := [word for word in statement.allow if word != "DUPLICATES"]:
         raise SqlError(
             NOT_SUPPORTED,

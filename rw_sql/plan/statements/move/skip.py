@@ -17,7 +17,7 @@ from rw_sql.plan.effects.per_reader import for_each_reader
 from rw_sql.plan.effects.verdicts import preview_splits, shown_offset
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
-from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
+from rw_sql.plan.statements.common import dependents_of, require_movable, resolve_splits, states_change, unsafe_plan
 from rw_sql.plan.statements.move.inject import require_stopped
 from rw_sql.syntax.lexing.identifiers import literal, sql_name
 
@@ -38,6 +38,7 @@ def lower_skip_record(statement: SkipRecord, snapshot: Snapshot, inspector: Insp
     before it.
     """
     source = find_source(snapshot, statement.name)
+    require_movable(source, statement.name.span)
     require_stopped(statement.name.span, snapshot, inspector, source)
     return for_each_reader(snapshot, source, lambda reader: _skip(statement, snapshot, inspector, reader))
 

@@ -37,6 +37,7 @@ from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.common import (
     dependents_of,
+    require_movable,
     resolve_splits,
     source_record,
     states_change,
@@ -228,6 +229,7 @@ def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot, 
     """RESET SOURCE SPLITS: discards the assignment (and the states of orphans), and adopts the upstream's current
     splits."""
     source = find_source(snapshot, statement.name)
+    require_movable(source, statement.name.span)
     return for_each_reader(snapshot, source, lambda reader: _reset(statement, snapshot, inspector, reader))
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.connectors.formats import KEY_SCHEMA, SCHEMA
 from rw_sql.connectors.registry import (
-    change_connector,
     connector,
     connector_names,
+    names_upstream,
     sink_connector,
     sink_connector_names,
 )
@@ -20,7 +20,6 @@ from rw_sql.model.definitions import (
     connector_of,
     has_schema,
     include_name,
-    is_cdc,
     option_text,
     primary_key,
     stored_schema,
@@ -105,12 +104,12 @@ def _folded(known: OptionSpec, text: str) -> object:
 def as_written_before(
     current: CreateSource | CreateTable, wanted: CreateSource | CreateTable
 ) -> CreateSource | CreateTable:
-    """A change data capture definition, completed by values that the existing object has stored for omitted parts:
-    the names of the objects that its reader creates upstream, the columns for ``*``, and the names of INCLUDE
-    columns."""
-    if isinstance(wanted, CreateSource) and isinstance(current, CreateSource) and is_cdc(current) and is_cdc(wanted):
+    """A definition, completed by values that the existing object has stored for omitted parts: the names of the objects
+    that its reader creates upstream, the columns for ``*``, and the names of INCLUDE columns."""
+    kind = names_upstream(connector_of(wanted) or "") if isinstance(wanted, CreateSource) else None
+    if kind is not None and isinstance(current, CreateSource) and connector_of(current) == connector_of(wanted):
         written = {option.key for option in wanted.options}
-        made = change_connector(connector_of(wanted) or "").filled_in({}, "x")
+        made = kind.filled_in({}, "x")
         more = tuple(option for option in current.options if option.key in made and option.key not in written)
         return replace(wanted, options=(*wanted.options, *more))
     if not isinstance(wanted, CreateTable) or not isinstance(current, CreateTable) or wanted.cdc_table is None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.registry import has_wide_offsets
+from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.metastore.codec import before_from_json
 from rw_sql.metastore.records import REWIND
 from rw_sql.model.names import find_source
@@ -56,6 +58,8 @@ COLUMNS = (
     ("status", "STRING"),
     ("fragment", "STRING"),
 )
+
+_OFFSETS = ("last_before", "first_after")
 
 SplitIdentity = tuple[str | None, str | None]
 
@@ -157,7 +161,18 @@ def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snap
     rows: list[tuple[object, ...]] = []
     for reader in readers_of(snapshot, source):
         rows += _rows_of(inspector, reader.fragment, source.id, all_records)
-    return Plan(statement=statement, table=Table(columns=COLUMNS, rows=tuple(rows)))
+    if not has_wide_offsets(source.connector):
+        return Plan(statement=statement, table=Table(columns=COLUMNS, rows=tuple(rows)))
+    columns = tuple((name, "STRING" if name in _OFFSETS else kind) for name, kind in COLUMNS)
+    wide = [tuple(_shown(name, value) for (name, _), value in zip(columns, row, strict=True)) for row in rows]
+    return Plan(statement=statement, table=Table(columns=columns, rows=tuple(wide)))
+
+
+def _shown(column: str, value: object) -> object:
+    """A value of a source whose offsets do not fit into 64 bits: they are texts, and their distance counts nothing."""
+    if column in _OFFSETS:
+        return None if value is None else str(value)
+    return None if column in ("duplicates", "gaps") and isinstance(value, int) and value >= MOST_COUNTED else value
 
 
 def _rows_of(

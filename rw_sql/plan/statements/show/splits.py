@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import captures_changes, change_connector, connector
+from rw_sql.connectors.registry import captures_changes, change_connector, connector, has_wide_offsets
+from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import find_source
@@ -35,6 +36,7 @@ COLUMNS = (
 """The columns of SHOW SOURCE SPLITS, one row per split and reader."""
 
 _LAG = [name for name, _ in COLUMNS].index("lag")
+_OFFSETS = ("start", "next", "log_start", "log_end")
 
 SLOT_COLUMNS = (
     ("position", "STRING"),
@@ -56,6 +58,9 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, in
     options = source_options(snapshot, source)
     columns: tuple[tuple[str, str], ...] = COLUMNS
     slot = None
+    is_wide = has_wide_offsets(source.connector)
+    if is_wide:
+        columns = tuple((name, "STRING" if name in _OFFSETS else kind) for name, kind in COLUMNS)
     if captures_changes(source.connector):
         columns, slot = (*COLUMNS, *SLOT_COLUMNS), inspector.upstreams.slot_details(source.connector, options)
     upstream = inspector.upstreams.look(source.connector, options)
@@ -63,9 +68,18 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, in
     rows: list[tuple[object, ...]] = []
     for reader in readers_of(snapshot, source):
         rows += _rows_of(snapshot, inspector, reader, upstream, now)
-    if columns is not COLUMNS:
+    if is_wide:
+        rows = [tuple(_shown(name, value) for (name, _), value in zip(columns, row, strict=True)) for row in rows]
+    elif columns is not COLUMNS:
         rows = [_with_slot(source.connector, row, slot) for row in rows]
     return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
+
+
+def _shown(column: str, value: object) -> object:
+    """A value of a source whose offsets do not fit into 64 bits: they are texts, and their distance counts nothing."""
+    if column in _OFFSETS:
+        return None if value is None else str(value)
+    return None if column == "lag" and isinstance(value, int) and value >= MOST_COUNTED else value
 
 
 def _with_slot(connector_name: str, row: tuple[object, ...], slot: SlotDetails | None) -> tuple[object, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import captures_changes, change_connector, connector, connector_names
+from rw_sql.connectors.registry import captures_changes, change_connector, connector, connector_names, names_upstream
 from rw_sql.errors import (
     DEPENDENTS_EXIST,
     INVALID_DEFINITION,
@@ -59,6 +59,7 @@ from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import Option, TextValue
 
 if TYPE_CHECKING:
+    from rw_sql.connectors.base import NamingConnector
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
     from rw_sql.plan.ports.inspector import Inspector
@@ -105,8 +106,8 @@ def lower_create_source(
     kind_name = check_source(snapshot, stored)
     kind = connector(kind_name)
     stored = with_sharing(stored, kind, is_shared=is_shared)
-    if is_cdc(stored):
-        stored = _with_upstream_names(stored, snapshot, inspector)
+    if (names := names_upstream(kind_name)) is not None:
+        stored = _with_upstream_names(stored, snapshot, inspector, names)
     options = plan_options(snapshot, stored)
     upstream = inspector.upstreams.look(kind_name, options)
     require_upstream(upstream, name, statement.name.span, options=statement.options)
@@ -146,12 +147,14 @@ def lower_create_source(
     )
 
 
-def _with_upstream_names(statement: CreateSource, snapshot: Snapshot, inspector: Inspector) -> CreateSource:
-    """A change data capture source, with generated names for the objects that its reader creates upstream, unless
-    the statement names them."""
+def _with_upstream_names(
+    statement: CreateSource, snapshot: Snapshot, inspector: Inspector, kind: NamingConnector
+) -> CreateSource:
+    """A source, with generated names for the objects that its reader creates upstream, unless the statement names
+    them."""
     given = visible(plan_options(snapshot, statement))
     token = f"{snapshot.next_id:x}{inspector.clock():x}"
-    made = change_connector(connector_of(statement) or "").filled_in(given, token)
+    made = kind.filled_in(given, token)
     more = tuple(Option(key=key, value=TextValue(text=value)) for key, value in made.items() if key not in given)
     return replace(statement, options=(*statement.options, *more))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.support.wide_offsets import number_of_records
 from rw_sql.errors import CONCURRENT_CHANGE, DEPENDENTS_EXIST, INVALID_QUERY, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import (
     MaterializedViewRecord,
@@ -274,7 +275,7 @@ def _feeds(snapshot: Snapshot, found: PlannedQuery) -> list[Change]:
 def _answers(old: MaterializedViewRecord, new: MaterializedViewRecord, histories: PlannedHistories) -> list[ResultRow]:
     how = "queries read its old rows until the new ones have caught up"
     if histories.offsets:
-        how += f"; {histories.offsets} records of history to read"
+        how += f"; {number_of_records(histories.offsets)} of history to read"
     before, after_ = schema_columns(old.schema), schema_columns(new.schema)
     rows = [ResultRow(object=old.name, change="REBUILDING", detail=how)]
     if before != after_:

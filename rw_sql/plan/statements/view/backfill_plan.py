@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from rw_sql.connectors.registry import captures_changes, connector
+from rw_sql.connectors.registry import connector, sends_once
 from rw_sql.connectors.spec import OptionError
 from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
 from rw_sql.metastore.records import SourceRecord
@@ -165,7 +165,7 @@ def plan_histories(
     for source in sources:
         if not source.is_shared:
             continue
-        if captures_changes(source.connector):
+        if sends_once(source.connector):
             continue  # The upstream never sends a change twice, so the log contains everything that can be read.
         history, lost = _plan_history(snapshot, inspector, source, given, spans, span)
         if lost:

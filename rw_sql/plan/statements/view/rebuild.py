@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.support.wide_offsets import number_of_records
 from rw_sql.errors import CONCURRENT_CHANGE, DEPENDENTS_EXIST, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord, SinkRecord
 from rw_sql.model.job_specs import rebuilt, rebuilt_view
@@ -85,7 +86,7 @@ def lower_rebuild_materialized_view(
         changes.append(PutObject(record=record))
         how = "queries read its old rows until the new ones have caught up"
         if history.offsets:
-            how += f"; {history.offsets} records of history to read"
+            how += f"; {number_of_records(history.offsets)} of history to read"
         answers.append(ResultRow(object=found.name, change="REBUILDING", detail=how))
         answers += [ResultRow(object=found.name, change="NOTICE", detail=notice) for notice in history.notices]
     return Plan(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.support.wide_offsets import number_of_records
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SourceRecord
 from rw_sql.model.names import find_view, object_name, require_free
@@ -90,7 +91,7 @@ def lower_create_materialized_view(
             changes.append(PutObject(record=replace(source, has_change_feed=True)))
     how = kept_as(record)
     if history.offsets:
-        how += f"; {history.offsets} records of history to read"
+        how += f"; {number_of_records(history.offsets)} of history to read"
     return Plan(
         statement=statement,
         steps=steps_of(base, tuple(changes)),

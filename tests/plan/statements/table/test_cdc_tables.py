@@ -350,7 +350,6 @@ def test_what_another_slot_or_publication_means_is_said_before() -> None:
     assert "had the tables all the time is not known" in notices("publication.name = 'other'")
 
 
-
 def test_a_table_of_mysql() -> None:
     world = tables_world()
     flags = UpstreamColumn(name="ok", type="tinyint(1)", canonical="SMALLINT", also=("BOOLEAN",))

@@ -1,0 +1,96 @@
+"""Random moves of a source over a Kinesis stream that is resharded, and kills of a process that reads one."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import random
+import signal
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+from proof.harness import Facts, Proof
+from proof.live import attached, spark
+from rw_sql.runtime.control import owner
+from tests.crash.kinesis_child import POINTS
+from tests.crash.lives import Lives
+from tests.integration.kinesis_moves import MovedStream
+from tests.support.ageing import Pauses
+from tests.support.kinesis_server import KinesisServer, kinesis_running
+from tests.support.waits import LIFE_SECONDS
+
+SEEDS = 5
+MOVES = 50 // SEEDS
+KILLS = 10 // SEEDS
+_RECORDS = 400
+
+
+@cache
+def _server() -> KinesisServer:
+    """The server of this process, which ends with it."""
+    ending = ExitStack()
+    server = ending.enter_context(kinesis_running())
+    atexit.register(ending.close)
+    return server
+
+
+def _check(seed: int, folder: Path) -> Facts:
+    owner.DISCOVERY_SECONDS = 0.5
+    with attached(folder / "moves") as session:
+        session.allow_unsafe()
+        session.sql("CREATE SECRET kinesis_key WITH (backend = 'meta') AS 'tests-secret'")
+        moved = MovedStream(session, _server(), f"p{seed}", seed)
+        total = moved.run(MOVES)
+        moved.drop()
+    return {
+        "moves": total.moves,
+        "reshardings while the source runs": total.reshardings,
+        "rows read": total.rows,
+        "duplicates": total.duplicates,
+        "gaps": total.gaps,
+        "kills": _kill(seed, folder),
+    }
+
+
+def _kill(seed: int, folder: Path) -> int:
+    """Kills several processes that read one stream, which is resharded meanwhile; then every record is there once."""
+    stream, dump = f"k{seed}", folder / "rows"
+    server = _server()
+    server.create(stream)
+    dice = random.Random(seed)
+    lives = Lives(
+        module="tests.crash.kinesis_child", folder=folder, seconds=LIFE_SECONDS, pauses=Pauses(seed=seed), spark=spark()
+    )
+    task = {
+        "warehouse": str(folder / "warehouse"),
+        "endpoint": server.endpoint,
+        "stream": stream,
+        "dump": str(dump),
+    }
+    sent = 0
+    for _ in range(KILLS):
+        server.put(stream, *((f"key{at % 50}", b'{"id": %d}' % at) for at in range(sent, sent + _RECORDS)))
+        sent += _RECORDS
+        status = lives.live({**task, "point": dice.choice(POINTS)}, is_killed=True)
+        assert status == -signal.SIGKILL, lives.said()
+        server.split(stream, dice.choice(server.open_shards(stream)))
+    assert lives.live({**task, "point": ""}, is_killed=False) == os.EX_OK
+    assert sorted(json.loads(dump.read_text())) == list(range(sent))
+    return KILLS
+
+
+PROOF = Proof(
+    name="kinesis-moves",
+    claim="A source over a Kinesis stream that is resharded moves as previewed, and every record is read once through "
+    "kills.",
+    method=f"{SEEDS * MOVES} random moves of a source over a stream of moto's server, by numbers of 56 digits: "
+    "VALUES, EARLIEST, LATEST, TIMESTAMP, RESET, and shards that split and merge while the source runs or is paused. "
+    "After each move every row is compared: exactly the records from the predicted one on arrived, and a preview names "
+    "GAP or DUPLICATES wherever there is one. Then "
+    f"{SEEDS * KILLS} processes that read another stream are killed within a batch, before and after its commit, and a "
+    "shard splits after each kill; each record is in the view once.",
+    seeds=range(SEEDS),
+    check=_check,
+)

@@ -1,0 +1,351 @@
+"""Requests to Kinesis: clients that stay open, errors as texts without secrets, repeated requests."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+LIFE_SECONDS = 300.0
+"""The maximum age of a client in seconds: host names and credentials may change."""
+
+_CONNECTION_KEYS = (
+    "aws.region",
+    "endpoint",
+    "aws.credentials.access_key_id",
+    "aws.credentials.secret_access_key",
+    "aws.credentials.session_token",
+    "aws.credentials.role.arn",
+    "aws.credentials.role.external_id",
+    "kinesis.sdk.connect_timeout_ms",
+    "kinesis.sdk.read_timeout_ms",
+    "kinesis.sdk.max_retry_limit",
+    "kinesis.sdk.init_backoff_ms",
+    "kinesis.sdk.max_backoff_ms",
+)
+_THROTTLED = frozenset(
+    {
+        "ProvisionedThroughputExceededException",
+        "LimitExceededException",
+        "KMSThrottlingException",
+        "Throttling",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+        "InternalFailure",
+        "InternalFailureException",
+        "ServiceUnavailable",
+    }
+)
+_CREDENTIALS = frozenset(
+    {
+        "UnrecognizedClientException",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "ExpiredTokenException",
+        "AccessDeniedException",
+        "AccessDenied",
+    }
+)
+
+Address = tuple[tuple[str, str], ...]
+"""The options that determine a connection, sorted."""
+
+
+class KinesisError(Exception):
+    """The service does not respond or refuses a request. The text contains no secret."""
+
+
+class StreamMissingError(KinesisError):
+    """There is no such stream, or no such shard."""
+
+
+class IteratorExpiredError(KinesisError):
+    """An iterator is older than five minutes. A new one continues at the same record."""
+
+
+class NotANumberError(KinesisError):
+    """The service does not accept a sequence number."""
+
+
+def address_of(options: Mapping[str, str]) -> Address:
+    """The options of a source that determine its connection."""
+    return tuple((key, options[key]) for key in _CONNECTION_KEYS if key in options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """A shard as the stream lists it. ``start`` is less than or equal to all its sequence numbers.
+
+    ``is_open``: it may get records. ``parents`` are the shards of which it was made by a split or a merge. ``low`` and
+    ``high`` are the hash keys that it contains, both included.
+    """
+
+    id: str
+    start: int
+    is_open: bool
+    parents: tuple[str, ...]
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """A stream and its shards, by their ids. ``created`` is the time of its creation."""
+
+    arn: str
+    created: str
+    created_ms: int
+    retention_ms: int
+    shards: Mapping[str, Shard]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawRecord:
+    """One record as Kinesis returns it."""
+
+    number: int
+    key: str
+    data: bytes
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The answer to one request for records. ``next`` is None at the end of a closed shard."""
+
+    records: tuple[RawRecord, ...]
+    next: str | None
+    behind_ms: int
+
+
+class _Clients:
+    """The clients of this process by their addresses. They are safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._known: dict[Address, tuple[float, Any]] = {}
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def of(self, address: Address) -> Any:
+        """The client of an address."""
+        with self._lock:
+            if self._pid != os.getpid():
+                self._known, self._pid = {}, os.getpid()
+            made, client = self._known.get(address, (0.0, None))
+            if client is None or time.monotonic() - made > LIFE_SECONDS:
+                client = _new_client(dict(address))
+                self._known[address] = (time.monotonic(), client)
+            return client
+
+    def renew(self, address: Address) -> None:
+        """Uses a new client from now on."""
+        with self._lock:
+            self._known.pop(address, None)
+
+
+CLIENTS = _Clients()
+
+
+def _new_client(options: Mapping[str, str]) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    def seconds(key: str, default: int) -> float:
+        return max(1, int(options.get(key, default))) / 1000
+
+    keys = {
+        "aws_access_key_id": options.get("aws.credentials.access_key_id"),
+        "aws_secret_access_key": options.get("aws.credentials.secret_access_key"),
+        "aws_session_token": options.get("aws.credentials.session_token"),
+    }
+    config = Config(
+        connect_timeout=seconds("kinesis.sdk.connect_timeout_ms", 10_000),
+        read_timeout=seconds("kinesis.sdk.read_timeout_ms", 10_000),
+        # Requests are repeated here, within the time that the caller has.
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        user_agent_extra="rw_sql",
+    )
+    region, endpoint = options["aws.region"], options.get("endpoint")
+    if role := options.get("aws.credentials.role.arn"):
+        session = _with_role(boto3.session.Session(region_name=region, **keys), role, options)
+        return session.client("kinesis", endpoint_url=endpoint, config=config)
+    return _session().client("kinesis", region_name=region, endpoint_url=endpoint, config=config, **keys)
+
+
+@cache
+def _session() -> Any:
+    """boto3's session for all clients: each session reads the models of the services anew."""
+    import boto3
+
+    return boto3.session.Session()
+
+
+def _with_role(session: Any, role: str, options: Mapping[str, str]) -> Any:
+    """A session that assumes a role and renews its credentials."""
+    import boto3
+    from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+    from botocore.session import Session
+
+    inner = session._session
+    external_id = options.get("aws.credentials.role.external_id")
+    fetcher = AssumeRoleCredentialFetcher(
+        client_creator=inner.create_client,
+        source_credentials=inner.get_credentials(),
+        role_arn=role,
+        extra_args={"ExternalId": external_id} if external_id else {},
+    )
+    made = Session()
+    made._credentials = DeferredRefreshableCredentials(method="assume-role", refresh_using=fetcher.fetch_credentials)
+    made.set_config_variable("region", session.region_name)
+    return boto3.session.Session(botocore_session=made)
+
+
+def request(address: Address, name: str, timeout: float, **given: Any) -> dict[str, Any]:
+    """One request, repeated until it succeeds or the time is over. Raises KinesisError."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    options = dict(address)
+    wait = int(options.get("kinesis.sdk.init_backoff_ms", 1000)) / 1000
+    most = int(options.get("kinesis.sdk.max_backoff_ms", 20_000)) / 1000
+    left = int(options.get("kinesis.sdk.max_retry_limit", 3))
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            answer: dict[str, Any] = getattr(CLIENTS.of(address), name)(**given)
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            if code not in _THROTTLED or left <= 0 or time.monotonic() + wait > deadline:
+                raise _refused(code, error) from error
+        except BotoCoreError as error:
+            CLIENTS.renew(address)
+            if left <= 0 or time.monotonic() + wait > deadline:
+                raise KinesisError(_one_line(error)) from error
+        else:
+            return answer
+        left -= 1
+        time.sleep(wait)
+        wait = min(2 * wait, most)
+
+
+def _refused(code: str, error: Exception) -> KinesisError:
+    told = _one_line(error).partition("operation: ")[2] or _one_line(error)
+    if code == "ResourceNotFoundException":
+        return StreamMissingError(told)
+    if code == "ExpiredIteratorException":
+        return IteratorExpiredError(told)
+    if code == "InvalidArgumentException":
+        return NotANumberError(told)
+    if code in _CREDENTIALS:
+        return KinesisError(f"authentication failed ({code})")
+    return KinesisError(f"{code}: {told}" if code in _THROTTLED else told)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join((str(error) or type(error).__name__).split())
+
+
+def stream_of(address: Address, name: str, timeout: float) -> Stream:
+    """A stream and its shards. Raises StreamMissingError, KinesisError."""
+    found = request(address, "describe_stream_summary", timeout, StreamName=name)["StreamDescriptionSummary"]
+    shards: dict[str, Shard] = {}
+    page = request(address, "list_shards", timeout, StreamName=name)
+    while True:
+        for listed in page["Shards"]:
+            shard = _shard(listed)
+            shards[shard.id] = shard
+        if not (token := page.get("NextToken")):
+            break
+        page = request(address, "list_shards", timeout, NextToken=token)
+    created = found["StreamCreationTimestamp"]
+    return Stream(
+        arn=str(found["StreamARN"]),
+        created=_utc(created).isoformat().replace("+00:00", "Z"),
+        created_ms=int(created.timestamp() * 1000),
+        retention_ms=int(found["RetentionPeriodHours"]) * 3_600_000,
+        shards=dict(sorted(shards.items())),
+    )
+
+
+def stream_names(address: Address, timeout: float) -> tuple[str, ...]:
+    """The streams of the account in this region, sorted."""
+    found: list[str] = []
+    page = request(address, "list_streams", timeout)
+    while True:
+        found += page["StreamNames"]
+        if not page.get("HasMoreStreams") or not page["StreamNames"]:
+            return tuple(sorted(found))
+        page = request(address, "list_streams", timeout, ExclusiveStartStreamName=found[-1])
+
+
+def iterator(address: Address, stream: str, shard: str, kind: str, timeout: float, **given: Any) -> str:
+    """An iterator of a shard. Raises StreamMissingError, NotANumberError, KinesisError."""
+    found = request(
+        address,
+        "get_shard_iterator",
+        timeout,
+        StreamName=stream,
+        ShardId=shard,
+        ShardIteratorType=kind,
+        **given,
+    )
+    return str(found["ShardIterator"])
+
+
+def iterator_at(address: Address, stream: str, shard: Shard, offset: int, timeout: float) -> str:
+    """An iterator whose next record is the first one with at least this sequence number, if it was not removed.
+
+    A position is the number of an existing record, or follows one: Kinesis accepts only numbers that it has given.
+    """
+    if offset <= shard.start:
+        return iterator(address, stream, shard.id, "TRIM_HORIZON", timeout)
+    try:
+        return iterator(address, stream, shard.id, "AT_SEQUENCE_NUMBER", timeout, StartingSequenceNumber=str(offset))
+    except NotANumberError:
+        kind = "AFTER_SEQUENCE_NUMBER"
+        return iterator(address, stream, shard.id, kind, timeout, StartingSequenceNumber=str(offset - 1))
+
+
+def next_page(address: Address, at: str, limit: int, timeout: float) -> Page:
+    """The next records of an iterator. Raises IteratorExpiredError, KinesisError."""
+    found = request(address, "get_records", timeout, ShardIterator=at, Limit=limit)
+    records = tuple(
+        RawRecord(
+            number=int(record["SequenceNumber"]),
+            key=str(record["PartitionKey"]),
+            data=record["Data"],
+            at_us=_microseconds(record["ApproximateArrivalTimestamp"]),
+        )
+        for record in found["Records"]
+    )
+    behind = int(found.get("MillisBehindLatest") or 0)
+    return Page(records=records, next=found.get("NextShardIterator") or None, behind_ms=behind)
+
+
+def _shard(listed: Mapping[str, Any]) -> Shard:
+    numbers, hashes = listed["SequenceNumberRange"], listed["HashKeyRange"]
+    parents = (listed.get("ParentShardId"), listed.get("AdjacentParentShardId"))
+    return Shard(
+        id=str(listed["ShardId"]),
+        start=int(numbers["StartingSequenceNumber"]),
+        is_open=numbers.get("EndingSequenceNumber") is None,
+        parents=tuple(parent for parent in parents if parent),
+        low=int(hashes["StartingHashKey"]),
+        high=int(hashes["EndingHashKey"]),
+    )
+
+
+def _utc(moment: datetime) -> datetime:
+    from datetime import UTC
+
+    return moment.astimezone(UTC)
+
+
+def _microseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1_000_000)

@@ -1,0 +1,201 @@
+"""Reads ranges of a shard's sequence numbers as Arrow tables. A range can be read again until its records expire."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from rw_sql.connectors.kinesis.aggregation import MAGIC, unpacked
+from rw_sql.connectors.kinesis.client import (
+    IteratorExpiredError,
+    KinesisError,
+    iterator_at,
+    next_page,
+    stream_of,
+)
+from rw_sql.connectors.kinesis.shards import AT_ONCE, ENDED, first_record, is_young
+from rw_sql.connectors.support.wide_offsets import offset_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rw_sql.connectors.kinesis.client import Address, Page, RawRecord, Shard, Stream
+
+ANSWER_SECONDS = 60.0
+"""The time limit of a request and its repetitions."""
+
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+SCHEMA = pa.schema(
+    [
+        ("_rw_split", pa.string()),
+        ("_rw_offset", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.string()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("headers", _HEADERS),
+    ]
+)
+"""The columns of records: those of ``Connector.read_stream``, with the offset as a text."""
+
+RECORDS = (
+    "_rw_split string, _rw_offset string, key binary, value binary, partition string, timestamp timestamp, "
+    "headers array<struct<key:string,value:binary>>"
+)
+"""The same for Spark."""
+
+
+class RangeLostError(KinesisError):
+    """Records of the range were removed before they were read, or the stream is another one."""
+
+
+def read_range(
+    address: Address, name: str, split: str, start: int, end: int, created: str | None = None
+) -> Iterator[pa.Table]:
+    """The records of a shard in ``[start, end)``, in order, page by page.
+
+    Raises RangeLostError if some of them no longer exist, KinesisError if the service does not answer.
+    """
+    if end <= start:
+        return
+    stream = stream_of(address, name, ANSWER_SECONDS)
+    if created is not None and stream.created != created:
+        raise RangeLostError(f"RECREATED {name}: it was created at {created} and is now of {stream.created}")
+    shard = stream.shards.get(split)
+    if shard is None:
+        raise RangeLostError(f"EXPIRED {split}: the shard and all its records were removed")
+    at = start
+    is_checked = False
+    for page in _pages(address, name, shard, start, end):
+        if not is_checked:
+            require_whole(address, name, stream, shard, start)
+            is_checked = True
+        records = [record for record in page.records if start <= record.number < end]
+        if records:
+            at = records[-1].number + 1
+            yield table_of(shard, records)
+    if end != ENDED and at != end:
+        raise RangeLostError(f"EXPIRED {split}: record {end - 1} was removed before it was read")
+
+
+def require_whole(address: Address, name: str, stream: Stream, shard: Shard, offset: int) -> None:
+    """Checks that no record at an offset or after it was removed. Raises RangeLostError.
+
+    Kinesis itself would begin at the oldest record that is left. Records are removed in order: with one before the
+    offset still there, none after it is missing. Without one, nobody can tell.
+    """
+    if is_young(stream, shard):
+        return
+    first = first_record(address, name, shard, shard.start, time.monotonic() + ANSWER_SECONDS)
+    if first is None and offset > shard.start:
+        raise RangeLostError(
+            f"EXPIRED {shard.id}: it has no records any more, and {offset} was to be read: records from there on may "
+            "have been removed"
+        )
+    if first is not None and first > offset:
+        raise RangeLostError(f"EXPIRED {shard.id}: its first record is {first}, and {offset} was to be read")
+
+
+def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> Iterator[Page]:
+    """The pages of a range, up to the page with its last record."""
+    at = iterator_at(address, name, shard, start, ANSWER_SECONDS)
+    position = start
+    while True:
+        try:
+            page = next_page(address, at, AT_ONCE, ANSWER_SECONDS)
+        except IteratorExpiredError:
+            at = iterator_at(address, name, shard, position, ANSWER_SECONDS)
+            continue
+        yield page
+        if page.records:
+            position = page.records[-1].number + 1
+        is_at_end = not page.records and page.behind_ms == 0
+        if position >= end or page.next is None or is_at_end:
+            return
+        at = page.next
+
+
+def table_of(shard: Shard, records: Sequence[RawRecord]) -> pa.Table:
+    """The records as a table, packed ones as the records that they contain.
+
+    Of a packed record, those that belong to another shard are left out: their producer sends them there again.
+    """
+    offsets: list[str] = []
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    times: list[int] = []
+    for record in records:
+        offset = offset_text(record.number)
+        packed = unpacked(record.data) if record.data.startswith(MAGIC) else None
+        if packed is None:
+            offsets.append(offset)
+            keys.append(record.key.encode())
+            values.append(record.data)
+            times.append(record.at_us)
+            continue
+        for index, each in enumerate(packed):
+            if shard.low <= each.hash_key <= shard.high:
+                offsets.append(f"{offset}/{index:06d}")
+                keys.append(each.key.encode())
+                values.append(each.data)
+                times.append(record.at_us)
+    count = len(offsets)
+    return pa.Table.from_arrays(
+        [
+            pa.array([shard.id] * count, pa.string()),
+            pa.array(offsets, pa.string()),
+            pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+            pa.array([shard.id] * count, pa.string()),
+            pa.array(times, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+            pa.nulls(count, _HEADERS),
+        ],
+        schema=SCHEMA,
+    )
+
+
+class Fetched:
+    """Tables of ranges that this process has read. The oldest are dropped above a size. Thread-safe."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._size = 0
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[object, int], tuple[int, pa.Table, str]] = OrderedDict()
+
+    def put(self, of: object, start: int, end: int, table: pa.Table, created: str) -> None:
+        """Keeps the records of a range. ``of`` names the shard, ``created`` is its stream's incarnation."""
+        with self._lock:
+            self._drop((of, start))
+            self._known[of, start] = (end, table, created)
+            self._size += table.nbytes
+            while self._size > self._most and len(self._known) > 1:
+                self._drop(next(iter(self._known)))
+
+    def get(self, of: object, start: int, end: int, created: str | None = None) -> pa.Table | None:
+        """The records of a range, if it consists of ranges that are known; None otherwise.
+
+        ``created`` is the expected incarnation, if it is known.
+        """
+        tables = []
+        with self._lock:
+            at = start
+            while at != end:
+                found = self._known.get((of, at))
+                if found is None or found[0] > end or created not in (None, found[2]):
+                    return None
+                at = found[0]
+                tables.append(found[1])
+        return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+
+    def _drop(self, key: tuple[object, int]) -> None:
+        found = self._known.pop(key, None)
+        if found is not None:
+            self._size -= found[1].nbytes
+
+
+FETCHED = Fetched(256 * 1024 * 1024)

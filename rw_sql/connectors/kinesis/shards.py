@@ -1,0 +1,189 @@
+"""The bounds of shards: their first and last records, which Kinesis does not list.
+
+The newest record of a shard is found by reading its last seconds, then its last minutes and so on, and afterwards by
+reading on from there. The first one matters only for a shard that is older than the stream's retention: a younger one
+has lost nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import UpstreamSplit
+from rw_sql.connectors.kinesis.client import (
+    IteratorExpiredError,
+    KinesisError,
+    NotANumberError,
+    iterator,
+    iterator_at,
+    next_page,
+)
+from rw_sql.connectors.support.wide_offsets import MOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rw_sql.connectors.kinesis.client import Address, RawRecord, Shard, Stream
+
+ENDED = MOST
+"""The end of a closed shard, and the position of a shard that was read completely. No sequence number is as large."""
+
+AT_ONCE = 10_000
+"""The maximum number of records in one request, which Kinesis limits to 10 MiB too."""
+
+THREADS = 8
+_WINDOWS_SECONDS = (10, 120, 1_800, 21_600, 86_400, 8_784 * 3_600)
+_KEPT = 10_000
+
+
+class _Tails:
+    """The newest records of shards, as far as this process has seen them. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[tuple[Address, str, str, str], int] = {}
+
+    def get(self, address: Address, stream: Stream, shard: str) -> int | None:
+        with self._lock:
+            return self._known.get((address, stream.arn, stream.created, shard))
+
+    def note(self, address: Address, stream: Stream, shard: str, last: int) -> None:
+        key = (address, stream.arn, stream.created, shard)
+        with self._lock:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            self._known[key] = max(last, self._known.get(key, 0))
+
+    def forget(self) -> None:
+        """Forgets everything, as a new process would."""
+        with self._lock:
+            self._known.clear()
+
+
+TAILS = _Tails()
+
+
+def bounds(address: Address, name: str, stream: Stream, timeout: float) -> dict[str, UpstreamSplit]:
+    """The shards as splits. Raises KinesisError."""
+    deadline = time.monotonic() + timeout
+    find = partial(_bounds, address, name, stream, deadline)
+    shards = tuple(stream.shards.values())
+    if len(shards) == 1:
+        return {shards[0].id: find(shards[0])}
+    with ThreadPoolExecutor(min(THREADS, max(1, len(shards)))) as threads:
+        return {split.split: split for split in threads.map(find, shards)}
+
+
+def is_young(stream: Stream, shard: Shard) -> bool:
+    """True if the shard is younger than the stream's retention, so that it still has all its records.
+
+    A parent is listed until its last record is older than that.
+    """
+    age = time.time() * 1000 - stream.created_ms
+    return age < stream.retention_ms or any(parent in stream.shards for parent in shard.parents)
+
+
+def _bounds(address: Address, name: str, stream: Stream, deadline: float, shard: Shard) -> UpstreamSplit:
+    def split(start: int, end: int, *, is_empty: bool = False) -> UpstreamSplit:
+        return UpstreamSplit(
+            split=shard.id,
+            start=start,
+            end=end,
+            cluster=stream.arn,
+            incarnation=stream.created,
+            is_empty=is_empty,
+        )
+
+    first = shard.start
+    if not is_young(stream, shard):
+        found = first_record(address, name, shard, shard.start, deadline)
+        if found is None:
+            return split(shard.start, shard.start if shard.is_open else ENDED, is_empty=True)
+        first = found
+    if not shard.is_open:
+        return split(first, ENDED)
+    last = _last_record(address, name, stream, shard, deadline)
+    return split(first, shard.start, is_empty=True) if last is None else split(first, max(first, last + 1))
+
+
+def first_record(address: Address, name: str, shard: Shard, offset: int, deadline: float) -> int | None:
+    """The number of the first record that exists at an offset or after it; None if there is none."""
+    at = iterator_at(address, name, shard, offset, _left(deadline))
+    return next((each.number for each in _records(address, at, deadline) if each.number >= offset), None)
+
+
+def first_at(address: Address, name: str, shard: Shard, milliseconds: int, deadline: float) -> int | None:
+    """The number of the first record that arrived at or after a time; None if there is none."""
+    at = _at_time(address, name, shard, milliseconds / 1000, deadline)
+    return next((each.number for each in _records(address, at, deadline) if each.at_us >= milliseconds * 1000), None)
+
+
+def time_of(address: Address, name: str, shard: Shard, offset: int, deadline: float) -> int | None:
+    """The time of arrival of the first record at an offset or after it, in milliseconds since 1970."""
+    at = iterator_at(address, name, shard, offset, _left(deadline))
+    return next((each.at_us // 1000 for each in _records(address, at, deadline) if each.number >= offset), None)
+
+
+def _last_record(address: Address, name: str, stream: Stream, shard: Shard, deadline: float) -> int | None:
+    """The number of the newest record of an open shard; None if it has none."""
+    known = TAILS.get(address, stream, shard.id)
+    if known is not None:
+        try:
+            at = iterator(
+                address,
+                name,
+                shard.id,
+                "AFTER_SEQUENCE_NUMBER",
+                _left(deadline),
+                StartingSequenceNumber=str(known),
+            )
+            last = _read_to_the_end(address, at, deadline) or known
+        except (NotANumberError, IteratorExpiredError):
+            last = None
+        if last is not None:
+            TAILS.note(address, stream, shard.id, last)
+            return last
+    now, oldest = time.time(), (time.time() * 1000 - stream.created_ms) / 1000
+    for window in _WINDOWS_SECONDS:
+        at = _at_time(address, name, shard, now - min(window, oldest), deadline)
+        last = _read_to_the_end(address, at, deadline)
+        if last is not None:
+            TAILS.note(address, stream, shard.id, last)
+            return last
+        if window >= oldest:
+            break
+    return None
+
+
+def _at_time(address: Address, name: str, shard: Shard, seconds: float, deadline: float) -> str:
+    moment = datetime.fromtimestamp(max(0.0, seconds), UTC)
+    return iterator(address, name, shard.id, "AT_TIMESTAMP", _left(deadline), Timestamp=moment)
+
+
+def _read_to_the_end(address: Address, at: str, deadline: float) -> int | None:
+    """Reads until no record is left; the number of the last one."""
+    last = None
+    for record in _records(address, at, deadline):
+        last = record.number
+    return last
+
+
+def _records(address: Address, at: str, deadline: float) -> Iterator[RawRecord]:
+    """The records from an iterator up to the newest one."""
+    next_at: str | None = at
+    while next_at is not None:
+        page = next_page(address, next_at, AT_ONCE, _left(deadline))
+        yield from page.records
+        next_at = page.next if page.records or page.behind_ms else None
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise KinesisError("the service does not answer in time")
+    return left

@@ -1,0 +1,305 @@
+"""A session at an MQTT broker: receives messages, numbers them, and acknowledges them once they are committed.
+
+The connection is not repaired: a run that loses it ends, and the next one gets all messages again that were not
+acknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from rw_sql.connectors.base import Stretch
+from rw_sql.connectors.support.private_files import private_file
+from rw_sql.connectors.support.range_stream import RangeFeed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rw_sql.connectors.base import SplitState
+
+logger = logging.getLogger(__name__)
+
+SPLIT = "0"
+"""The only split of a source."""
+
+CONNECT_SECONDS = 10.0
+NEVER = 0xFFFFFFFF
+"""The session expiry of a session that the broker keeps until it is removed."""
+
+_KEEPALIVE_SECONDS = 30
+_PORTS = {"tcp": 1883, "mqtt": 1883, "ssl": 8883, "mqtts": 8883}
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+SCHEMA = pa.schema(
+    [
+        ("_rw_split", pa.string()),
+        ("_rw_offset", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.string()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("headers", _HEADERS),
+    ]
+)
+"""The columns of records: those of ``Connector.read_stream``."""
+
+
+class MqttError(Exception):
+    """The broker does not answer or refuses something. The text contains no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A message, and the number by which it is acknowledged; 0 for one that is not."""
+
+    topic: str
+    payload: bytes
+    packet: int
+    qos: int
+    at_us: int
+
+
+@dataclass(slots=True)
+class Session:
+    """One connection with a session. The client's own thread receives; others take and acknowledge."""
+
+    options: Mapping[str, str]
+    client_id: str
+    is_listening: bool = True
+    error: str | None = None
+    _client: Any = None
+    _answered: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _first: int = 0
+    _messages: list[_Message] = field(default_factory=list)
+    _is_closed: bool = False
+
+    def open(self, offset: int, timeout: float = CONNECT_SECONDS) -> None:
+        """Connects and subscribes. The next message gets the number ``offset``. Raises MqttError."""
+        import paho.mqtt.client as paho
+        from paho.mqtt.enums import CallbackAPIVersion
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.properties import Properties
+
+        self._first = offset
+        client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self.client_id,
+            protocol=paho.MQTTv5,
+            manual_ack=True,
+            reconnect_on_failure=False,
+        )
+        self._client = client
+        if (user := self.options.get("username")) is not None:
+            client.username_pw_set(user, self.options.get("password"))
+        scheme, host, port = address_of(self.options)
+        if scheme in ("ssl", "mqtts"):
+            client.tls_set_context(_tls(self.options))
+        client.connect_timeout = timeout
+        client.on_connect = self._on_connect
+        client.on_subscribe = self._on_subscribe
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = NEVER if self.is_listening else 0
+        properties.ReceiveMaximum = int(self.options.get("inflight_messages", 100))
+        if (most := self.options.get("max_packet_size")) is not None:
+            properties.MaximumPacketSize = int(most)
+        is_clean = not self.is_listening or self.options.get("clean_start", "false").lower() == "true"
+        try:
+            client.connect(host, port, keepalive=_KEEPALIVE_SECONDS, clean_start=is_clean, properties=properties)
+        except (OSError, ValueError) as error:
+            self.close()
+            raise MqttError(f"cannot connect to {host}:{port} ({_why(error)})") from error
+        client.loop_start()
+        if not self._answered.wait(timeout):
+            self.error = self.error or "no answer within " + f"{timeout:g} seconds"
+        if self.error is not None:
+            self.close()
+            raise MqttError(f"{host}:{port}: {self.error}")
+
+    @property
+    def end(self) -> int:
+        """The number of the next message."""
+        with self._lock:
+            return self._first + len(self._messages)
+
+    def table(self, start: int, end: int) -> pa.Table | None:
+        """The messages of a range; None if this session does not have them all."""
+        with self._lock:
+            if start < self._first or end > self._first + len(self._messages):
+                return None
+            return _table(start, self._messages[start - self._first : end - self._first])
+
+    def acknowledge(self, offset: int) -> None:
+        """Lets the broker forget the messages before an offset, which were committed. Repeatable."""
+        with self._lock:
+            done = self._messages[: max(0, offset - self._first)]
+            del self._messages[: len(done)]
+            self._first += len(done)
+        for message in done:
+            if message.qos:
+                self._client.ack(message.packet, message.qos)
+
+    def close(self) -> None:
+        """Ends the connection. The broker keeps the session. Raises nothing."""
+        self._is_closed = True
+        if self._client is not None:
+            self._client.disconnect()
+            self._client.loop_stop()
+
+    def _on_connect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if reason.is_failure:
+            self.error = f"the broker refuses the connection: {str(reason).lower()}"
+            self._answered.set()
+        elif not self.is_listening:
+            self._answered.set()
+        else:
+            if self._first and not flags.session_present:
+                logger.warning(
+                    "the broker of MQTT client %s has lost its session: messages since then are lost", self.client_id
+                )
+            self._subscribe(client)
+
+    def _subscribe(self, client: Any) -> None:
+        from paho.mqtt.subscribeoptions import SubscribeOptions
+
+        qos = 0 if self.options.get("qos", "at_least_once").lower() == "at_most_once" else 1
+        # A retained message comes once, when the session begins.
+        how = SubscribeOptions(qos=qos, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
+        client.subscribe([(topic, how) for topic in topics_of(self.options)])
+
+    def _on_subscribe(self, client: Any, data: Any, packet: int, reasons: Sequence[Any], properties: Any) -> None:
+        for topic, reason in zip(topics_of(self.options), reasons, strict=False):
+            if reason.is_failure:
+                self.error = f'the broker refuses topic "{topic}": {str(reason).lower()}'
+        self._answered.set()
+
+    def _on_disconnect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if not self._is_closed:
+            self.error = self.error or f"the connection ended: {str(reason).lower()}"
+            self._answered.set()
+
+    def _on_message(self, client: Any, data: Any, message: Any) -> None:
+        found = _Message(message.topic, bytes(message.payload), message.mid, message.qos, time.time_ns() // 1000)
+        with self._lock:
+            self._messages.append(found)
+
+
+class MqttFeed(RangeFeed):
+    """The ranges of a run: what its session has received. After their commit the messages are acknowledged."""
+
+    def __init__(self, session: Session, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> None:
+        super().__init__(self, options, positions, (), most_offsets=1_000_000, poll_seconds=0.02)
+        self._session = session
+
+    def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
+        """The messages that no batch has taken yet. Raises OSError if the connection has ended."""
+        start, end = positions[SPLIT].offset, self._session.end
+        if end > start:
+            return (Stretch(split=SPLIT, start=start, end=end),)
+        if self._session.error is not None:
+            raise OSError(self._session.error)
+        return ()
+
+    def committed(self, ranges: Mapping[str, tuple[int, int]]) -> None:
+        """Acknowledges the messages of a committed batch."""
+        for _, end in ranges.values():
+            self._session.acknowledge(end)
+
+    def close(self) -> None:
+        """Ends the thread and the connection."""
+        super().close()
+        SESSIONS.drop(self._session)
+        self._session.close()
+
+
+class _Sessions:
+    """The sessions of this process by their clients' ids. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, Session] = {}
+
+    def get(self, client_id: str) -> Session | None:
+        with self._lock:
+            return self._known.get(client_id)
+
+    def put(self, session: Session) -> None:
+        with self._lock:
+            self._known[session.client_id] = session
+
+    def drop(self, session: Session) -> None:
+        with self._lock:
+            if self._known.get(session.client_id) is session:
+                del self._known[session.client_id]
+
+
+SESSIONS = _Sessions()
+
+
+def address_of(options: Mapping[str, str]) -> tuple[str, str, int]:
+    """Scheme, host and port of ``url``. Raises ValueError."""
+    parts = urlsplit(options["url"].strip())
+    scheme = parts.scheme.lower()
+    if scheme not in _PORTS or not parts.hostname or parts.path.strip("/") or parts.username is not None:
+        raise ValueError("it is not scheme://host:port")
+    return scheme, parts.hostname, parts.port or _PORTS[scheme]
+
+
+def topics_of(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The topics that a source's options name, each once, in the order written."""
+    return tuple(dict.fromkeys(part.strip() for part in options.get("topic", "").split(",") if part.strip()))
+
+
+def _tls(options: Mapping[str, str]) -> ssl.SSLContext:
+    ca = options.get("tls.ca")
+    context = ssl.create_default_context(
+        cafile=None if ca is None or _is_pem(ca) else _path(ca), cadata=ca if ca is not None and _is_pem(ca) else None
+    )
+    cert, key = options.get("tls.client_cert"), options.get("tls.client_key")
+    if cert is not None:
+        context.load_cert_chain(_file_of(cert), None if key is None else _file_of(key))
+    return context
+
+
+def _is_pem(text: str) -> bool:
+    return text.lstrip().startswith("-----BEGIN")
+
+
+def _path(text: str) -> str:
+    return text.removeprefix("fs://")
+
+
+def _file_of(text: str) -> Path:
+    return private_file(text) if _is_pem(text) else Path(_path(text))
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _table(start: int, messages: Sequence[_Message]) -> pa.Table:
+    count = len(messages)
+    return pa.Table.from_arrays(
+        [
+            pa.array([SPLIT] * count, pa.string()),
+            pa.array(range(start, start + count), pa.int64()),
+            pa.nulls(count, pa.binary()),
+            pa.array([message.payload for message in messages], pa.binary()),
+            pa.array([message.topic for message in messages], pa.string()),
+            pa.array([message.at_us for message in messages], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+            pa.nulls(count, _HEADERS),
+        ],
+        schema=SCHEMA,
+    )

@@ -1,0 +1,158 @@
+"""The MQTT connector. A source has one split; its offsets number the messages in the order in which they came."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import EXACTLY, RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, UpstreamSplit
+from rw_sql.connectors.ranged import RangedConnector
+from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
+from rw_sql.errors import INVALID_PROPERTY, MISSING_PROPERTY
+from rw_sql.packages import require_package
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.connectors.ranged import Encoding
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.connectors.support.range_stream import RangeFeed
+
+_SPLIT = "0"
+_SCHEMES = ("tcp", "mqtt", "ssl", "mqtts")
+
+
+class MqttConnector(RangedConnector):
+    """See :class:`rw_sql.connectors.base.Connector`."""
+
+    offsets_count = EXACTLY
+    is_sent_once = True
+    immovable = "an MQTT broker keeps no messages that were acknowledged: it has no positions to move to"
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/mqtt.toml``."""
+        return load_spec("mqtt")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Checks that the options are consistent and the client is installed. Contacts no broker."""
+        require_package("mqtt", "paho")
+        if options.get("qos", "").strip().lower() == "exactly_once":
+            raise OptionError(
+                INVALID_PROPERTY,
+                "property \"qos\" cannot be 'exactly_once': a client that is killed within the exchange of QoS 2 never "
+                "gets the message again",
+                key="qos",
+                hint="qos = 'at_least_once' loses nothing",
+            )
+        check_option_values(self.spec, options)
+        _check_url(options)
+        _check_topics(options)
+        for one, other in (("password", "username"), ("tls.client_key", "tls.client_cert")):
+            if one in options and other not in options:
+                raise OptionError(MISSING_PROPERTY, f'missing property "{other}"', key=one, hint=f"{one} needs {other}")
+
+    def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
+        """The options with an identifier of the client, by which the broker knows the session."""
+        prefix = options.get("client_prefix") or "rw_sql"
+        return {**options, "client_id": options.get("client_id") or f"{prefix}_{unique}"}
+
+    def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
+        """The only split, whose end is unknown, if the broker accepts a connection."""
+        from rw_sql.connectors.mqtt.session import SESSIONS, MqttError, Session
+
+        running = SESSIONS.get(_client_id(options))
+        if running is None or running.error is not None:
+            visitor = Session(options, "", is_listening=False)
+            try:
+                visitor.open(0, timeout)
+            except MqttError as error:
+                return Upstream(error=str(error))
+            visitor.close()
+        return Upstream(splits={_SPLIT: UpstreamSplit(split=_SPLIT, start=0, end=0, is_empty=True)})
+
+    def range_feed(
+        self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
+    ) -> RangeFeed:
+        """What a session receives from now on. Raises OSError."""
+        from rw_sql.connectors.mqtt.session import SESSIONS, MqttError, MqttFeed, Session
+
+        session = Session(dict(options), _client_id(options))
+        try:
+            session.open(positions[_SPLIT].offset)
+        except MqttError as error:
+            raise OSError(str(error)) from error
+        SESSIONS.put(session)
+        return MqttFeed(session, options, positions)
+
+    def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
+        """Empty: only a session of a run receives anything."""
+        return ()
+
+    def read_batch(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+        *,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
+        encoding: Encoding | None = None,
+        lives: Mapping[str, str | None] | None = None,
+    ) -> DataFrame:
+        """The messages that this process has received. Raises OSError if it has not."""
+        from rw_sql.connectors.mqtt.session import SCHEMA, SESSIONS
+
+        start, end = ranges.get(_SPLIT, (0, 0))
+        if end <= start:
+            return spark.createDataFrame(SCHEMA.empty_table())
+        session = SESSIONS.get(_client_id(options))
+        table = session.table(start, end) if session is not None else None
+        if table is None:
+            raise OSError(f"messages {start} to {end - 1} are not here: the broker sends them again")
+        return spark.createDataFrame(table)
+
+
+def _client_id(options: Mapping[str, str]) -> str:
+    """The client's identifier. A table's source that was altered may have none: then what it reads names it."""
+    if (given := options.get("client_id")) is not None:
+        return given
+    read = f"{options.get('url')} {options.get('topic')}"
+    return f"{options.get('client_prefix') or 'rw_sql'}_{sha256(read.encode()).hexdigest()[:16]}"
+
+
+def _check_url(options: Mapping[str, str]) -> None:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(options["url"].strip())
+        is_address = parts.scheme.lower() in _SCHEMES and bool(parts.hostname) and not parts.path.strip("/")
+        is_address = is_address and parts.username is None and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise OptionError(
+            INVALID_PROPERTY,
+            # An address may contain a password.
+            'property "url" must be tcp://host:port or ssl://host:port'
+            + ("" if "@" in options["url"] else f", not '{options['url']}'"),
+            key="url",
+            hint="url = 'tcp://host:1883'; a login is given by username and password",
+        )
+
+
+def _check_topics(options: Mapping[str, str]) -> None:
+    topics = [part.strip() for part in options["topic"].split(",")]
+    for topic in topics:
+        levels = topic.split("/")
+        is_valid = bool(topic) and "\0" not in topic and "#" not in levels[:-1]
+        if not is_valid or any(len(level) > 1 and ("#" in level or "+" in level) for level in levels):
+            raise OptionError(
+                INVALID_PROPERTY,
+                f"property \"topic\" names '{topic}', which is no topic",
+                key="topic",
+                hint="a topic has levels between slashes; + is any level, and # at the end is all further levels",
+            )

@@ -1,0 +1,33 @@
+"""Offsets that are too large for 64 bits, such as the sequence numbers of Kinesis.
+
+In this process they are whole numbers, compared and stored exactly. In a log they are texts of equal length, whose
+order is that of the numbers. The distance of two such offsets says nothing about the number of records between them.
+"""
+
+from __future__ import annotations
+
+DIGITS = 60
+"""The number of decimal digits of a stored offset."""
+
+MOST = 10**DIGITS - 1
+"""The greatest offset."""
+
+MOST_COUNTED = 2**63
+"""From this distance on, the number of records between two offsets is unknown."""
+
+
+def number_of_records(offsets: int) -> str:
+    """The number of records in so many offsets, for people."""
+    return f"{offsets} records" if offsets < MOST_COUNTED else "an unknown number of records"
+
+
+def offset_text(offset: int) -> str:
+    """An offset as it is stored. Raises ValueError if it has more digits."""
+    if not 0 <= offset <= MOST:
+        raise ValueError(f"{offset} is no offset of {DIGITS} digits")
+    return str(offset).zfill(DIGITS)
+
+
+def plain_offset(column: str) -> str:
+    """Spark's expression for a stored offset as people write it: without the zeros at its beginning."""
+    return f"regexp_replace({column}, '^0+(?=[0-9])', '')"

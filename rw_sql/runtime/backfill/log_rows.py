@@ -1,0 +1,49 @@
+"""Selects the rows of a chunk from a source's log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from rw_sql.runtime.decoding.decoder import OFFSET, RUN, SPLIT, offset_bound, stored_offset
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.model.backfill_ranges import BackfillChunk
+
+_MOST_IN_FILTER = 40
+
+
+def rows_of_chunk(spark: SparkSession, rows: DataFrame, chunk: tuple[BackfillChunk, ...]) -> DataFrame:
+    """Those rows of a log that are in a chunk's ranges of splits, runs and offsets."""
+    low, high = min(portion.start for portion in chunk), max(portion.end for portion in chunk)
+    of_offset = rows.schema[OFFSET].dataType
+    rows = rows.where((f.col(OFFSET) >= offset_bound(rows, low)) & (f.col(OFFSET) < offset_bound(rows, high)))
+    if len(chunk) <= _MOST_IN_FILTER:
+        wanted = f.lit(False)
+        for portion in chunk:
+            first, last = portion.runs or (0, 0)
+            wanted = wanted | (
+                (f.col(SPLIT) == portion.split)
+                & f.col(RUN).between(first, last)
+                & (f.col(OFFSET) >= offset_bound(rows, portion.start))
+                & (f.col(OFFSET) < offset_bound(rows, portion.end))
+            )
+        return rows.where(wanted)
+    kind = of_offset.simpleString()
+    listed = spark.createDataFrame(
+        [
+            (one.split, *(one.runs or (0, 0)), *(stored_offset(of_offset, at) for at in (one.start, one.end)))
+            for one in chunk
+        ],
+        f"w_split string, w_first long, w_last long, w_start {kind}, w_end {kind}",
+    )
+    is_wanted = (
+        (f.col(SPLIT) == f.col("w_split"))
+        & f.col(RUN).between(f.col("w_first"), f.col("w_last"))
+        & (f.col(OFFSET) >= f.col("w_start"))
+        & (f.col(OFFSET) < f.col("w_end"))
+    )
+    return rows.join(f.broadcast(listed), is_wanted, "left_semi")
