@@ -64,7 +64,7 @@ $(JARS): $(READY)
 # Of the tests that take long, one in so many, drawn by the commit's day (tests/support/seeds.py).
 TEST_DRAW ?= 10
 
-test: setup $(JARS) ## the tests, and a tenth of the long ones; they start their own brokers, and PostgreSQL and NATS where installed
+test: setup $(JARS) ## the tests, and a tenth of the long ones; they start their own brokers, and PostgreSQL, MariaDB and NATS where installed
 	$(BIN)/python -m pytest --draw $(TEST_DRAW) --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-all: setup $(JARS) ## every test, the long ones too

@@ -69,7 +69,7 @@ def test_changes_of_every_kind_arrive(database: Database) -> None:
     session = database.session
     database.run(
         "CREATE TABLE {d}.orders (id INT PRIMARY KEY, word VARCHAR(20), amount DECIMAL(10, 2), big LONGTEXT)",
-        "INSERT INTO {d}.orders SELECT seq, CONCAT('w', seq), seq / 4, NULL FROM seq_1_to_2500",
+        "INSERT INTO {d}.orders SELECT seq, CONCAT('w', seq), seq / 4, NULL FROM {d}.seq_1_to_2500",
         "CREATE TABLE {d}.kinds (id BIGINT UNSIGNED PRIMARY KEY, ok TINYINT(1), doc JSON, day DATE, "
         "at TIMESTAMP(6) NULL, data VARBINARY(9), kind ENUM('a', 'b'), clock TIME)",
         "INSERT INTO {d}.kinds VALUES (18446744073709551615, 1, '{\"a\": [1]}', '2024-02-29', NULL, x'00ff', 'b', "
@@ -112,7 +112,7 @@ def test_what_a_purge_removed_stalls_until_the_tables_are_read_again(session: At
         database = Database(session, server.info)
         database.run(
             "CREATE TABLE {d}.t (id INT PRIMARY KEY, word VARCHAR(20))",
-            "INSERT INTO {d}.t SELECT seq, CONCAT('w', seq) FROM seq_1_to_500",
+            "INSERT INTO {d}.t SELECT seq, CONCAT('w', seq) FROM {d}.seq_1_to_500",
         )
         database.create_source()
         session.run(f"CREATE TABLE t (*) FROM my TABLE '{database.name}.t'")
@@ -158,7 +158,7 @@ def test_tables_are_added_and_dropped_and_a_new_session_reads_on(
     for name in ("a", "b", "c"):
         database.run(
             f"CREATE TABLE {{d}}.{name} (id INT PRIMARY KEY, word VARCHAR(30))",
-            f"INSERT INTO {{d}}.{name} SELECT seq, CONCAT('{name}', seq) FROM seq_1_to_50",
+            f"INSERT INTO {{d}}.{name} SELECT seq, CONCAT('{name}', seq) FROM {{d}}.seq_1_to_50",
         )
     database.create_source()
     session.run(

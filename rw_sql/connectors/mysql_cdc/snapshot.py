@@ -36,7 +36,7 @@ from rw_sql.connectors.mysql_cdc.events import lenenc
 from rw_sql.connectors.mysql_cdc.numbers_text import exact_float
 from rw_sql.connectors.mysql_cdc.positions import STEPS, number_of, sequence_of
 from rw_sql.connectors.mysql_cdc.server import STATUS
-from rw_sql.connectors.mysql_cdc.tables import find_table
+from rw_sql.connectors.mysql_cdc.tables import find_table, shared_lock
 from rw_sql.connectors.mysql_cdc.templates import Template
 from rw_sql.connectors.mysql_cdc.types import (
     BIT,
@@ -204,12 +204,12 @@ class SnapshotThread:
         try:
             with connect(self._options, self._timeout) as connection:
                 self._connection = connection
-                is_mariadb = "mariadb" in str(rows_of(connection, "SELECT VERSION()")[0][0]).lower()
+                lock = shared_lock(str(rows_of(connection, "SELECT VERSION()")[0][0]))
                 with connection.cursor() as cursor:
                     cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                     cursor.execute(f"SET innodb_lock_wait_timeout = {_LOCK_SECONDS}, lock_wait_timeout = 60")
                 while (job := self._next()) is not None:
-                    self._read(connection, job, is_mariadb=is_mariadb)
+                    self._read(connection, job, lock)
         except pymysql.Error as error:
             self._fail(unreachable(error, self._options))
         except CaptureError as error:
@@ -246,15 +246,15 @@ class SnapshotThread:
     def _limited(self, rows: int) -> int:
         return rows if not self._rate else max(1, min(rows, int(self._rate) or 1))
 
-    def _read(self, connection: Connection[Any], job: _Job, *, is_mariadb: bool) -> None:
+    def _read(self, connection: Connection[Any], job: _Job, lock: str) -> None:
         """Reads the next chunk of a table."""
         with self._changed:
             rows = self._limited(job.progress.chunk_rows or job.rows)
-        if not is_mariadb:
+        if lock:
             rows = min(rows, _MOST_LOCKED)
         for tries in range(_MOST_TRIES):
             try:
-                chunk = self._chunk(connection, job, rows, is_mariadb=is_mariadb)
+                chunk = self._chunk(connection, job, rows, lock)
                 break
             except pymysql.Error as error:
                 if code_of(error) not in _AGAIN or tries == _MOST_TRIES - 1 or self._is_closing:
@@ -278,12 +278,12 @@ class SnapshotThread:
             self._ready.append(chunk)
             self._changed.notify_all()
 
-    def _chunk(self, connection: Connection[Any], job: _Job, rows: int, *, is_mariadb: bool) -> Chunk:
+    def _chunk(self, connection: Connection[Any], job: _Job, rows: int, lock: str) -> Chunk:
         name = job.progress.table
         with connection.cursor() as cursor:
-            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT" if is_mariadb else "START TRANSACTION")
-        position = _snapshot_position(connection) if is_mariadb else 0
-        if is_mariadb and position < (job.begun or 0) - (job.begun or 0) % STEPS:
+            cursor.execute("START TRANSACTION" if lock else "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        position = 0 if lock else _snapshot_position(connection)
+        if not lock and position < (job.begun or 0) - (job.begun or 0) % STEPS:
             # The stream was faster: a commit is in the log for a moment before a snapshot sees it.
             raise pymysql.OperationalError(_TOO_OLD, "the snapshot is older than the stream")
         # The lock of a SELECT keeps the columns as they are until the end of the transaction.
@@ -296,8 +296,8 @@ class SnapshotThread:
         where = _bounds(table, job.next_key)
         order = ", ".join(map(quoted, table.key))
         query = f"SELECT {selected} FROM {table.quoted}{where} ORDER BY {order} LIMIT {rows}"
-        packets = _packets(connection, query if is_mariadb else f"{query} LOCK IN SHARE MODE")
-        if not is_mariadb:
+        packets = _packets(connection, f"{query} {lock}")
+        if lock:
             position = _position_now(connection)
         connection.commit()
         template = Template([column.name for column in columns], table.key)

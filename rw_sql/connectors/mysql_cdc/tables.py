@@ -168,6 +168,16 @@ def cascade_error(table: CatalogTable, names: tuple[str, ...]) -> tuple[str, str
     )
 
 
+def shared_lock(version: str) -> str:
+    """The clause of a SELECT that locks its rows against writers; empty for MariaDB, where a snapshot needs none.
+
+    Both clauses lock alike, but from MySQL 8.0.22 on FOR SHARE needs no more than the right to read.
+    """
+    if "mariadb" in version.lower():
+        return ""
+    return "LOCK IN SHARE MODE" if version.startswith("5.") else "FOR SHARE"
+
+
 def missing_table(connection: Connection[Any], options: Mapping[str, str], table: str) -> CaptureError:
     """The error for a table that does not exist, with near names."""
     databases = databases_of(options)

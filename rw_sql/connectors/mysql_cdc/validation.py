@@ -21,6 +21,7 @@ from rw_sql.connectors.mysql_cdc.tables import (
     find_table,
     missing_table,
     other_database,
+    shared_lock,
 )
 from rw_sql.errors import near_names
 from rw_sql.packages import deferred
@@ -189,7 +190,27 @@ def _table(
             message=f"MySQL user doesn't have enough privileges: [SELECT] on table '{table}'",
             hint=f"GRANT SELECT ON {found.quoted} TO {user_of(connection)}",
         )
+    else:
+        yield from _lock(connection, table, found)
     yield from _columns(table, found, columns)
+
+
+def _lock(connection: Connection[Any], table: str, found: CatalogTable) -> Iterator[Lack]:
+    """The right to lock rows against writers, where a snapshot needs it."""
+    clause = shared_lock(str(rows_of(connection, "SELECT VERSION()")[0][0]))
+    if not clause:
+        return
+    try:
+        rows_of(connection, f"SELECT * FROM {found.quoted} LIMIT 0 {clause}")
+    except pymysql.Error as error:
+        if code_of(error) not in _DENIED:
+            raise
+        yield Lack(
+            check="role",
+            message=f"MySQL user doesn't have enough privileges: [LOCK TABLES] on the database of table '{table}', "
+            "which a server before 8.0.22 wants for reading rows with shared locks",
+            hint=f"GRANT LOCK TABLES ON {quoted(found.database)}.* TO {user_of(connection)}",
+        )
 
 
 def _columns(table: str, found: CatalogTable, columns: Mapping[str, str] | None) -> Iterator[Lack]:
