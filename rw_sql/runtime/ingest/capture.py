@@ -403,8 +403,8 @@ class _stalling:  # noqa: N801 - reads as a word of the statement
 
 def stalled(source: SourceRecord, error: CaptureError) -> StalledError:
     """The stall for an error of the connector."""
-    hint = f": {error.hint}" if error.hint else ""
+    hint = f": {error.hint.replace('SOURCE_NAME', sql_name(source.name))}" if error.hint else ""
     if error.is_temporary:
         return StalledError(f"UNREACHABLE {error.message}{hint}")
     # Something may mend it upstream without a statement here: it is tried again, but not soon.
-    return StalledError(f"{error.message}{hint.replace('SOURCE_NAME', sql_name(source.name))}", is_lasting=True)
+    return StalledError(f"{error.message}{hint}", is_lasting=True)
