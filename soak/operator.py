@@ -26,11 +26,18 @@ _PATIENCE_SECONDS = 1200.0
 _RETRY_SECONDS = 2.0
 
 VIEWS = {
+    "all_events": "SELECT topic, part, off FROM s",
     "per_key": "SELECT k, count(*) AS n, sum(v) AS total FROM s GROUP BY k",
     "thirds": "SELECT topic, part, off, v FROM s WHERE v % 3 = 0",
     "classes": f"SELECT id % {CLASSES} AS class, count(*) AS n, sum(v) AS total FROM accounts GROUP BY id % {CLASSES}",
     "highest": f"SELECT v, id FROM accounts ORDER BY v DESC, id LIMIT {TOP}",
 }
+
+_COLUMNS = {
+    "all_events": "topic, CAST(part AS INT), CAST(off AS BIGINT)",
+    "thirds": "topic, CAST(part AS INT), CAST(off AS BIGINT), v",
+}
+"""The columns to compare of views whose columns from INCLUDE are text."""
 
 
 class RefusedError(Exception):
@@ -135,16 +142,9 @@ class Operator:
 
     def compare(self) -> int:
         """Compares the log, the table and the views with the oracle; returns the rows. Raises AssertionError."""
-        log = {
-            (topic, part, off): n
-            for topic, part, off, n in self.sql(
-                "SELECT topic, CAST(part AS INT), CAST(off AS BIGINT), count(*) FROM s GROUP BY topic, part, off"
-            )
-        }
-        assert log == dict(self.upstream.times), self.tell(_difference("s", log, dict(self.upstream.times)))
-        compared = sum(self.upstream.times.values())
+        compared = 0
         for name, expected in self.upstream.expected_views().items():
-            columns = {"thirds": "topic, CAST(part AS INT), CAST(off AS BIGINT), v"}.get(name, "*")
+            columns = _COLUMNS.get(name, "*")
             found = Counter(self.sql(f"SELECT {columns} FROM {name}"))
             assert found == expected, self.tell(_difference(name, found, expected))
             compared += found.total()

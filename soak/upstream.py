@@ -106,6 +106,7 @@ class Upstream:
             found[1] += v
         top = sorted(((v, account) for account, v in self.accounts.items()), key=lambda row: (-row[0], row[1]))[:TOP]
         return {
+            "all_events": Counter({(*place,): times for place, times in self.times.items()}),
             "per_key": Counter((k, n, total) for k, (n, total) in groups.items()),
             "thirds": thirds,
             "accounts": Counter(self.accounts.items()),

@@ -57,15 +57,29 @@ class History:
                     operation = self.chance.choice(operations)
                     operation()
                     self.facts[operation.__name__.replace("_", " ")] += 1
-                self.step()
+                self.mended(self.step)
             self.end(thread)
-            self.replica.catch_up(self.server.info)
+            self.mended(lambda: self.replica.catch_up(self.server.info))
             assert self.replica.differences() == {}, str(self.replica.differences())[:1000]
             assert self.replica.confirmed() <= self.replica.state.offset, "the slot is ahead of what is committed"
             self.facts["changes"] += len(self.replica.log)
         finally:
             self.end(thread)
             self.replica.drop()
+
+    def mended(self, act: Callable[[], None]) -> None:
+        """Runs it. If PostgreSQL cannot decode its own log (an internal error that names no reader's fault), the slot
+        is made anew and the tables are read again, as the error's hint says."""
+        try:
+            act()
+        except CaptureError as error:
+            # Its hint is the statement that drops the slot.
+            if "could not map filenode" not in error.message or "pg_drop_replication_slot" not in (error.hint or ""):
+                raise
+            self.facts["internal errors of the server"] += 1
+            self.replica.close()
+            self.drop_slot()
+            act()
 
     def end(self, thread: threading.Thread) -> None:
         """Ends the writers."""

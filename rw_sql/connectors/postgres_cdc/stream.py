@@ -26,7 +26,7 @@ from rw_sql.connectors.postgres_cdc.connection import (
     told,
 )
 from rw_sql.connectors.postgres_cdc.pgoutput import POSTGRES_EPOCH_MICROSECONDS, Transaction
-from rw_sql.connectors.postgres_cdc.server import replication_query
+from rw_sql.connectors.postgres_cdc.server import AGAIN, replication_query
 from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
@@ -185,8 +185,8 @@ class Stream:
             if self._open is not None:
                 self._open.close()
 
-    def _fail(self, kind: ErrorCode, reason: str, *, is_temporary: bool) -> None:
-        made = CaptureError(kind, told(reason, self._options), is_temporary=is_temporary)
+    def _fail(self, kind: ErrorCode, reason: str, *, is_temporary: bool, hint: str | None = None) -> None:
+        made = CaptureError(kind, told(reason, self._options), is_temporary=is_temporary, hint=hint)
         with self._changed:
             self._error = made
             self._changed.notify_all()
@@ -288,8 +288,12 @@ class Stream:
             reason = result.get_error_message()
             state = (result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) or b"").decode()
         is_temporary = not is_refusal(state)
+        # An internal error, such as "could not map filenode" after a rewrite of a table: PostgreSQL meets it again
+        # whenever it decodes this part of its log.
+        again = f"if this stays: SELECT pg_drop_replication_slot('{self._slot}'); then {AGAIN}"
         self._fail(
             UPSTREAM_UNREACHABLE if is_temporary else UPSTREAM_MISSING,
             reason or "the server ended the stream",
             is_temporary=is_temporary,
+            hint=again if state.startswith("XX") else None,
         )

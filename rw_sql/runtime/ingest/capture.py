@@ -416,9 +416,9 @@ class _stalling:  # noqa: N801 - reads as a word of the statement
 
 def stalled(source: SourceRecord, error: CaptureError) -> StalledError:
     """Converts an error of the connector to a StalledError."""
-    hint = f": {error.hint}" if error.hint else ""
+    hint = f": {error.hint.replace('SOURCE_NAME', sql_name(source.name))}" if error.hint else ""
     if error.is_temporary:
         return StalledError(f"UNREACHABLE {error.message}{hint}")
     # The problem may be fixed upstream without a statement here, so the job is retried, but at the longest
     # interval.
-    return StalledError(f"{error.message}{hint.replace('SOURCE_NAME', sql_name(source.name))}", is_lasting=True)
+    return StalledError(f"{error.message}{hint}", is_lasting=True)
