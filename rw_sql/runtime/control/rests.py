@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_REMOTE_SECONDS = 2.0
+"""The interval in an object store at which inputs are looked at that have had no batch, in seconds."""
+
 _NOTE_SECONDS = 1.0
 """The minimum interval between two writes of the list of jobs at rest, in seconds."""
 
@@ -64,6 +67,8 @@ class Rests:
         # The objects whose job could commit at the last pass, and the readers that came to rest since.
         self._active: frozenset[int] = frozenset()
         self._fresh: list[JobSlot] = []
+        self._batches: dict[str, tuple[int, float] | None] = {}
+        self._next_remote_look = 0.0
         self._findings: list[Finding] = []
         self._troubled: frozenset[str] = frozenset()
         self._noted: dict[str, Idle] = {}
@@ -141,7 +146,7 @@ class Rests:
         active = frozenset(slot.object_id for slot in awake)
         fresh, self._fresh = self._fresh, []
         # Those that were active until now may have committed since the last pass.
-        self._wake_readers(active | self._active, fresh)
+        self._wake_readers(self._with_commits(awake, now) | (self._active - active), fresh)
         self._active = active
         with_readers = (slot.job_id for slot in awake if self._readers.get(slot.object_id))
         self._context.wakes.watch_inputs(frozenset(with_readers))
@@ -198,6 +203,23 @@ class Rests:
         if snapshot is not self._snapshot:
             self._snapshot, self._idle_seconds = snapshot, idle_job_seconds(snapshot)
         return self._idle_seconds
+
+    def _with_commits(self, awake: Iterable[JobSlot], now: float) -> frozenset[int]:
+        """The objects of running jobs that may have committed since the last pass.
+
+        On a local path a look at a table costs microseconds. In an object store it is a request, and therefore follows
+        a batch, or comes every few seconds for commits that are no batch.
+        """
+        if self._context.warehouse.is_local or now >= self._next_remote_look:
+            self._next_remote_look = now + _REMOTE_SECONDS
+            return frozenset(slot.object_id for slot in awake)
+        found = set()
+        for slot in awake:
+            batch = self._context.figures.last_batch(slot.job_id)
+            if self._batches.get(slot.job_id) != batch:
+                self._batches[slot.job_id] = batch
+                found.add(slot.object_id)
+        return frozenset(found)
 
     def _wake_readers(self, inputs: Iterable[int], fresh: list[JobSlot]) -> None:
         waiting = {slot.job_id: slot for slot in fresh}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from rw_sql.connectors.base import PooledConnector
+from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.runtime.support.failures import cause_line
 
@@ -30,6 +31,9 @@ _CPU_SHARE = 0.03
 
 TOPICS_SECONDS = 10.0
 """The interval at which topics are checked for new partitions and for being created again, in seconds."""
+
+_ONE_BY_ONE_SECONDS = 1.0
+"""The minimum interval for a connector that does not say how often its readers look."""
 
 _APART = 16
 """The number of threads for sources of connectors that need a request per source."""
@@ -73,6 +77,16 @@ class _Group:
     topics_at: float = 0.0
     failures: int = 0
     due: threading.Event = field(default_factory=threading.Event)
+
+    def limits(self) -> tuple[float, float]:
+        """The minimum interval between two looks, and the share of a core that they may take.
+
+        Connectors that are asked one by one are asked no more often than by their own readers.
+        """
+        if isinstance(self.kind, PooledConnector):
+            return LEAST_SECONDS, _CPU_SHARE
+        own = getattr(self.kind, "poll_seconds", None) if isinstance(self.kind, RangedConnector) else None
+        return max(LEAST_SECONDS, own or _ONE_BY_ONE_SECONDS), _CPU_SHARE / 4
 
 
 class UpstreamWatcher:
@@ -146,9 +160,9 @@ class UpstreamWatcher:
                 # Any exception of the client: the next look retries.
                 group.failures += 1
                 self._note_failure(group, error)
-            share = _CPU_SHARE if isinstance(group.kind, PooledConnector) else _CPU_SHARE / 4
+            least, share = group.limits()
             spent = time.thread_time() - began
-            wait = min(max(LEAST_SECONDS * 2.0 ** min(group.failures, 8), spent / share), MOST_SECONDS)
+            wait = min(max(least * 2.0 ** min(group.failures, 8), spent / share), MOST_SECONDS)
             if group.due.wait(wait):
                 group.due.clear()
             with self._lock:
