@@ -36,6 +36,7 @@ def test_the_extras_hold_what_is_named() -> None:
         "confluent_kafka": "confluent-kafka",
         "nats": "nats-py",
         "paho": "paho-mqtt",
+        "pymysql": "PyMySQL[rsa]",
     }
     within = {"numpy": "pyarrow", "py4j": "pyspark"}  # What others of an extra bring.
     for package, extra in EXTRAS.items():

@@ -79,7 +79,7 @@ def test_a_parameter_is_of_the_system_or_of_the_session() -> None:
 def test_a_system_parameter_is_stored_once() -> None:
     world = CannedWorld()
     assert world.answers("ALTER SYSTEM SET enable_unsafe_ops = on") == [("SET", "true")]
-    assert world.answers("ALTER SYSTEM SET enable_unsafe_ops = true") == [("NOTHING", "it is true already")]
+    assert world.answers("ALTER SYSTEM SET enable_unsafe_ops = true") == [("NOTHING", "it is already true")]
     assert world.snapshot.parameter("enable_unsafe_ops") == "true"
     assert world.answers("ALTER SYSTEM SET enable_unsafe_ops = DEFAULT") == [("SET", "false")]
     assert world.snapshot.parameter("enable_unsafe_ops") is None

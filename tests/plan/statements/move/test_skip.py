@@ -25,7 +25,7 @@ def test_the_next_record_is_passed_by(paused: CannedWorld) -> None:
     assert plan.preview is not None
     assert "GAP 1" in render_preview(plan.preview)
     assert [(row.change, row.detail) for row in plan.changes] == [
-        ("SKIPPED", "old:0: record 40 will not be read; the next record is 41")
+        ("SKIPPED", "old:0: record 40 will not be read; 41 is next")
     ]
     paused.run(f"UNDO OPERATION {paused.operations[0].epoch}")
     assert paused.states("s") == {"old:0": 40, "old:1": 50}
