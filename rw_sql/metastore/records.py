@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.metastore.refresh_records import RefreshRecord
 
 PARALLELISM = 2
@@ -21,6 +22,7 @@ class SourceRecord:
     ``snapshot`` is the epoch of the statement since which the tables of a change data capture source read their
     snapshots anew; 0: each since its creation.
     ``added_columns`` are (name, id): objects with a lower id were created before the column and do not see it.
+    ``resource_group`` is the group whose owner runs its job, since the statement ``group_since`` (0: its creation).
     """
 
     id: int
@@ -35,6 +37,8 @@ class SourceRecord:
     birth: str = ""
     snapshot: int = 0
     added_columns: tuple[tuple[str, int], ...] = ()
+    resource_group: str = DEFAULT_GROUP
+    group_since: int = 0
     kind: str = field(default="source", init=False)
 
 
@@ -91,7 +95,8 @@ class MaterializedViewRecord:
     the view's own whose table and checkpoint are kept, because it served last (0: the generation before).
     ``last_generation`` is the newest generation that ever existed, if that is not the view's own. ``sees`` is the first
     id that was still free when the view got its present query, if that was after its creation. ``parallelism`` is the
-    number of partitions of its query's state, which never changes within a generation.
+    number of partitions of its query's state, which never changes within a generation. ``resource_group`` and
+    ``group_since`` are those of :class:`SourceRecord`.
     """
 
     id: int
@@ -112,6 +117,8 @@ class MaterializedViewRecord:
     last_generation: int = 0
     sees: int = 0
     parallelism: int = PARALLELISM
+    resource_group: str = DEFAULT_GROUP
+    group_since: int = 0
     kind: str = field(default="materialized_view", init=False)
 
 
@@ -179,7 +186,7 @@ class SinkRecord:
     schema of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the columns of its
     primary key. ``starts`` are (input id, version of the input's table after which the sink begins), for inputs that it
     does not read from the beginning. A paused sink keeps its positions. ``parallelism`` is the number of partitions of
-    its query's state.
+    its query's state. ``resource_group`` and ``group_since`` are those of :class:`SourceRecord`.
     """
 
     id: int
@@ -201,6 +208,8 @@ class SinkRecord:
     is_paused: bool = False
     pause_reason: str | None = None
     parallelism: int = PARALLELISM
+    resource_group: str = DEFAULT_GROUP
+    group_since: int = 0
     kind: str = field(default="sink", init=False)
 
 

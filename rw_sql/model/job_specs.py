@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, sink_connector
+from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.metastore.records import (
     PARALLELISM,
     Maintenance,
@@ -34,6 +35,7 @@ from rw_sql.model.relations import (
     stored_name,
     table_schema,
 )
+from rw_sql.model.resource_groups import grouped
 from rw_sql.model.sink_shape import encode_options, shape_of
 from rw_sql.model.view_inputs import keyed_query, view_inputs
 
@@ -71,7 +73,8 @@ class IngestSpec:
 
     ``definition`` has no properties; ``options`` are the sorted options that a reader uses, regardless of whether the
     source or its connection sets them. ``since`` is the epoch of the last statement that changed its splits or
-    positions. ``tables`` are the tables of a change data capture source.
+    positions. ``tables`` are the tables of a change data capture source. ``group`` is the resource group whose owner
+    runs the job, since the epoch ``group_since``.
     """
 
     job: str
@@ -83,6 +86,8 @@ class IngestSpec:
     splits: tuple[str, ...]
     since: int
     tables: tuple[CdcTableSpec, ...] = ()
+    group: str = DEFAULT_GROUP
+    group_since: int = 0
 
     @property
     def object_id(self) -> int:
@@ -143,6 +148,8 @@ class ViewSpec:
     keyed: KeyedRows | None = None
     stored_names: tuple[tuple[str, str], ...] = ()
     parallelism: int = PARALLELISM
+    group: str = DEFAULT_GROUP
+    group_since: int = 0
 
     @property
     def writer(self) -> str:
@@ -181,6 +188,8 @@ class SinkSpec:
     identity: str
     generation: int
     parallelism: int = PARALLELISM
+    group: str = DEFAULT_GROUP
+    group_since: int = 0
 
     @property
     def object_id(self) -> int:
@@ -202,6 +211,8 @@ class RefreshSpec:
     schema: str
     keys: tuple[str, ...]
     generation: int
+    group: str = DEFAULT_GROUP
+    group_since: int = 0
 
     @property
     def object_id(self) -> int:
@@ -245,6 +256,8 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
         splits=named_splits(snapshot, source, snapshot.splits(job)),
         since=snapshot.fragment_epoch(job),
         tables=cdc_tables(snapshot, source),
+        group=source.resource_group,
+        group_since=source.group_since,
     )
 
 
@@ -319,6 +332,8 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
         keyed=keyed,
         stored_names=view.stored_names if isinstance(view, TableRecord) else (),
         parallelism=view.parallelism,
+        group=view.resource_group,
+        group_since=view.group_since,
     )
 
 
@@ -373,6 +388,8 @@ def rebuilt_view(view: MaterializedViewRecord, rebuild: RebuildRecord) -> Materi
         kept_generation=0 if is_next else view.generation,
         last_generation=0,
         parallelism=rebuild.parallelism or made.parallelism,
+        resource_group=view.resource_group,
+        group_since=view.group_since,
     )
 
 
@@ -402,6 +419,8 @@ def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:
         identity=f"rw_sql-{sink.id}-{sink.created_at_ms:x}",
         generation=sink.generation,
         parallelism=sink.parallelism,
+        group=sink.resource_group,
+        group_since=sink.group_since,
     )
 
 
@@ -414,6 +433,8 @@ def refresh_spec(table: TableRecord) -> RefreshSpec:
         schema=table_schema(table),
         keys=table.primary_key,
         generation=table.generation,
+        group=table.resource_group,
+        group_since=table.group_since,
     )
 
 
@@ -444,6 +465,24 @@ def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dic
         if isinstance(record, SinkRecord) and (sink := sink_spec(snapshot, record)) is not None:
             wanted[sink.job] = sink
     return wanted
+
+
+def moved_jobs(snapshot: Snapshot, group: str) -> dict[str, int]:
+    """The jobs of a group's objects that came from another group, paused ones included, with the epochs of their
+    moves."""
+    found: dict[str, int] = {}
+    for record in grouped(snapshot):
+        if not record.group_since or record.resource_group != group:
+            continue
+        if isinstance(record, SourceRecord):
+            job = ingest_fragment(record.id)
+        else:
+            job = sink_job(record.id) if isinstance(record, SinkRecord) else view_job(record.id)
+        found[job] = record.group_since
+    for rebuild in snapshot.all("rebuild"):
+        if (since := found.get(view_job(rebuild.view_id))) is not None:
+            found[rebuild_job(rebuild)] = since
+    return found
 
 
 def _records(snapshot: Snapshot, kind: str, only: Collection[int] | None) -> Iterable[ObjectRecord]:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from rw_sql.errors import CONNECT_SESSION, JAVA_MISSING, SqlError
+from rw_sql.errors import JAVA_MISSING, SqlError
 
 OLDEST_JAVA = 17
 """The oldest Java that Spark 4 runs on."""
@@ -37,15 +37,6 @@ def check_java() -> None:
         told = f"{_NEED}, and {java} ({origin}) is Java {version}"
         raise SqlError(JAVA_MISSING, told, hint=_HINT)
     _suitable.add(java)
-
-
-def connect_session_refused() -> SqlError:
-    """The error for a session of Spark Connect, whose JVM is on another machine and runs no jobs of this process."""
-    return SqlError(
-        CONNECT_SESSION,
-        "this is a session of Spark Connect, and rw_sql needs the JVM of its own process",
-        hint="rw_sql.connect() starts one; or start pyspark without --remote and SPARK_REMOTE",
-    )
 
 
 def _find_java() -> tuple[Path, str]:

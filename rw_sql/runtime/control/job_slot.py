@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import JobStatus
+from rw_sql.model.job_specs import ViewSpec
 from rw_sql.runtime.jobs.statuses import FLAPPING, RETRYING
 from rw_sql.runtime.support.stall_timeout import spoken_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from concurrent.futures import Future
 
     from rw_sql.model.job_specs import JobSpec
@@ -202,3 +204,14 @@ class JobSlot:
         if self.passing_since is None:
             self.passing_since = now
         return now - self.passing_since < _PASSING_SECONDS
+
+
+def doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
+    """The jobs of rebuilt views whose rebuild job is still running."""
+    found = set()
+    for job in busy:
+        serving, _, generation = job.partition(".")
+        spec = wanted.get(serving)
+        if generation and isinstance(spec, ViewSpec) and spec.generation == int(generation):
+            found.add(serving)
+    return frozenset(found)

@@ -18,8 +18,10 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.job_ids import ingest_fragment, view_job
 from rw_sql.model.job_specs import IngestSpec, RefreshSpec, SinkSpec, ViewSpec, desired_jobs
+from rw_sql.model.resource_groups import group_of
+from rw_sql.runtime.control.arrivals import MOVING, Arrivals
 from rw_sql.runtime.control.heartbeats import Beats
-from rw_sql.runtime.control.job_slot import FIRST_RETRY_SECONDS, JobSlot, Trouble
+from rw_sql.runtime.control.job_slot import FIRST_RETRY_SECONDS, JobSlot, Trouble, doubled
 from rw_sql.runtime.control.quiesce import quiesced_jobs
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.ingest.job import Ingest
@@ -63,6 +65,7 @@ class Reconciler:
         self._slots: dict[str, JobSlot] = {}
         self._wanted_epoch = -1
         self._quiesced: frozenset[str] = frozenset()
+        self._arrivals = Arrivals(context)
         self._kept: frozenset[str] = frozenset()
         self._desired: dict[str, JobSpec] = {}
         self._desired_epoch = -1
@@ -81,6 +84,8 @@ class Reconciler:
         self._owed: frozenset[str] = frozenset()
         self.applied_epoch = -1
         """The newest epoch at which every job matched the catalog."""
+        self.let_go_epoch = -1
+        """The newest epoch whose catalog gives every job that runs here to this group."""
         self.acted_epoch = -1
         """The newest epoch that was acted on."""
         self.pending: frozenset[str] = frozenset()
@@ -97,28 +102,31 @@ class Reconciler:
 
     def _pass(self) -> None:
         snapshot = self._context.metastore.snapshot()
-        quiesced = quiesced_jobs(self._context, snapshot)
+        quiesced = quiesced_jobs(self._context, snapshot, self._context.group)
         if snapshot.epoch != self._desired_epoch:
-            self._desired, self._desired_epoch = desired_jobs(snapshot), snapshot.epoch
+            found, self._desired_epoch = desired_jobs(snapshot), snapshot.epoch
+            self._desired = {job: spec for job, spec in found.items() if spec.group == self._context.group}
         wanted = self._desired
         busy = self._busy()
-        withheld = self._rewinding.withheld(snapshot, busy) | _doubled(wanted, busy)
+        moving = self._arrivals.look(snapshot)
+        withheld = self._rewinding.withheld(snapshot, busy) | doubled(wanted, busy) | (moving & wanted.keys())
         kept = withheld | quiesced.keys()
         if snapshot.epoch != self._wanted_epoch or kept != self._kept:
             self._want({job: spec for job, spec in wanted.items() if job not in kept})
             self._wanted_epoch, self._quiesced, self._kept = snapshot.epoch, frozenset(quiesced), frozenset(kept)
             self._owed = withheld & wanted.keys()
-            self._prepare(self._owed - self._rewinding.owed, wanted)
+            self._prepare(self._owed - self._rewinding.owed - moving, wanted)
         now = time.monotonic()
         self._suspend_idle(now)
         self._drop_stopped_readers(now)
-        for slot in list(self._slots.values()):
+        for slot in (slots := list(self._slots.values())):
             if slot.needs_work(now):
                 slot.work_since = now
                 slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
         # Computed before the report, so that every job that counts as applied is reported.
         pending = frozenset(job_id for job_id, slot in self._slots.items() if not self._matches_catalog(slot))
-        pending |= self._owed | self._rewinding.owed
+        pending |= self._owed | self._rewinding.owed | moving
+        self.let_go_epoch = self._wanted_epoch if not any(map(self._lingers, slots)) else self.let_go_epoch
         # Waiting statements of this process continue while the statuses are written; readers of the statuses wait.
         with self._context.metastore.jobs.saying:
             fresh = self._report()
@@ -134,7 +142,7 @@ class Reconciler:
             if told is not None and told.state == "STOPPED":
                 # The job's next status must always count as new, even if it equals an earlier one.
                 del self._slots[job_id], self._reported[job_id]
-        waiting = {lock for job, locks in quiesced.items() if job in self._slots for lock in locks}
+        waiting = {lock for job, locks in quiesced.items() if job in self._slots or job in moving for lock in locks}
         all_locks = dict.fromkeys(lock for locks in quiesced.values() for lock in locks)
         stopped = [lock for lock in all_locks if lock not in waiting and not lock.is_taken]
         if stopped:
@@ -205,6 +213,8 @@ class Reconciler:
             return False
         for given in spec.inputs:
             job = ingest_fragment(given.id) if given.kind == "source" else view_job(given.id)
+            if group_of(self._context.metastore.snapshot(), given.id) != self._context.group:
+                return False  # The owner of another group may write it.
             slot = self._slots.get(job)
             if given.path or (slot is not None and (given.kind == "source" or slot.idle is None)):
                 return False
@@ -236,6 +246,12 @@ class Reconciler:
         if slot.idle is not None:
             return slot.wanted == slot.idle.spec
         return slot.wanted is None or slot.reason is not None
+
+    def _lingers(self, slot: JobSlot) -> bool:
+        """True if a job that is not desired any more may still commit."""
+        stopped = self._stopped_readers.get(slot.job_id)
+        is_busy = slot.running is not None or slot.is_working or (stopped is not None and not stopped.query.done())
+        return is_busy and slot.job_id not in self._desired
 
     def wait_changed(self, seconds: float) -> bool:
         """Waits at most ``seconds`` until an action on a job has ended; True if one has."""
@@ -379,8 +395,10 @@ class Reconciler:
         facts = self._context.metastore.jobs
         if not self._has_reported:
             # The statuses that the last owner reported for other jobs are no longer valid: it may have been killed.
+            snapshot = self._context.metastore.snapshot()
             for job_id, told in facts.job_statuses().items():
-                if job_id not in self._slots and told.state != "STOPPED":
+                is_own = group_of(snapshot, told.object_id) == self._context.group
+                if is_own and job_id not in self._slots and told.state != "STOPPED":
                     fresh.append(replace(told, state="STOPPED", run=None, updated_ms=at))
             self._has_reported = True
         return fresh
@@ -397,6 +415,8 @@ class Reconciler:
         """The reason why a desired job does not run."""
         if slot.wanted is not None or slot.job_id not in self._kept:
             return None
+        if slot.job_id in self._arrivals.waiting:
+            return MOVING
         return QUIESCED if slot.job_id in self._quiesced else WITHHELD
 
     def stop_all(self, *, is_owner: bool) -> None:
@@ -459,17 +479,6 @@ class Reconciler:
             elif isinstance(slot.wanted, ViewSpec):
                 found |= dict.fromkeys(reader.source_id for reader in slot.wanted.readers)
         return list(found)
-
-
-def _doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-    """The jobs of rebuilt views whose rebuild job is still running."""
-    found = set()
-    for job in busy:
-        serving, _, generation = job.partition(".")
-        spec = wanted.get(serving)
-        if generation and isinstance(spec, ViewSpec) and spec.generation == int(generation):
-            found.add(serving)
-    return frozenset(found)
 
 
 def _start(context: Context, spec: JobSpec, before: Ingest | None = None, prepared: WarmStart | None = None) -> Job:

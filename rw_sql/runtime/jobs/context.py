@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.support.private_files import SecretText, private_file
 from rw_sql.errors import UNDEFINED_OBJECT, SqlError
+from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.metastore.records import SecretRecord
 from rw_sql.metastore.table import create_table
 from rw_sql.model.definitions import definition_of
@@ -36,14 +37,15 @@ if TYPE_CHECKING:
 class Context:
     """One attached warehouse in this process. ``owner`` is this process's name in the lease.
 
-    ``owning`` is set while this process runs the jobs, and ``applied`` is then their state. ``made`` contains objects
-    of the rooms above that exist once per warehouse.
+    ``group`` is the resource group whose jobs this process runs, if it runs any. ``owning`` is set while it does, and
+    ``applied`` is then their state. ``made`` contains objects of the rooms above that exist once per warehouse.
     """
 
     warehouse: Warehouse
     metastore: Metastore
     sessions: SparkSessions
     owner: str
+    group: str = DEFAULT_GROUP
     applied: Applied = field(default_factory=Applied)
     owning: threading.Event = field(default_factory=threading.Event)
     decode_errors: DecodeErrors = field(default_factory=DecodeErrors, repr=False, compare=False)
@@ -51,13 +53,13 @@ class Context:
     made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def has_owner(self, lease: Lease | None = None) -> bool:
-        """True if a process runs the jobs: this one, or the holder of the lease (None: the current lease).
+        """True if a process runs the jobs: this one, or the holder of the lease (None: that of this process's group).
 
         In the owner's own process this does not depend on its heartbeat, which may be late.
         """
-        if self.owning.is_set():
+        if self.owning.is_set() and (lease is None or lease.group == self.group):
             return True
-        return is_owned(lease if lease is not None else self.metastore.jobs.lease(), now_ms=now_ms())
+        return is_owned(lease if lease is not None else self.metastore.jobs.lease(self.group), now_ms=now_ms())
 
     def resolve(
         self, options: PlannedOptions, snapshot: Snapshot, candidates: tuple[SecretRecord, ...] = ()

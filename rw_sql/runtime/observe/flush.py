@@ -11,9 +11,9 @@ from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.model.job_ids import sink_job, view_job
 from rw_sql.model.job_specs import named_splits
+from rw_sql.model.lineage import in_reading_order
 from rw_sql.model.pauses import is_view_paused, pauses_of
 from rw_sql.model.rates import is_throttled, throttled_reason
-from rw_sql.model.reading_order import in_reading_order
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.result.plan import ResultRow

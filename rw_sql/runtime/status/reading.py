@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress, JobStatus, Lease
-    from rw_sql.plan.ports.jobs import JobPort, Sample
+    from rw_sql.plan.ports.jobs import JobPort, Owner, Sample
     from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)
@@ -184,6 +184,9 @@ class _MeasuredJobs:
 
     def statuses(self) -> Mapping[str, JobStatus]:
         return self._statuses
+
+    def owners(self) -> Mapping[str, Owner]:
+        return self._jobs.owners()
 
     def backfills(self) -> Mapping[str, BackfillProgress]:
         return self._backfills

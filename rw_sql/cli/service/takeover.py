@@ -1,0 +1,34 @@
+"""``rw-sql takeover``: ends an owner that a signal has stopped or that hangs, without Spark or Java."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rw_sql.cli.interface.options import GroupOption, WarehouseOption
+
+
+def takeover_command(
+    warehouse: WarehouseOption = None,
+    resource_group: GroupOption = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="End the processes of an owner that is suspended or hangs, by SIGKILL.")
+    ] = False,
+) -> None:
+    """Free the lease of an owner on this machine that does not answer. Starts no Spark.
+
+    Without --force it says what holds the lease, and changes nothing. An owner that works is never ended. A killed
+    process commits nothing any more, so that the next owner continues exactly where it was.
+    """
+    from rw_sql.metastore.facts import DEFAULT_GROUP
+    from rw_sql.model.resource_groups import require_group_name
+    from rw_sql.runtime.control.takeover import take_over
+    from rw_sql.session.sparkless import sparkless
+
+    group = DEFAULT_GROUP if resource_group is None else require_group_name(resource_group)
+    with sparkless(warehouse) as context:
+        found = take_over(context, group, is_forced=force)
+    for pid in found.ended:
+        print(f"ended process {pid}")
+    print(found.said)

@@ -1,0 +1,48 @@
+"""The jobs that have come from another resource group, whose owner may still run them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.model.job_specs import moved_jobs
+from rw_sql.runtime.jobs.groups import holding
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.runtime.jobs.context import Context
+
+MOVING = "waits until the owner of the resource group that it leaves has stopped it"
+"""The reason of a job that another owner may still run."""
+
+
+class Arrivals:
+    """Moved jobs and the epochs of their moves: those that may run here, and those that wait.
+
+    A job waits until every other owner has let go of it, or has ended. Runs are fenced besides. Waiting spares both
+    owners a run that is refused, and a pause does not count as applied while the other owner reads.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._arrived: dict[str, int] = {}
+        self._coming: dict[str, int] = {}
+        self._epoch = -1
+        self.waiting: frozenset[str] = frozenset()
+        """The jobs that wait, wanted or not."""
+
+    def look(self, snapshot: Snapshot) -> frozenset[str]:
+        """The jobs that wait now."""
+        if snapshot.epoch != self._epoch:
+            self._epoch = snapshot.epoch
+            came = moved_jobs(snapshot, self._context.group)
+            self._coming = {job: since for job, since in came.items() if self._arrived.get(job) != since}
+            self._arrived = {job: since for job, since in self._arrived.items() if came.get(job) == since}
+        if self._coming:
+            held = holding(self._context, max(self._coming.values()))
+            least = min((lease.let_go for lease in held.values()), default=None)
+            for job, since in list(self._coming.items()):
+                if least is None or since <= least:
+                    self._arrived[job] = since
+                    del self._coming[job]
+        self.waiting = frozenset(self._coming)
+        return self.waiting
