@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
 
-from rw_sql.cli.interface.options import GroupOption, WarehouseOption
+from rw_sql.cli.interface.options import GroupOption, WarehouseOption, output_option, require_output
+
+OUTPUTS = ("text", "json")
 
 
 def takeover_command(
@@ -15,6 +18,7 @@ def takeover_command(
     force: Annotated[
         bool, typer.Option("--force", help="End the processes of an owner that is suspended or hangs, by SIGKILL.")
     ] = False,
+    output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
     """Free the lease of an owner on this machine that does not answer. Starts no Spark.
 
@@ -26,9 +30,13 @@ def takeover_command(
     from rw_sql.runtime.control.takeover import take_over
     from rw_sql.session.sparkless import sparkless
 
+    require_output(output, OUTPUTS)
     group = DEFAULT_GROUP if resource_group is None else require_group_name(resource_group)
     with sparkless(warehouse) as context:
         found = take_over(context, group, is_forced=force)
+    if output == "json":
+        print(json.dumps({"resource_group": group, "ended": found.ended, "said": found.said}, indent=2))
+        return
     for pid in found.ended:
         print(f"ended process {pid}")
     print(found.said)

@@ -19,6 +19,7 @@ from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.result.plan import ResultRow
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.direct.positions import read_fragment_positions
+from rw_sql.runtime.jobs.groups import owned_groups
 from rw_sql.runtime.jobs.inputs import WAITING
 from rw_sql.runtime.jobs.startable import DISCOVERING
 from rw_sql.runtime.jobs.statuses import RETRYING, present_statuses, run_mark
@@ -170,7 +171,9 @@ def _state(context: Context, jobs: Iterable[str]) -> str:
         for job in jobs
         if (status := statuses.get(job)) is not None
     )
-    unknown = "its job has not started yet" if context.has_owner() else "no process runs the jobs of this warehouse yet"
+    unknown = (
+        "its job has not started yet" if owned_groups(context) else "no process runs the jobs of this warehouse yet"
+    )
     return f"({'; '.join(told) or unknown})"
 
 
