@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.model.job_specs import moved_jobs
+from rw_sql.model.resource_groups import grouped
 from rw_sql.runtime.jobs.groups import holding
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class Arrivals:
         self._arrived: dict[str, int] = {}
         self._coming: dict[str, int] = {}
         self._epoch = -1
+        self.elsewhere: frozenset[int] = frozenset()
+        """The objects of other groups."""
         self.waiting: frozenset[str] = frozenset()
         """The jobs that wait, wanted or not."""
 
@@ -34,6 +37,8 @@ class Arrivals:
         """The jobs that wait now."""
         if snapshot.epoch != self._epoch:
             self._epoch = snapshot.epoch
+            records = grouped(snapshot)
+            self.elsewhere = frozenset(r.id for r in records if r.resource_group != self._context.group)
             came = moved_jobs(snapshot, self._context.group)
             self._coming = {job: since for job, since in came.items() if self._arrived.get(job) != since}
             self._arrived = {job: since for job, since in self._arrived.items() if came.get(job) == since}

@@ -213,7 +213,7 @@ class Reconciler:
             return False
         for given in spec.inputs:
             job = ingest_fragment(given.id) if given.kind == "source" else view_job(given.id)
-            if group_of(self._context.metastore.snapshot(), given.id) != self._context.group:
+            if given.id in self._arrivals.elsewhere:
                 return False  # The owner of another group may write it.
             slot = self._slots.get(job)
             if given.path or (slot is not None and (given.kind == "source" or slot.idle is None)):

@@ -21,6 +21,7 @@ from rw_sql.runtime.control.request_messages import (
 )
 from rw_sql.runtime.control.request_server import owner_ended
 from rw_sql.runtime.control.session_state import Block, SessionState
+from rw_sql.runtime.jobs.groups import owned_groups
 from rw_sql.runtime.jobs.lease import suspended_pid
 from rw_sql.runtime.spark.interrupts import StatementInterrupted
 from rw_sql.runtime.support.processes import now_ms
@@ -48,6 +49,7 @@ class RemoteExecutor:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._session = uuid.uuid4().hex
+        self._group = DEFAULT_GROUP
 
     def run(self, text: str, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
@@ -68,7 +70,7 @@ class RemoteExecutor:
         return table_of(answer)
 
     def _ask(self, text: str, session: SessionState) -> AnswerBody:
-        self._require_owner()
+        group = self._owned_group()
         block = session.block
         body = StatementBody(
             text=text,
@@ -80,7 +82,7 @@ class RemoteExecutor:
         request = Request(
             request=uuid.uuid4().hex,
             session=self._session,
-            resource_group=DEFAULT_GROUP,
+            resource_group=group,
             state=ASKED,
             asked_ms=now_ms(),
             body=to_json(body),
@@ -120,8 +122,8 @@ class RemoteExecutor:
 
     def _check_owner(self, request: Request, found: Request | None, waited: float, patience: float) -> None:
         """Raises SqlError if the owner will not answer."""
-        lease = self._context.metastore.jobs.lease()
-        is_owned = self._context.has_owner(lease)
+        lease = self._context.metastore.jobs.lease(request.resource_group)
+        is_owned = lease is not None and self._context.has_owner(lease)
         is_taken = found is not None and found.state == TAKEN
         if is_taken and found is not None:
             if not is_owned or (lease is not None and lease.owner != found.taken_by):
@@ -151,13 +153,20 @@ class RemoteExecutor:
             )
         return self._missing()
 
-    def _require_owner(self) -> None:
-        """Raises SqlError if no process can run a statement."""
-        lease = self._context.metastore.jobs.lease()
-        if not self._context.has_owner(lease):
+    def _owned_group(self) -> str:
+        """The group whose owner runs the next statement: that of the last one, else the default group, else any.
+
+        Raises SqlError if no process can run a statement.
+        """
+        owned = owned_groups(self._context)
+        group = next((name for name in (self._group, DEFAULT_GROUP, *sorted(owned)) if name in owned), None)
+        if group is None:
             raise self._missing()
+        lease = self._context.metastore.jobs.lease(group)
         if suspended_pid(lease) is not None:
             raise self._not_taken(lease, 0.0)
+        self._group = group
+        return group
 
     def _missing(self) -> SqlError:
         return SqlError(

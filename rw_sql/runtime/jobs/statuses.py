@@ -23,6 +23,8 @@ def present_statuses(context: Context) -> dict[str, JobStatus]:
     """The status of each job by its name. Without an owner of its group no job runs, whatever was reported last."""
     statuses = dict(context.metastore.jobs.job_statuses())
     owned, snapshot = owned_groups(context), context.metastore.snapshot()
+    if context.metastore.jobs.leases().keys() <= {DEFAULT_GROUP} <= owned:
+        return statuses  # Without groups, ten thousand jobs need no look one by one.
     return {
         job: status if group_of(snapshot, status.object_id) in owned else replace(status, state=STOPPED, run=None)
         for job, status in statuses.items()

@@ -308,13 +308,14 @@ def test_statuses_and_epochs_count_per_group(tmp_path: Path) -> None:
         written.metastore.jobs.write_job_status([status])
     lease = written.lease(applied=1)
     context = written.context()
+    other = replace(lease, owner="other", group="a", applied_epoch=2)
+    assert written.metastore.jobs.take_lease(replace(other, is_released=True), replacing=None)
     assert {job: status.state for job, status in present_statuses(context).items()} == {
         "mv-1": "STOPPED",
         "mv-2": "RUNNING",
     }
     assert owned_groups(context) == {DEFAULT_GROUP}
-    other = replace(lease, owner="other", group="a", applied_epoch=2)
-    assert written.metastore.jobs.take_lease(other, replacing=None)
+    assert written.metastore.jobs.take_lease(other, replacing=replace(other, is_released=True))
     assert {status.state for status in present_statuses(context).values()} == {"RUNNING"}
     assert least_applied(context) == 1
     assert unapplied(context, 2) == {DEFAULT_GROUP: lease}
