@@ -43,7 +43,7 @@ class Load:
         self._thread.start()
 
     def _write(self) -> None:
-        while not self._is_over.wait(0.3):
+        while not self._is_over.wait(2.0):  # each file is a split: on a busy machine the reader restarts for seconds
             rows = [{"id": next(self._ids)} for _ in range(ROWS_PER_FILE)]
             text = "".join(json.dumps(row) + "\n" for row in rows)
             hidden = self._folder / f".{rows[0]['id']}"

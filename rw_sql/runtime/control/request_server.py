@@ -68,7 +68,6 @@ class RequestServer:
         self._context = context
         self._run = run
         self._sessions: dict[str, _Session] = {}
-        self._has_owned = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="rw_sql-requests", daemon=True)
 
@@ -86,7 +85,6 @@ class RequestServer:
         seconds = _LOOK_SECONDS if self._context.warehouse.is_local else _LOOK_SECONDS_IN_STORE
         while not self._stopping.wait(seconds):
             if not self._context.owning.is_set():
-                self._has_owned = False
                 continue
             try:
                 self.look()
@@ -96,16 +94,15 @@ class RequestServer:
     def look(self) -> None:
         """Takes new requests, and stores the progress of those that run."""
         found = self._context.metastore.jobs.open_requests(self._context.group)
-        if not self._has_owned:
-            self._has_owned = True
-            self._end_abandoned(found)
         for request in found:
             session = self._sessions.setdefault(request.session, _Session())
-            if session.running is not None:
-                if session.running.request == request.request:
-                    self._tell_progress(session)
+            if session.running is not None and session.running.request == request.request:
+                self._tell_progress(session)
                 continue
             if request.state != ASKED:
+                self._end_abandoned(request)
+                continue
+            if session.running is not None:
                 continue
             taken = replace(request, state=TAKEN, taken_by=self._context.owner)
             if self._context.metastore.jobs.change_request(request, taken):
@@ -114,13 +111,12 @@ class RequestServer:
                 run_in_background(partial(self._answer, session, taken), "request")
         self._forget_sessions()
 
-    def _end_abandoned(self, found: tuple[Request, ...]) -> None:
-        """Answers the requests that a dead owner has taken: what they did is in the catalog."""
-        for request in found:
-            if request.state == TAKEN and request.taken_by != self._context.owner:
-                answer = AnswerBody(parameters={}, block=None, error=error_body(owner_ended(request.taken_by)))
-                done = replace(request, state=DONE, answer=to_json(answer))
-                self._context.metastore.jobs.change_request(request, done)
+    def _end_abandoned(self, request: Request) -> None:
+        """Answers a request that a dead owner has taken, or whose answer could not be stored: what it did is in the
+        catalog."""
+        answer = AnswerBody(parameters={}, block=None, error=error_body(owner_ended(request.taken_by)))
+        done = replace(request, state=DONE, answer=to_json(answer))
+        self._context.metastore.jobs.change_request(request, done)
 
     def _answer(self, session: _Session, request: Request) -> None:
         try:
