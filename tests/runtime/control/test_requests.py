@@ -112,7 +112,7 @@ def test_an_unsafe_statement_is_confirmed_by_the_asking_session(pair: Pair) -> N
     client.run("ALTER SYSTEM SET enable_unsafe_ops = true")
     client.run("PAUSE SOURCE s")
     unsafe = "ALTER SOURCE s UNSAFE SET (datagen.rows.total = '8')"
-    assert "which nobody can give here" in client.error(unsafe).message
+    assert "there is nobody to ask here" in client.error(unsafe).message
     asked: list[Question] = []
 
     def answer(yes: bool) -> None:
