@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -16,12 +17,18 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import parse_catalog
 from rw_sql.metastore.records import Operation, ParameterRecord, PutObject
 from rw_sql.packages import missing_package
+from rw_sql.runtime.control.remote_executor import RemoteExecutor
+from rw_sql.runtime.control.session_state import SessionState
+from rw_sql.runtime.control.takeover import take_over
 from rw_sql.runtime.spark.sessions import not_fetched
+from rw_sql.runtime.sql.connect_views import ConnectViews
 from rw_sql.session.attach import attach
 from rw_sql.session.java import check_java
 from rw_sql.spark_jars import jars_of
+from rw_sql.syntax import parse_statement
 from tests.conftest import FIXTURES, rendered
 from tests.support.waits import LAST_RESORT_SECONDS
+from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,13 +95,46 @@ def test_a_package_that_a_light_installation_lacks(recorded: Callable[[Path, str
     recorded(ERRORS / "package_missing.txt", rendered(error))
 
 
-def test_a_session_of_spark_connect(recorded: Callable[[Path, str], None], tmp_path: Path) -> None:
-    # Its client is a library that the product does not require; the session is recognized by the module of its class.
-    session: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+def connect_session(extensions: str) -> Any:
+    """A session that is recognized as one of Spark Connect by the module of its class."""
+    conf = type("Conf", (), {"get": lambda *_: extensions})()
+    catalog = type("Catalog", (), {"currentDatabase": lambda *_: "default"})()
+    made = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    made.conf, made.catalog = conf, catalog
+    return made
+
+
+def test_a_server_of_spark_connect_without_delta(recorded: Callable[[Path, str], None], tmp_path: Path) -> None:
     with pytest.raises(SqlError) as caught:
-        attach(session, str(tmp_path / "warehouse"))
-    recorded(ERRORS / "connect_session.txt", rendered(caught.value))
+        attach(connect_session(""), str(tmp_path / "warehouse"))
+    recorded(ERRORS / "connect_without_delta.txt", rendered(caught.value))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_source_in_a_session_of_spark_connect(recorded: Callable[[Path, str], None], tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path / "warehouse")
+    written.commit(*written.source(1, "orders"))
+    views = ConnectViews(written.context(), connect_session(""))
+    with pytest.raises(SqlError) as caught:
+        views.for_spark(written.metastore.snapshot(), "SELECT * FROM orders o JOIN mine m ON o.id = m.id", ("public",))
+    recorded(ERRORS / "connect_session.txt", rendered(caught.value))
+    text = "SELECT orders.id FROM mine AS orders"
+    assert views.for_spark(written.metastore.snapshot(), text, ("public",)) == text
+
+
+def test_a_statement_without_an_owner(recorded: Callable[[Path, str], None], tmp_path: Path) -> None:
+    context = WrittenWarehouse(tmp_path / "warehouse").context()
+    with pytest.raises(SqlError) as caught:
+        RemoteExecutor(context).run("SHOW SOURCES", parse_statement("SHOW SOURCES"), SessionState())
+    recorded(ERRORS / "owner_missing.txt", rendered(caught.value).replace(str(tmp_path), "FOLDER"))
+
+
+def test_an_owner_that_works_is_not_ended(recorded: Callable[[Path, str], None], tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path / "warehouse")
+    written.lease()
+    with pytest.raises(SqlError) as caught:
+        take_over(written.context(), "default", is_forced=True)
+    recorded(ERRORS / "owner_alive.txt", rendered(caught.value).replace(str(os.getpid()), "PID"))
 
 
 @pytest.mark.long

@@ -25,10 +25,11 @@ from rw_sql.cli.interface.completion import (
 )
 from rw_sql.cli.interface.examples import add_examples
 from rw_sql.cli.interface.exit_codes import INTERRUPTED, exit_status
-from rw_sql.cli.interface.options import WarehouseOption
+from rw_sql.cli.interface.options import GroupOption, WarehouseOption
 from rw_sql.cli.script.command import run_command
 from rw_sql.cli.service.doctor import doctor_command
 from rw_sql.cli.service.status import lineage_command, status_command
+from rw_sql.cli.service.takeover import takeover_command
 from rw_sql.cli.source import source_app
 from rw_sql.cli.testing.command import run_test_command
 from rw_sql.errors import SqlError
@@ -207,8 +208,9 @@ def serve(
         str | None,
         typer.Option("--driver-memory", metavar="SIZE", help="The memory of this process's JVM, such as 4g."),
     ] = None,
+    resource_group: GroupOption = None,
 ) -> None:
-    """Run the jobs of a warehouse until SIGTERM or Ctrl-C."""
+    """Run the jobs of a warehouse, or of one resource group, until SIGTERM or Ctrl-C."""
     from rw_sql.cli.service.serve import serve_until_told
     from rw_sql.session.spark_settings import settings_of
 
@@ -221,6 +223,7 @@ def serve(
         token_file=token_file,
         log=log,
         config=settings_of(master, conf or (), driver_memory),
+        resource_group=resource_group,
     )
 
 
@@ -235,6 +238,7 @@ def pyspark(context: typer.Context) -> None:
 app.command(name="status")(status_command)
 app.command(name="lineage")(lineage_command)
 app.command(name="doctor")(doctor_command)
+app.command(name="takeover")(takeover_command)
 app.command(name="fmt")(fmt_command)
 app.command(name="check")(check_command)
 app.command(name="export-catalog")(export_catalog_command)

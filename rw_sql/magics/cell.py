@@ -125,7 +125,8 @@ class StatementMagic:
         from pyspark.sql import SparkSession
 
         named = self._shell.user_ns.get("spark")
-        spark = named if isinstance(named, SparkSession) else SparkSession.getActiveSession()
+        is_session = isinstance(named, SparkSession) or type(named).__module__.startswith("pyspark.sql.connect")
+        spark = named if is_session else SparkSession.getActiveSession()
         if spark is None:
             raise SqlError(
                 NO_SESSION, "this notebook has no Spark session", hint="import rw_sql; spark = rw_sql.connect()"

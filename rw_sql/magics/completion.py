@@ -38,7 +38,8 @@ class NotebookCatalog:
         from rw_sql.session.attach import attached_to
 
         named = self._shell.user_ns.get("spark")
-        spark = named if isinstance(named, SparkSession) else SparkSession.getActiveSession()
+        is_session = isinstance(named, SparkSession) or type(named).__module__.startswith("pyspark.sql.connect")
+        spark = named if is_session else SparkSession.getActiveSession()
         return None if spark is None else attached_to(spark)
 
     def snapshot(self) -> Snapshot | None:

@@ -9,12 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+DEFAULT_GROUP = "default"
+"""The resource group of objects that name none, and of every object of older warehouses."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The lease of a warehouse: the process that runs its jobs.
+    """The lease of a resource group: the process that runs the jobs of the group.
 
     Process ids are valid on ``host``; ``process_start`` distinguishes a process from a later one with the same id.
-    ``applied_epoch`` is the newest epoch that the owner's reconciler has applied.
+    ``applied_epoch`` is the newest epoch that the owner's reconciler has applied. ``version`` is the owner's version of
+    rw_sql, None for versions before resource groups.
     """
 
     owner: str
@@ -28,6 +33,14 @@ class Lease:
     expires_ms: int
     applied_epoch: int
     is_released: bool = False
+    version: str | None = None
+    let_go_epoch: int | None = None
+    group: str = DEFAULT_GROUP
+
+    @property
+    def let_go(self) -> int:
+        """The newest epoch for which the owner has stopped every job that the catalog no longer gives to its group."""
+        return self.applied_epoch if self.let_go_epoch is None else self.let_go_epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +96,29 @@ class NotedPosition:
     epoch: int
     run: int
     log_version: int
+
+
+ASKED, TAKEN, DONE, WITHDRAWN = "ASKED", "TAKEN", "DONE", "WITHDRAWN"
+"""The states of a request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A statement that a session without a JVM passes to the owner of a resource group.
+
+    ``body``, ``progress`` and ``answer`` are JSON; ``body`` is None once the request is done. ``taken_by`` is the owner
+    that runs it.
+    """
+
+    request: str
+    session: str
+    resource_group: str
+    state: str
+    asked_ms: int
+    body: str | None
+    taken_by: str | None = None
+    progress: str | None = None
+    answer: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.metastore.refresh_records import RefreshRecord
 
 PARALLELISM = 2
@@ -21,6 +22,7 @@ class SourceRecord:
     :mod:`rw_sql.model.backfill_ranges`. ``snapshot`` is the epoch of the statement that made the tables of a change
     data capture source repeat their snapshots; 0 if there was none. ``added_columns`` are (name, id): objects with a
     lower id were created before the column and do not see it.
+    ``resource_group`` is the group whose owner runs its job, since the statement ``group_since`` (0: its creation).
     """
 
     id: int
@@ -35,6 +37,8 @@ class SourceRecord:
     birth: str = ""
     snapshot: int = 0
     added_columns: tuple[tuple[str, int], ...] = ()
+    resource_group: str = DEFAULT_GROUP
+    group_since: int = 0
     kind: str = field(default="source", init=False)
 
 
@@ -96,7 +100,8 @@ class MaterializedViewRecord:
     generation number before the view's). ``last_generation`` is the newest generation that ever existed, if it
     differs from the view's. ``sees`` is the first unused id at the time when the view got its current query, if that
     was after its creation: columns added later are invisible to the query. ``parallelism`` is the number of
-    partitions of its query's state, which never changes within a generation.
+    partitions of its query's state, which never changes within a generation. ``resource_group`` and
+    ``group_since`` are those of :class:`SourceRecord`.
     """
 
     id: int
@@ -117,6 +122,8 @@ class MaterializedViewRecord:
     last_generation: int = 0
     sees: int = 0
     parallelism: int = PARALLELISM
+    resource_group: str = DEFAULT_GROUP
+    group_since: int = 0
     kind: str = field(default="materialized_view", init=False)
 
 
@@ -187,7 +194,8 @@ class SinkRecord:
     is the schema of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the columns
     of its primary key. ``starts`` has a pair (input id, version of the input's table after which the sink begins)
     for each input that it does not read from the beginning. A paused sink keeps its positions. ``parallelism`` is
-    the number of partitions of its query's state.
+    the number of partitions of its query's state. ``resource_group`` and ``group_since`` are those of
+    :class:`SourceRecord`.
     """
 
     id: int
@@ -209,6 +217,8 @@ class SinkRecord:
     is_paused: bool = False
     pause_reason: str | None = None
     parallelism: int = PARALLELISM
+    resource_group: str = DEFAULT_GROUP
+    group_since: int = 0
     kind: str = field(default="sink", init=False)
 
 

@@ -17,12 +17,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rw_sql.metastore.facts import (
+    ASKED,
+    DEFAULT_GROUP,
+    DONE,
+    TAKEN,
+    WITHDRAWN,
     BackfillProgress,
     JobStatus,
     Lease,
     NotedPosition,
     PointDependent,
     QuiesceLock,
+    Request,
     RewindPoint,
     Run,
 )
@@ -40,6 +46,9 @@ RUNS_KEPT = 500
 """The minimum number of newest runs of each job that the metastore keeps."""
 
 _THE_LEASE = "jobs"
+_REQUEST_MS = 3_600_000
+"""How long an answered request is kept, in milliseconds: its session polls several times a second."""
+
 _WORTH_FOLDING = 200
 
 
@@ -53,6 +62,11 @@ def _present(rows: list[_Row]) -> list[_Row]:
 
 def _unreleased(rows: list[_Row]) -> list[_Row]:
     return [row for row in rows if not row["is_released"]]
+
+
+def _recent_requests(rows: list[_Row]) -> list[_Row]:
+    since = time.time_ns() // 1_000_000 - _REQUEST_MS
+    return [row for row in rows if row["state"] in (ASKED, TAKEN) or row["asked_ms"] > since]
 
 
 def _newest_runs(rows: list[_Row]) -> list[_Row]:
@@ -90,16 +104,22 @@ class JobStore:
         for event in tuple(self._told):
             event.set()
 
-    def lease(self) -> Lease | None:
-        """The current lease, even if released or expired; None if the warehouse never had one."""
-        return _lease(self._leases().rows())
+    def lease(self, group: str = DEFAULT_GROUP) -> Lease | None:
+        """The current lease of a resource group, even if released or expired; None if the group never had one."""
+        return _lease(self._leases().rows(), group)
+
+    def leases(self) -> Mapping[str, Lease]:
+        """The current lease of each resource group that ever had one, even if released or expired."""
+        rows = self._leases().rows()
+        found = (_lease(rows, _group_of(key[0])) for key in sorted(rows))
+        return {lease.group: lease for lease in found if lease is not None}
 
     def take_lease(self, lease: Lease, replacing: Lease | None) -> bool:
-        """Writes the lease if the stored one still equals ``replacing``; returns False if another process wrote a lease
-        first."""
+        """Writes the lease of its group if the stored one still equals ``replacing``; returns False if another process
+        wrote a lease first."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
-            return [_lease_row(lease)] if _lease(present) == replacing else []
+            return [_lease_row(lease)] if _lease(present, lease.group) == replacing else []
 
         return bool(self._leases().write(choose))
 
@@ -107,13 +127,44 @@ class JobStore:
         """Replaces the holder's lease by a newer state of it; returns False if the lease was lost or released."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
-            return [_lease_row(lease)] if _is_held(_lease(present), lease) else []
+            return [_lease_row(lease)] if _is_held(_lease(present, lease.group), lease) else []
 
         return bool(self._leases().write(choose))
 
     def release_lease(self, lease: Lease) -> bool:
         """Marks the holder's lease as released; returns False if the holder does not have it."""
         return self.renew_lease(replace(lease, is_released=True))
+
+    def add_request(self, request: Request) -> None:
+        """Adds a request."""
+        self._requests().write(lambda _: [msgspec.to_builtins(request)])
+
+    def request(self, name: str) -> Request | None:
+        """A request by its name; None if it is not stored, or was answered long ago."""
+        row = self._requests().rows().get((name,))
+        return None if row is None else msgspec.convert(row, Request)
+
+    def open_requests(self, group: str) -> tuple[Request, ...]:
+        """The requests of a group that are neither done nor withdrawn, oldest first."""
+        rows = self._requests().rows().values()
+        found = [row for row in rows if row["resource_group"] == group and row["state"] in (ASKED, TAKEN)]
+        return tuple(msgspec.convert(row, Request) for row in sorted(found, key=lambda row: row["seq"]))
+
+    def change_request(self, request: Request, later: Request) -> bool:
+        """Replaces a request by a later state of it; returns False if the stored state is another one.
+
+        A request that is done or withdrawn keeps no statement, so that its text is not stored for long.
+        """
+        row = msgspec.to_builtins(later)
+        if later.state in (DONE, WITHDRAWN):
+            row["body"] = None
+
+        def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
+            old = present.get((request.request,))
+            is_same = old is not None and (old["state"], old["taken_by"]) == (request.state, request.taken_by)
+            return [row] if is_same else []
+
+        return bool(self._requests().write(choose))
 
     def claim_run(self, job: str, epoch: int, owner: str) -> Run:
         """Claims the job's next run number. No two callers get the same number."""
@@ -320,6 +371,9 @@ class JobStore:
     def _leases(self) -> KeyedTable:
         return self._open("runtime_lease", ("lease",), _all, is_small=True)
 
+    def _requests(self) -> KeyedTable:
+        return self._open("runtime_requests", ("request",), _recent_requests)
+
     def _run_table(self) -> KeyedTable:
         return self._open("runtime_runs", ("job", "run"), _newest_runs)
 
@@ -352,13 +406,22 @@ def _newest_refreshes(rows: list[_Row]) -> list[_Row]:
     return [row for row in rows if row["refresh"] == newest[row["table_id"]]]
 
 
-def _lease(rows: Mapping[_Key, _Row]) -> Lease | None:
-    row = rows.get((_THE_LEASE,))
-    return None if row is None else msgspec.convert(row, Lease)
+def _lease(rows: Mapping[_Key, _Row], group: str) -> Lease | None:
+    row = rows.get((_lease_key(group),))
+    return None if row is None else msgspec.convert({**row, "group": group}, Lease)
 
 
 def _lease_row(lease: Lease) -> _Row:
-    return {**msgspec.to_builtins(lease), "lease": _THE_LEASE}
+    row = msgspec.to_builtins(lease)
+    return {**row, "lease": _lease_key(row.pop("group"))}
+
+
+def _lease_key(group: str) -> str:
+    return _THE_LEASE if group == DEFAULT_GROUP else f"{_THE_LEASE}.{group}"
+
+
+def _group_of(key: str) -> str:
+    return DEFAULT_GROUP if key == _THE_LEASE else key.removeprefix(f"{_THE_LEASE}.")
 
 
 def _is_held(present: Lease | None, lease: Lease) -> bool:

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.syntax.statements import ColumnDefinition, CreateTable, FormatEncode, IncludeColumn, OptionValue
 
+GROUP_OPTION = "resource_group"
+"""The option of WITH that names an object's resource group; it is no option of a connector."""
+
 PAUSED_AT_BIRTH = "paused"
 """``WITH (paused = 'true')`` creates the source paused. It is not a property and is not stored."""
 
@@ -195,7 +198,7 @@ def listed_options(statement: CreateSource | CreateSink) -> tuple[tuple[str, str
     return tuple(
         (option.key, option_text(option.value))
         for option in statement.options
-        if option.key not in ("connector", PAUSED_AT_BIRTH)
+        if option.key not in ("connector", PAUSED_AT_BIRTH, GROUP_OPTION)
     )
 
 

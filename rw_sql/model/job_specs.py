@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, sink_connector
+from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.metastore.records import (
     PARALLELISM,
     Maintenance,
@@ -80,7 +81,8 @@ class IngestSpec:
 
     ``definition`` has no properties; ``options`` are the sorted options that a reader uses, regardless of whether the
     source or its connection sets them. ``since`` is the epoch of the last statement that changed its splits or
-    positions. ``tables`` are the tables of a change data capture source.
+    positions. ``tables`` are the tables of a change data capture source. ``group`` is the resource group whose owner
+    runs the job, since the epoch ``group_since``.
     """
 
     job: str
@@ -92,6 +94,8 @@ class IngestSpec:
     splits: tuple[str, ...]
     since: int
     tables: tuple[CdcTableSpec, ...] = ()
+    group: str = DEFAULT_GROUP
+    group_since: int = 0
 
     @property
     def object_id(self) -> int:
@@ -152,6 +156,8 @@ class ViewSpec:
     keyed: KeyedRows | None = None
     stored_names: tuple[tuple[str, str], ...] = ()
     parallelism: int = PARALLELISM
+    group: str = DEFAULT_GROUP
+    group_since: int = 0
 
     @property
     def writer(self) -> str:
@@ -192,6 +198,8 @@ class SinkSpec:
     identity: str
     generation: int
     parallelism: int = PARALLELISM
+    group: str = DEFAULT_GROUP
+    group_since: int = 0
 
     @property
     def object_id(self) -> int:
@@ -215,6 +223,8 @@ class RefreshSpec:
     schema: str
     keys: tuple[str, ...]
     generation: int
+    group: str = DEFAULT_GROUP
+    group_since: int = 0
 
     @property
     def object_id(self) -> int:
@@ -264,6 +274,8 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
         splits=named_splits(snapshot, source, snapshot.splits(job)),
         since=snapshot.fragment_epoch(job),
         tables=cdc_tables(snapshot, source),
+        group=source.resource_group,
+        group_since=source.group_since,
     )
 
 
@@ -344,6 +356,8 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
         keyed=keyed,
         stored_names=view.stored_names if isinstance(view, TableRecord) else (),
         parallelism=view.parallelism,
+        group=view.resource_group,
+        group_since=view.group_since,
     )
 
 
@@ -398,6 +412,8 @@ def rebuilt_view(view: MaterializedViewRecord, rebuild: RebuildRecord) -> Materi
         kept_generation=0 if is_next else view.generation,
         last_generation=0,
         parallelism=rebuild.parallelism or made.parallelism,
+        resource_group=view.resource_group,
+        group_since=view.group_since,
     )
 
 
@@ -427,6 +443,8 @@ def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:
         identity=f"rw_sql-{sink.id}-{sink.created_at_ms:x}",
         generation=sink.generation,
         parallelism=sink.parallelism,
+        group=sink.resource_group,
+        group_since=sink.group_since,
     )
 
 
@@ -439,6 +457,8 @@ def refresh_spec(table: TableRecord) -> RefreshSpec:
         schema=table_schema(table),
         keys=table.primary_key,
         generation=table.generation,
+        group=table.resource_group,
+        group_since=table.group_since,
     )
 
 

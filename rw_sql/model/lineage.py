@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.metastore.records import MaterializedViewRecord, ObjectRecord
 
 KINDS = ("connection", "delta_table", "source", "table", "materialized_view", "sink")
 
@@ -69,3 +71,25 @@ def _reached(start: int, along: dict[int, list[int]]) -> set[int]:
         seen.update(new)
         waiting += new
     return seen
+
+
+def in_reading_order(views: Sequence[MaterializedViewRecord]) -> tuple[MaterializedViewRecord, ...]:
+    """The views, each after the views among them that it reads, directly or through others; otherwise in the given
+    order.
+
+    A view with a new query may read a view that was created later and has a higher id.
+    """
+    by_id = {view.id: view for view in views}
+    placed: dict[int, MaterializedViewRecord] = {}
+
+    def place(view: MaterializedViewRecord) -> None:
+        if view.id in placed:
+            return
+        for id_ in view.inputs:
+            if id_ in by_id:
+                place(by_id[id_])
+        placed[view.id] = view
+
+    for view in views:
+        place(view)
+    return tuple(placed.values())

@@ -11,6 +11,7 @@ from rw_sql.connectors.schemas.options import is_of_schema
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec, plain_keys
 from rw_sql.errors import INVALID_DEFINITION, UNDEFINED_COLUMN, SqlError
 from rw_sql.model.definitions import (
+    GROUP_OPTION,
     PAUSED_AT_BIRTH,
     connection_definition,
     connector_of,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 HIDDEN = "[secret]"
 """The text that replaces a secret's value wherever options are shown, or checked without secrets."""
 
-_OWN = frozenset({"connector", "connection", "type", PAUSED_AT_BIRTH})
+_OWN = frozenset({"connector", "connection", "type", PAUSED_AT_BIRTH, GROUP_OPTION})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

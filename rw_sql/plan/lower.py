@@ -36,6 +36,7 @@ from rw_sql.plan.statements.schema.schema import (
     lower_use_schema,
 )
 from rw_sql.plan.statements.session.parameters import lower_alter_system_set, lower_set_parameter
+from rw_sql.plan.statements.session.resource_group import lower_alter_resource_group, lower_show_cluster
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, resolved
 from rw_sql.plan.statements.show.continuity import lower_show_source_continuity
 from rw_sql.plan.statements.show.lineage import lower_show_lineage
@@ -250,6 +251,8 @@ def _lower(
             return lower_alter_connection_options(statement, snapshot, inspector)
         case ast.AlterSetConnection():
             return lower_alter_set_connection(statement, snapshot, inspector)
+        case ast.AlterSet(parameter="resource_group") | ast.AlterReset():
+            return lower_alter_resource_group(statement, snapshot)
         case ast.AlterSet(kind="MATERIALIZED VIEW"):
             return lower_alter_materialized_view_set(statement, snapshot, inspector)
         case ast.AlterSet(kind="TABLE", parameter="backfill_rate_limit"):
@@ -288,6 +291,8 @@ def _lower(
             return lower_inject_checkpoint_offsets(statement, snapshot, inspector)
         case ast.ShowCheckpoint():
             return lower_show_checkpoint(statement, snapshot, inspector)
+        case ast.ShowObjects(kind="CLUSTER"):
+            return lower_show_cluster(statement, snapshot, inspector)
         case ast.ShowObjects():
             return lower_show_objects(statement, snapshot, inspector)
         case ast.ShowSourceSplits():

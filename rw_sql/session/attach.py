@@ -1,53 +1,29 @@
-"""The entry points ``connect`` and ``attach``, and the session whose ``spark.sql`` accepts rw_sql's statements."""
+"""The entry points ``connect`` and ``attach``: a session whose ``spark.sql`` accepts rw_sql's statements."""
 
 from __future__ import annotations
 
 import atexit
-import logging
 import os
-import re
 import sys
 import threading
-import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from deltalake.exceptions import DeltaError
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from rw_sql.errors import DELTA_MISSING, SqlError
-from rw_sql.metastore import Metastore
-from rw_sql.model.names import RELATION_KINDS, is_schema
+from rw_sql.errors import DELTA_MISSING, INVALID_PARAMETER, SqlError
+from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.model.resource_groups import require_group_name
 from rw_sql.plan.result.confirmation import Question
-from rw_sql.plan.statements.session.search_path import SEARCH_PATH
-from rw_sql.runtime.control.dry_run import DryRun
-from rw_sql.runtime.control.executor import Executor
-from rw_sql.runtime.control.owner import LOOK_SECONDS, Owner
-from rw_sql.runtime.control.session_state import SessionState
-from rw_sql.runtime.jobs.context import Context
-from rw_sql.runtime.jobs.lease import new_owner_name
-from rw_sql.runtime.observe.metrics import metrics_of, serve_metrics
-from rw_sql.runtime.observe.waiting import StatementProgress, progress_of
-from rw_sql.runtime.spark.frames import frame_of
-from rw_sql.runtime.spark.interrupts import interruptible, watch
+from rw_sql.runtime.spark.interrupts import watch
 from rw_sql.runtime.spark.jar_cache import are_jars_ours, jar_settings, remember_jars
 from rw_sql.runtime.spark.jvm import gateway, hadoop_configuration, java_packages
-from rw_sql.runtime.spark.sessions import SparkSessions, leave_dead_jvm
-from rw_sql.runtime.spark.spark_errors import readable_errors
-from rw_sql.runtime.sql.catalog_views import SparkViews
-from rw_sql.runtime.sql.session_names import SessionNames
-from rw_sql.runtime.sql.source_scan import scanned, sources_in
-from rw_sql.runtime.sql.spark_names import with_spark_names
-from rw_sql.runtime.status.served import ServedWarehouse
-from rw_sql.runtime.support.failures import cause_line
-from rw_sql.runtime.support.faults import fault, know_jvm
-from rw_sql.session.java import check_java, connect_session_refused
+from rw_sql.runtime.spark.sessions import leave_dead_jvm
+from rw_sql.session.attached import Attached, WarehouseRuntime, catalog_of, other_kinds, statement_progress
+from rw_sql.session.connect_session import ConnectAttached, ConnectRuntime, is_connect_session, wrap_connect
+from rw_sql.session.java import check_java
 from rw_sql.session.location import warehouse_at
 from rw_sql.session.shown_status import shown
 from rw_sql.session.spark_settings import session_settings
@@ -55,257 +31,39 @@ from rw_sql.session.spark_sql import wrap_shell_sql, wrap_sql
 from rw_sql.session.start_messages import without_start_messages
 from rw_sql.session.store_settings import EXCLUDED, require_store, store_packages, store_settings
 from rw_sql.spark_jars import installed_jars, jars_of
-from rw_sql.syntax import could_be_ours, route
-from rw_sql.syntax import statements as ast
-from rw_sql.syntax.lexing.identifiers import PUBLIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-    from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.facts import BackfillProgress
     from rw_sql.runtime.support.warehouse import Warehouse
-    from rw_sql.syntax.statements import Name, Statement
-
-logger = logging.getLogger(__name__)
+    from rw_sql.session.attached import AttachedRuntime
 
 METRICS_VARIABLE = "RW_SQL_METRICS"
-
-_USE = re.compile(r"\s*USE\b", re.IGNORECASE)
-
-_CATALOG_NAME = "rw_"
-"""The prefix of the catalog's own tables."""
 
 DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
-__all__ = ["Attached", "Question", "attach", "attached_to", "connect", "delta_options", "detach"]
-
-
-class _Runtime:
-    """One warehouse in this process, shared by the sessions attached to it."""
-
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, *, run_jobs: bool) -> None:
-        metastore = Metastore.open(warehouse.uri)
-        metastore.faults = fault
-        self.context = Context(
-            warehouse=warehouse,
-            metastore=metastore,
-            sessions=SparkSessions(spark, is_local=warehouse.is_local),
-            owner=new_owner_name(),
-        )
-        know_jvm(self.context.sessions.jvm_pid)
-        self.owner = Owner(self.context) if run_jobs else None
-        self.executor = Executor(self.context, self.owner)
-        self.users = 0
-        self.serves_metrics = False
-        self.views: list[SparkViews] = []
-        if self.owner is not None:
-            self.owner.start()
-
-    def run_jobs(self) -> None:
-        """Makes this process run the jobs, if all earlier sessions were attached with ``run_jobs=False``."""
-        if self.owner is None:
-            owner = Owner(self.context)
-            owner.start()
-            self.owner = owner
-            self.executor.owner = owner
-
-    def stop(self) -> None:
-        """Stops the warehouse's jobs in this process and releases the lease. Nothing is written afterwards."""
-        if self.owner is not None:
-            self.owner.stop()
-        self.context.metastore.flush(with_upkeep=True)
-
-
-class Attached:
-    """A Spark session that accepts rw_sql's statements, and their warehouse.
-
-    ``ask`` is called with a :class:`Question` before each unsafe statement; None if nobody can answer.
-    """
-
-    def __init__(self, spark: SparkSession, runtime: _Runtime) -> None:
-        self.spark = spark
-        self._runtime = runtime
-        self._state = SessionState(ask=_default_ask())
-        self._next_look = 0.0
-        self._seen = runtime.context.metastore.snapshot()
-        self._views = SparkViews(runtime.context, spark)
-        self._names = SessionNames(runtime.context.metastore, spark, self._views, lambda: self._state.search_path)
-        runtime.views.append(self._views)
-        self._views.refresh()
-
-    @property
-    def warehouse(self) -> str:
-        """The warehouse's path or URI."""
-        return self._runtime.context.warehouse.uri
-
-    @property
-    def is_owner(self) -> bool:
-        """True if this process currently runs the warehouse's jobs."""
-        owner = self._runtime.owner
-        return owner is not None and owner.is_owner
-
-    @property
-    def is_alive(self) -> bool:
-        """True if the Spark session is still running."""
-        return self._runtime.context.sessions.is_alive()
-
-    @property
-    def why_ended(self) -> str | None:
-        """The reason why this process has permanently stopped running the warehouse's jobs; None if it has not."""
-        owner = self._runtime.owner
-        return owner.why_ended if owner is not None else None
-
-    @property
-    def block_state(self) -> str | None:
-        """``'open'`` or ``'aborted'`` inside a BEGIN UNSAFE block, None outside."""
-        block = self._state.block
-        return None if block is None else "aborted" if block.is_aborted else "open"
-
-    def abort_block(self) -> None:
-        """Aborts the block after an error, so that only ROLLBACK can end it."""
-        if self._state.block is not None:
-            self._state.block.is_aborted = True
-
-    @property
-    def ask(self) -> Callable[[Question], bool] | None:
-        """The function that confirms unsafe statements."""
-        return self._state.ask
-
-    @ask.setter
-    def ask(self, answer: Callable[[Question], bool] | None) -> None:
-        self._state.ask = answer
-
-    @property
-    def on_progress(self) -> Callable[[BackfillProgress], None] | None:
-        """The function that receives backfill progress while a statement waits for a view."""
-        return self._state.on_progress
-
-    @on_progress.setter
-    def on_progress(self, tell: Callable[[BackfillProgress], None] | None) -> None:
-        self._state.on_progress = tell
-
-    def serve_metrics(self, where: str) -> int:
-        """Serves the warehouse's Prometheus metrics at ``port`` (loopback only) or ``host:port``; returns the port.
-
-        The server runs until the process ends. Raises SqlError INVALID_PARAMETER if the address is invalid or in use.
-        """
-        metrics = metrics_of(self._runtime.context)
-        metrics.count_rows()
-        return serve_metrics(metrics, where)
-
-    def served(self) -> ServedWarehouse:
-        """The data that ``rw-sql serve`` publishes about the warehouse: status page, metrics and readiness."""
-        return ServedWarehouse(self._runtime.context)
-
-    def has_object(self, name: Name) -> bool:
-        """True if an rw_sql object with this name exists."""
-        return self._names.has_object(name)
-
-    def has_parameter(self, name: str) -> bool:
-        """True if an rw_sql session parameter with this name exists."""
-        return self._names.has_parameter(name)
-
-    def object_names(self) -> tuple[str, ...]:
-        """The names of all tables, sources and views, for completion."""
-        snapshot = catalog_of(self)
-        return tuple(sorted({record.name for kind in RELATION_KINDS for record in snapshot.all(kind)}))
-
-    def route(self, text: str) -> Statement | None:
-        """Returns the parsed statement, or None if the text must be sent to Spark. Raises SqlError for an invalid
-        statement."""
-        if not could_be_ours(text):
-            return None
-        try:
-            self._views.refuse_other_kinds(text)
-            return route(text, self._names)
-        except SqlError as error:
-            self.abort_block()
-            raise error.located(text) from error.__cause__
-
-    def run(self, text: str, statement: Statement) -> DataFrame:
-        """Runs an rw_sql statement. Raises SqlError, located in ``text``."""
-        try:
-            with interruptible():
-                if isinstance(statement, ast.UseSchema) and statement.name.last == self._views.database:
-                    statement = replace(statement, name=replace(statement.name, parts=(PUBLIC,)))
-                path = self._state.search_path
-                table = self._runtime.executor.run(statement, self._state)
-                self._views.refresh()
-                self._seen = self._runtime.context.metastore.snapshot()
-                if self._state.search_path != path or isinstance(statement, ast.UseSchema):
-                    self._views.use(next((s for s in self._state.search_path if is_schema(self._seen, s)), PUBLIC))
-                return frame_of(self.spark, table)
-        except SqlError as error:
-            raise error.located(text) from error.__cause__
-        except (Py4JError, OSError):
-            # Spark failed to produce the result; the statement itself has been committed, or was refused earlier.
-            self._runtime.context.sessions.require_alive("what was asked of the catalog is done")
-            raise
-        finally:
-            self._state.waiting.end()
-
-    def dry_run(self) -> DryRun:
-        """Returns a dry run that explains statements in order, beginning with the current catalog and this session's
-        parameters."""
-        return DryRun(self._runtime.context, self._state.parameters)
-
-    def refuse_changes(self, text: str) -> None:
-        """Raises SqlError, located in ``text``, if a Spark statement would change rw_sql's tables."""
-        try:
-            self._views.refuse_changes(text)
-        except SqlError as error:
-            raise error.located(text) from None
-
-    def before_spark(self, text: str) -> None:
-        """Makes the rw_sql objects that a Spark statement or table name may refer to readable.
-
-        Must be called before Spark runs it. Checks for views of other sessions at most every LOOK_SECONDS, to be fast.
-        """
-        self._views.before(text)
-        metastore = self._runtime.context.metastore
-        if _CATALOG_NAME in text.casefold():
-            metastore.flush()
-        else:
-            metastore.flush_projections()  # A user's own Spark view may read the catalog.
-        now = time.monotonic()
-        if now < self._next_look:
-            return
-        self._next_look = now + LOOK_SECONDS
-        # A plain Spark statement must work even if the catalog is unreachable.
-        try:
-            snapshot = self._runtime.context.metastore.snapshot()
-            self._seen = snapshot
-            if not self._views.is_current(snapshot.epoch):
-                self._views.refresh()
-        except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
-            logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
-
-    def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
-        """Runs ``read`` for a Spark statement. Sources in the statement are read once from their upstreams.
-
-        Raises SqlError, located in ``text``, if a source cannot be read.
-        """
-        sources = sources_in(self._seen, text)
-        try:
-            with interruptible(), readable_errors(self.spark, text, self.object_names, partial(other_kinds, self)):
-                found = read() if not sources else scanned(self._runtime.context, self.spark, sources, read, text)
-            if _USE.match(text) and self.spark.catalog.currentDatabase() == self._views.database:
-                # USE with the database of public's views resets the search path, just as USE with a schema
-                # sets it.
-                self._state.parameters.pop(SEARCH_PATH, None)
-        except SqlError as error:
-            raise error.located(text) from error.__cause__
-        return found
+__all__ = [
+    "Attached",
+    "Question",
+    "attach",
+    "attached_to",
+    "catalog_of",
+    "connect",
+    "delta_options",
+    "detach",
+    "other_kinds",
+    "statement_progress",
+]
 
 
 _lock = threading.RLock()
-_runtimes: dict[str, _Runtime] = {}
+_runtimes: dict[str, WarehouseRuntime] = {}
+_connected: list[ConnectRuntime] = []
 _ATTRIBUTE = "_rw_sql_attached"
 
 
@@ -315,14 +73,18 @@ def connect(
     run_jobs: bool = True,
     master: str | None = None,
     config: Mapping[str, str] | None = None,
+    resource_group: str | None = None,
 ) -> SparkSession:
     """Returns a Spark session with Delta that accepts rw_sql's statements: the running session, or a new one.
 
     ``warehouse`` is a path or URI (default: ``$RW_SQL_WAREHOUSE``, else ``./rw_warehouse``). ``master`` is Spark's
     master (default: ``local[*]``), and ``config`` adds Spark settings. Both take precedence over
     ``spark-defaults.conf``, which takes precedence over rw_sql's own settings. With ``run_jobs=False`` this process
-    only commits statements and never runs the jobs. Raises SqlError JAVA_MISSING if Java is missing or too old.
+    only commits statements and never runs the jobs. ``resource_group`` is the group whose jobs this process runs
+    (default: ``default``). Raises SqlError JAVA_MISSING if Java is missing or too old.
     """
+    if resource_group is not None:
+        require_group_name(resource_group)
     check_java()
     leave_dead_jvm()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -344,7 +106,7 @@ def connect(
         remember_jars(packages, (spark.sparkContext.getConf().get("spark.jars") or "").split(","))
     if location.is_local:
         _leave_out_checksums(spark)
-    attach(spark, location.uri, run_jobs=run_jobs)
+    attach(spark, location.uri, run_jobs=run_jobs, resource_group=resource_group)
     return spark
 
 
@@ -359,47 +121,87 @@ def _leave_out_checksums(spark: SparkSession) -> None:
     files.setWriteChecksum(False)
 
 
-def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool = True) -> Attached:
+def attach(
+    spark: SparkSession | ConnectSession,
+    warehouse: str | None = None,
+    *,
+    run_jobs: bool = True,
+    resource_group: str | None = None,
+) -> Attached:
     """Extends an existing session: from now on ``spark.sql`` accepts rw_sql's statements.
 
-    If no other process runs the warehouse's jobs, this process runs them, unless all of its sessions are attached
-    with ``run_jobs=False``. Raises SqlError DELTA_MISSING, with the command line to use, if the session was built
-    without Delta.
+    If no other process runs the jobs of the resource group (default: ``default``), this process runs them, unless all
+    of its sessions are attached with ``run_jobs=False``. A session of Spark Connect never runs jobs: it passes its
+    statements to the process that runs them. Raises SqlError DELTA_MISSING, with the command line to use, if the
+    session was built without Delta.
     """
+    if resource_group is not None:
+        require_group_name(resource_group)
+    is_remote = is_connect_session(spark)
+    spark = cast("SparkSession", spark)  # Both classes have the methods that are used here.
     ended = attached_to(spark)
     if ended is not None:
         ended._runtime.context.sessions.require_alive()
-    _require_delta(spark)
+    _require_delta(spark, is_remote=is_remote)
     location = warehouse_at(warehouse)
-    require_store(spark, location.uri)
+    if not is_remote:
+        require_store(spark, location.uri)
     with _lock:
         present = attached_to(spark)
         if present is not None:
             if present.warehouse == location.uri:
+                _require_group(present._runtime, resource_group)
                 if run_jobs:
                     present._runtime.run_jobs()
                 return present
             detach(spark)
-        runtime = _runtimes.get(location.uri)
-        if runtime is not None and not runtime.context.sessions.is_alive():
-            runtime.stop()
-            runtime = None
-        if runtime is None:
-            runtime = _Runtime(spark, location, run_jobs=run_jobs)
-            _runtimes[location.uri] = runtime
-        elif run_jobs:
-            runtime.run_jobs()
-        runtime.users += 1
-        attached = Attached(spark, runtime)
+        attached = _attach_connect(spark, location) if is_remote else _attach(spark, location, run_jobs, resource_group)
         where = os.environ.get(METRICS_VARIABLE)
-        if where and not runtime.serves_metrics:
-            runtime.serves_metrics = True
+        if where and not attached._runtime.serves_metrics:
+            attached._runtime.serves_metrics = True
             attached.serve_metrics(where)
         setattr(spark, _ATTRIBUTE, attached)
-        watch(spark)
-        wrap_sql(attached_to, _with_schemas, status_shown)
-        wrap_shell_sql(spark)
+        if is_remote:
+            wrap_connect(attached_to, _for_spark, status_shown)
+        else:
+            watch(spark)
+            wrap_sql(attached_to, _for_spark, status_shown)
+            wrap_shell_sql(spark)
         return attached
+
+
+def _attach(spark: SparkSession, location: Warehouse, run_jobs: bool, resource_group: str | None) -> Attached:
+    runtime = _runtimes.get(location.uri)
+    if runtime is not None and not runtime.context.sessions.is_alive():
+        runtime.stop()
+        runtime = None
+    if runtime is None:
+        runtime = WarehouseRuntime(spark, location, run_jobs=run_jobs, group=resource_group or DEFAULT_GROUP)
+        _runtimes[location.uri] = runtime
+    else:
+        _require_group(runtime, resource_group)
+        if run_jobs:
+            runtime.run_jobs()
+    runtime.users += 1
+    return Attached(spark, runtime)
+
+
+def _attach_connect(spark: SparkSession, location: Warehouse) -> Attached:
+    runtime = ConnectRuntime(location)
+    runtime.users = 1
+    _connected.append(runtime)
+    return ConnectAttached(spark, runtime)
+
+
+def _require_group(runtime: AttachedRuntime, group: str | None) -> None:
+    """Raises SqlError if this process runs the jobs of another group than the given one."""
+    present = runtime.context.group
+    if group not in (None, present):
+        raise SqlError(
+            INVALID_PARAMETER,
+            f'this process is attached for resource group "{present}", and a process runs the jobs of one group',
+            hint=f"rw-sql serve --resource-group {group} starts another process",
+        )
 
 
 def detach(spark: SparkSession) -> None:
@@ -416,17 +218,17 @@ def detach(spark: SparkSession) -> None:
         if attached.is_alive and not is_shared:
             attached._views.remove()
         if runtime.users == 0:
-            if _runtimes.get(attached.warehouse) is runtime:
-                del _runtimes[attached.warehouse]
+            for uri in [uri for uri, known in _runtimes.items() if known is runtime]:
+                del _runtimes[uri]
+            if isinstance(runtime, ConnectRuntime):
+                _connected.remove(runtime)
             runtime.stop()
 
 
-def _with_schemas(spark: SparkSession, text: str) -> str:
-    """Rewrites the names in a statement so that Spark can resolve them: see :mod:`rw_sql.runtime.sql.spark_names`."""
+def _for_spark(spark: SparkSession, text: str) -> str:
+    """Rewrites the names in a statement so that Spark can resolve them."""
     attached = attached_to(spark)
-    if attached is None:
-        return text
-    return with_spark_names(attached._seen, text, attached._state.search_path, attached._views)
+    return text if attached is None else attached.for_spark(text)
 
 
 @atexit.register
@@ -434,17 +236,10 @@ def _stop_all() -> None:
     with _lock:
         for runtime in list(_runtimes.values()):
             runtime.stop()
+        for remote in _connected:
+            remote.stop()
         _runtimes.clear()
-
-
-def catalog_of(attached: Attached) -> Snapshot:
-    """The current catalog of a session's warehouse."""
-    return attached._runtime.context.metastore.snapshot()
-
-
-def statement_progress(attached: Attached) -> StatementProgress:
-    """The activity of a session's running statement, for a status line. May be called from another thread."""
-    return progress_of(attached._runtime.context, attached._state.waiting)
+        _connected.clear()
 
 
 def status_shown(attached: Attached) -> AbstractContextManager[None]:
@@ -464,37 +259,20 @@ def delta_options() -> list[str]:
     return ["--packages", installed_jars().delta, *settings]
 
 
-def _require_delta(spark: SparkSession) -> None:
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        raise connect_session_refused()
+def _require_delta(spark: SparkSession, *, is_remote: bool) -> None:
     jars_of(spark.version)
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if DELTA_SETTINGS["spark.sql.extensions"] in extensions:
         return
     command = " ".join(f'"{word}"' if "=" in word else word for word in delta_options())
+    if is_remote:
+        raise SqlError(
+            DELTA_MISSING,
+            "the server of this session of Spark Connect was started without Delta Lake",
+            hint=f"start it with: start-connect-server.sh {command}",
+        )
     raise SqlError(
         DELTA_MISSING,
         "this Spark session was built without Delta Lake, which cannot be added to a running one",
         hint=f"start it with: pyspark {command}  (or: rw-sql pyspark, or rw_sql.connect())",
     )
-
-
-def _default_ask() -> Callable[[Question], bool] | None:
-    """The default confirmation: asks the operator if this is an interactive Python prompt on a terminal; None
-    elsewhere."""
-    is_prompt = hasattr(sys, "ps1") and sys.stdin is not None and sys.stdin.isatty()
-    return _ask_at_prompt if is_prompt else None
-
-
-def _ask_at_prompt(question: Question) -> bool:
-    print(question.preview)
-    try:
-        return input("Go ahead? Type yes: ").strip().lower() in ("y", "yes")
-    except (EOFError, KeyboardInterrupt):
-        return False
-
-
-def other_kinds(attached: Attached) -> dict[str, str]:
-    """The names and kinds of objects that queries cannot read: sinks and connections."""
-    snapshot = catalog_of(attached)
-    return {record.name: kind for kind in ("connection", "sink") for record in snapshot.all(kind)}

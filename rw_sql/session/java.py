@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from rw_sql.errors import CONNECT_SESSION, JAVA_MISSING, SqlError
+from rw_sql.errors import JAVA_MISSING, SqlError
 
 OLDEST_JAVA = 17
 """The oldest Java version that Spark 4 supports."""
@@ -38,16 +38,6 @@ def check_java() -> None:
         told = f"{_NEED}, and {java} ({origin}) is Java {version}"
         raise SqlError(JAVA_MISSING, told, hint=_HINT)
     _suitable.add(java)
-
-
-def connect_session_refused() -> SqlError:
-    """The error for a Spark Connect session, which is not supported because its JVM is on another machine and cannot
-    run this process's jobs."""
-    return SqlError(
-        CONNECT_SESSION,
-        "this is a session of Spark Connect, and rw_sql needs the JVM of its own process",
-        hint="rw_sql.connect() starts one; or start pyspark without --remote and SPARK_REMOTE",
-    )
 
 
 def _find_java() -> tuple[Path, str]:

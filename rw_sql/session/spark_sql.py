@@ -60,16 +60,28 @@ def wrap_sql(
     with_schemas: Callable[[SparkSession, str], str],
     shown: Callable[[_Session], AbstractContextManager[None]],
 ) -> None:
-    """Wraps the class's ``sql`` method, unless it is already wrapped.
+    """Wraps ``sql`` and ``table`` of PySpark's classes, unless they are already wrapped.
 
     Calls with arguments, and calls on sessions that are not attached, use the original method.
 
     ``with_schemas`` rewrites the names in a text so that Spark can resolve them. ``shown`` shows the status of a
     statement while it runs.
     """
-    original = SparkSession.sql
+    if wrap_class(SparkSession, attached_to, with_schemas, shown):
+        wrap_table(SparkSession, lambda spark: spark, attached_to, with_schemas)
+        wrap_table(DataFrameReader, lambda reader: reader._spark, attached_to, with_schemas)
+
+
+def wrap_class(
+    session_class: Any,
+    attached_to: Callable[[SparkSession], _Session | None],
+    with_schemas: Callable[[SparkSession, str], str],
+    shown: Callable[[_Session], AbstractContextManager[None]],
+) -> bool:
+    """Wraps ``sql`` of one class of sessions; returns False if it is wrapped already."""
+    original: Callable[..., DataFrame] = session_class.sql
     if hasattr(original, ORIGINAL_SQL):
-        return
+        return False
 
     @functools.wraps(original)
     def sql(self: SparkSession, sqlQuery: str, args: Any = None, **kwargs: Any) -> DataFrame:
@@ -101,12 +113,11 @@ def wrap_sql(
             raise
 
     setattr(sql, ORIGINAL_SQL, original)
-    SparkSession.sql = sql  # type: ignore[method-assign]  # wrapping it is what this is for
-    _wrap_table(SparkSession, lambda spark: spark, attached_to, with_schemas)
-    _wrap_table(DataFrameReader, lambda reader: reader._spark, attached_to, with_schemas)
+    session_class.sql = sql
+    return True
 
 
-def _wrap_table(
+def wrap_table(
     owner: type,
     session_of: Callable[[Any], SparkSession],
     attached_to: Callable[[SparkSession], TakesStatements | None],
@@ -114,6 +125,8 @@ def _wrap_table(
 ) -> None:
     """Makes ``table()`` resolve the same names as ``sql()``."""
     original = owner.__dict__["table"]
+    if hasattr(original, ORIGINAL_SQL):
+        return
 
     @functools.wraps(original)
     def table(self: Any, tableName: str) -> DataFrame:
@@ -127,6 +140,7 @@ def _wrap_table(
         found: DataFrame = original(self, tableName)
         return found
 
+    setattr(table, ORIGINAL_SQL, original)
     setattr(owner, "table", table)  # noqa: B010 - the class is not known to type checkers
 
 

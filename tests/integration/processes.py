@@ -27,10 +27,10 @@ PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app(prog_name
 class Server:
     """A running ``rw-sql serve``. Its JVM ends with it, a moment later."""
 
-    def __init__(self, warehouse: str, folder: Path) -> None:
+    def __init__(self, warehouse: str, folder: Path, *options: str) -> None:
         self._log = (folder / f"serve-{time.monotonic_ns()}.log").open("w+b")
         self.process = subprocess.Popen(
-            [*PROGRAM, "serve", "--warehouse", warehouse],
+            [*PROGRAM, "serve", "--warehouse", warehouse, *options],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=self._log,

@@ -83,7 +83,7 @@ def test_a_system_parameter_is_stored_once() -> None:
     assert world.snapshot.parameter("enable_unsafe_ops") == "true"
     assert world.answers("ALTER SYSTEM SET enable_unsafe_ops = DEFAULT") == [("SET", "false")]
     assert world.snapshot.parameter("enable_unsafe_ops") is None
-    assert world.answers("ALTER SYSTEM SET enable_unsafe_ops = DEFAULT") == [("NOTHING", "it is false already")]
+    assert world.answers("ALTER SYSTEM SET enable_unsafe_ops = DEFAULT") == [("NOTHING", "it is already false")]
 
 
 def test_a_session_parameter_is_not_stored() -> None:

@@ -29,7 +29,7 @@ from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.options import visible
 from rw_sql.model.pauses import pauses_of
 from rw_sql.plan.ports.checkpoints import CheckpointText
-from rw_sql.plan.ports.jobs import Sample
+from rw_sql.plan.ports.jobs import Owner, Sample
 from rw_sql.plan.ports.positions import Positions
 from rw_sql.plan.ports.queries import STREAM, AnalyzedQuery, QueryAnalysis
 from rw_sql.plan.ports.tables import TableLook
@@ -315,6 +315,9 @@ class CannedJobs(Port):
 
     def statuses(self) -> Mapping[str, JobStatus]:
         return self.world.jobs
+
+    def owners(self) -> Mapping[str, Owner]:
+        return {}
 
     def backfills(self) -> Mapping[str, BackfillProgress]:
         return self.world.backfills

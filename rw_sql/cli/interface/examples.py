@@ -14,7 +14,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "serve": (
         "rw-sql serve -w s3://lake/rw --host 0.0.0.0 --token-file token.txt --log json",
         "rw-sql serve -w /mnt/rw --master spark://host:7077 --conf spark.executor.memory=4g --driver-memory 4g",
+        "rw-sql serve -w /srv/rw --resource-group nightly",
     ),
+    "takeover": ("rw-sql takeover -w /srv/rw", "rw-sql takeover -w /srv/rw --resource-group nightly --force"),
     "pyspark": ("rw-sql pyspark --driver-memory 4g",),
     "status": ("rw-sql status --watch", "rw-sql status -o json"),
     "doctor": ("rw-sql doctor -w s3://lake/rw", "rw-sql doctor --repair -o json"),

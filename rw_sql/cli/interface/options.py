@@ -23,6 +23,14 @@ WarehouseOption = Annotated[
         help="The folder or URI of tables and metadata. ./rw_warehouse by default.",
     ),
 ]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--resource-group",
+        metavar="NAME",
+        help="The resource group whose jobs are meant: that of WITH (resource_group = 'NAME'). default by default.",
+    ),
+]
 Variables = Annotated[
     list[str] | None,
     typer.Option("--var", "-v", metavar="NAME=VALUE", help="Set a variable: ${NAME}, :NAME, :'NAME', :\"NAME\"."),

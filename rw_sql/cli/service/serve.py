@@ -13,6 +13,7 @@ import typer
 
 from rw_sql.cli.service.log_lines import said, start_log
 from rw_sql.errors import FILE_UNREADABLE, INVALID_PARAMETER, SqlError
+from rw_sql.model.resource_groups import require_group_name
 from rw_sql.session.java import check_java
 
 if TYPE_CHECKING:
@@ -35,12 +36,16 @@ def serve_until_told(
     token_file: str | None = None,
     log: str = "text",
     config: Mapping[str, str] | None = None,
+    resource_group: str | None = None,
 ) -> None:
     """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and releases the lease.
 
+    With ``resource_group``, the jobs are those of that group.
     ``config`` are Spark's settings. If another process owns the warehouse, this process waits and takes over when
     the other one has ended. It exits with status 1 if Spark has ended, because it can no longer run the jobs then.
     """
+    if resource_group is not None:
+        require_group_name(resource_group)
     told = threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -56,7 +61,7 @@ def serve_until_told(
     from rw_sql.session.attach import attach, connect, detach
 
     said.info("starting Spark")
-    spark = connect(warehouse, config=config)
+    spark = connect(warehouse, config=config, resource_group=resource_group)
     signal.signal(signal.SIGINT, on_signal)  # PySpark has replaced this handler by its own
     attached = attach(spark, warehouse)
     served = attached.served()

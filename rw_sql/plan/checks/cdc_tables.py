@@ -16,8 +16,9 @@ from rw_sql.errors import (
     SqlError,
     near_names,
 )
-from rw_sql.model.definitions import field_of, option_text, primary_key
+from rw_sql.model.definitions import GROUP_OPTION, field_of, option_text, primary_key
 from rw_sql.model.job_specs import SNAPSHOT, SNAPSHOT_BATCH_SIZE
+from rw_sql.model.resource_groups import written_group
 from rw_sql.plan.checks.tables import require_own_constraints
 from rw_sql.syntax import canonical_type, spark_type
 from rw_sql.syntax.lexing.identifiers import literal, quoted
@@ -127,6 +128,9 @@ def _check_column(column: ColumnDefinition) -> None:
 def check_options(statement: CreateTable) -> None:
     """Checks the WITH list of such a table. Raises SqlError at the first error."""
     for option in statement.options:
+        if option.key == GROUP_OPTION:
+            written_group((option,))
+            continue
         if option.key not in OPTIONS:
             near = near_names(option.key, OPTIONS)
             raise SqlError(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rw_sql.model.options import PlannedOptions
     from rw_sql.model.relations import Relation
     from rw_sql.plan.ports.checkpoints import CheckpointPort
-    from rw_sql.plan.ports.jobs import Sample
+    from rw_sql.plan.ports.jobs import Owner, Sample
     from rw_sql.plan.ports.positions import CommittedRanges
     from rw_sql.plan.ports.rewinds import RewindLook
     from rw_sql.plan.ports.tables import LogSize
@@ -290,6 +290,9 @@ class _StoredPositions:
 
 class _Jobs:
     def statuses(self) -> Mapping[str, JobStatus]:
+        return {}
+
+    def owners(self) -> Mapping[str, Owner]:
         return {}
 
     def backfills(self) -> Mapping[str, BackfillProgress]:

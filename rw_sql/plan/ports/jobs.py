@@ -20,8 +20,28 @@ class Sample:
     value: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """The process that runs the jobs of a resource group. ``state`` is RUNNING, LATE (no heartbeat for a while),
+    SUSPENDED (a signal stopped it) or NONE (it has ended); ``hint`` is what to type then."""
+
+    state: str
+    name: str
+    host: str
+    pid: int
+    version: str | None
+    since_ms: int
+    heartbeat_ms: int
+    applied_epoch: int
+    hint: str | None = None
+
+
 class JobPort(Protocol):
     """The state of the jobs."""
+
+    def owners(self) -> Mapping[str, Owner]:
+        """The newest owner of each resource group that ever had one."""
+        ...
 
     def statuses(self) -> Mapping[str, JobStatus]:
         """The status that the owner last reported for each job."""

@@ -20,6 +20,7 @@ from rw_sql.model.job_ids import reader_fragment
 from rw_sql.model.names import spoken
 from rw_sql.model.options import sink_options, source_options, uses_of, visible
 from rw_sql.model.relations import changes_rows
+from rw_sql.model.resource_groups import in_group
 from rw_sql.model.sink_shape import shape_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.startup import MODE, TIME
@@ -94,12 +95,13 @@ def begin_reading(
 
 def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSource) -> SourceRecord:
     """The source's record with another definition, and the fields derived from it."""
-    return replace(
+    made = replace(
         source,
         definition=render(statement),
         options=listed_options(statement),
         uses=uses_of(snapshot, statement),
     )
+    return in_group(made, statement.options, snapshot)
 
 
 def drop_with_dependents(
@@ -224,12 +226,13 @@ def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) ->
 
 def sink_record(snapshot: Snapshot, sink: SinkRecord, statement: CreateSink) -> SinkRecord:
     """The sink's record with another definition, and the fields derived from it."""
-    return replace(
+    made = replace(
         sink,
         definition=render(statement),
         options=listed_options(statement),
         uses=uses_of(snapshot, statement),
     )
+    return in_group(made, statement.options, snapshot)
 
 
 def shape_in_catalog(sink: SinkRecord) -> SinkShape:

@@ -23,11 +23,13 @@ from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, requir
 from rw_sql.plan.statements.session.search_path import resolved
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
 from rw_sql.runtime.control.checkpoint_folders import carry_out
+from rw_sql.runtime.control.group_owners import require_owners
 from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.control.quiesce import are_valid, lock_sources, release_locks
 from rw_sql.runtime.control.session_state import Block, SessionState
 from rw_sql.runtime.control.statement_kinds import HOLDS, may_be_unsafe
+from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.observe.flush import flush
 from rw_sql.runtime.observe.wait import refreshes_without_end, wait_until_made
@@ -244,12 +246,13 @@ class Executor:
                 if plan.operation is None:
                     return _rows(plan.changes)
                 fault("statement.planned")
+                require_owners(self._context, snapshot, plan)
                 if plan.is_unsafe:
                     self._pass_gate(snapshot, plan, session, confirmed, in_advance=in_advance)
                     if not are_valid(self._context, snapshot, locks):
                         raise ConcurrentCommit(snapshot.epoch, snapshot.epoch)
                 session.waiting.begin("committing")
-                operation = replace(plan.operation, actor=plan.operation.actor or _user())
+                operation = replace(plan.operation, actor=plan.operation.actor or session.user or user_name())
                 self._context.sessions.require_alive()
                 fault("statement.before_commit")
                 with gc_paused(), shielded():
@@ -270,7 +273,7 @@ class Executor:
             try:
                 with shielded():
                     self._carry_out(plan, committed.epoch, started)
-                return _rows((*plan.changes, *self._finish(plan, committed.epoch, session, started)))
+                return _rows((*plan.changes, *self._finish(plan, snapshot, committed.epoch, session, started)))
             except KeyboardInterrupt:
                 raise StatementInterrupted(f"{_COMMITTED} as epoch {committed.epoch}") from None
         raise AssertionError("the last attempt returns or raises")
@@ -299,7 +302,7 @@ class Executor:
         if plan.effect is None:
             return
         try:
-            carry_out(plan.effect, actor=_user(), running=self._context.sessions.running_query)
+            carry_out(plan.effect, actor=user_name(), running=self._context.sessions.running_query)
         except SqlError as error:
             duration = int((time.monotonic() - started) * 1000)
             self._context.metastore.record_outcome(epoch, f"failed: {error.message}", duration)
@@ -322,13 +325,16 @@ class Executor:
         session.shown[question.token] = plan
         raise refusal(question, plan, was_asked=was_asked)
 
-    def _finish(self, plan: Plan, epoch: int, session: SessionState, started: float) -> tuple[ResultRow, ...]:
+    def _finish(
+        self, plan: Plan, before: Snapshot, epoch: int, session: SessionState, started: float
+    ) -> tuple[ResultRow, ...]:
         """Waits for the owner if jobs must change, and records the outcome."""
         jobs = frozenset(step.subject for step in plan.steps if not step.is_catalog)
+        groups = groups_of_jobs(jobs, before, self._context.metastore.snapshot())
         notices: list[ResultRow] = []
         outcome = APPLIED
         session.waiting.begin(f"committed as epoch {epoch}; waiting until the jobs apply it", jobs)
-        if _is_awaited(plan) and not self.wait_applied(epoch, session.timeout, jobs):
+        if _is_awaited(plan) and not self.wait_applied(epoch, session.timeout, jobs, groups):
             outcome = NOT_YET_APPLIED if jobs else APPLIED
         if outcome == NOT_YET_APPLIED:
             named = plan.changes[0].object if plan.changes else ""
@@ -366,9 +372,12 @@ class Executor:
         session.waiting.begin("committed; waiting for its backfill", jobs)
         return wait_until_made(self._context, jobs, seconds, session.on_progress)
 
-    def _is_applied(self, epoch: int) -> bool:
-        lease = self._context.metastore.jobs.lease()
-        return lease is not None and lease.applied_epoch >= epoch
+    def _is_applied(self, epoch: int, groups: Collection[str] = ()) -> bool:
+        """True if the owners of these groups (none given: all that have an owner) have applied an epoch."""
+        leases = self._context.metastore.jobs.leases()
+        asked = groups or owned_groups(self._context) or leases.keys()
+        found = [leases.get(group) for group in asked]
+        return bool(found) and all(lease is not None and lease.applied_epoch >= epoch for lease in found)
 
     def _stalls(self, plan: Plan) -> list[ResultRow]:
         wanted = {step.subject for step in plan.steps if not step.is_catalog and step.action != "StopJob"}
@@ -381,8 +390,11 @@ class Executor:
             if job in statuses and statuses[job].state == "STALLED"
         ]
 
-    def wait_applied(self, epoch: int, seconds: float, jobs: Collection[str] | None = None) -> bool:
-        """Waits until the owner has applied an epoch; returns False at once if no process owns the warehouse.
+    def wait_applied(
+        self, epoch: int, seconds: float, jobs: Collection[str] | None = None, groups: Collection[str] = ()
+    ) -> bool:
+        """Waits until the owners of these groups (none given: every owner) have applied an epoch; returns False at once
+        if no process runs the jobs of one of them.
 
         Also returns False if neither the jobs nor the applied epoch make progress for ``seconds`` (ten times as long
         while heartbeats continue).
@@ -390,22 +402,28 @@ class Executor:
         If the owner is in this process, only ``jobs`` are waited for (None: all).
         """
         owner, limit, awaited = self.owner, StallTimeout(seconds), frozenset(jobs or ())
+        own = self._context.group
+        elsewhere = frozenset(groups) - {own} or (owned_groups(self._context) - {own} if not groups else frozenset())
         if owner is not None:
             owner.wake()
         while True:
-            if owner is not None and owner.is_owner:
-                if owner.wait_applied(epoch, min(limit.left, _MARK_SECONDS), jobs):
-                    return True
-            elif self._is_applied(epoch):
-                return True
+            is_own = not groups or own in groups
+            is_here = owner is not None and owner.is_owner
+            if is_here and owner is not None and is_own:
+                is_done = owner.wait_applied(epoch, min(limit.left, _MARK_SECONDS), jobs)
             else:
+                is_done = not is_own or self._is_applied(epoch, (own,))
+            if is_done and (not elsewhere or self._is_applied(epoch, elsewhere)):
+                return True
+            if not is_here or elsewhere:
                 self._context.sessions.require_alive(f"the statement is committed as epoch {epoch}")
-                if owner is None and not self._context.has_owner():
+                awaited_groups = elsewhere | ({own} if is_own and owner is None else frozenset())
+                if awaited_groups - owned_groups(self._context):
                     return False
             limit.note(*self._marks(awaited))
             if limit.is_over:
                 return False
-            if owner is None or not owner.is_owner:
+            if not is_here or elsewhere:
                 time.sleep(_LOOK_SECONDS)
 
     def _marks(self, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
@@ -462,7 +480,8 @@ def _rows(changes: tuple[ResultRow, ...]) -> Table:
     return Table(columns=_CHANGES, rows=tuple((row.object, row.change, row.detail) for row in changes))
 
 
-def _user() -> str:
+def user_name() -> str:
+    """The operating system's user of this process."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+from rw_sql.model.job_ids import job_object
 from rw_sql.model.pauses import pauses_of
+from rw_sql.model.resource_groups import group_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.ports.positions import Positions
 from rw_sql.plan.ports.queries import STREAM, AnalyzedQuery
@@ -19,6 +21,7 @@ from rw_sql.runtime.direct.positions import (
     read_fragment_positions_before,
     read_fragment_ranges,
 )
+from rw_sql.runtime.jobs.groups import least_applied, owned_groups, owners_of
 from rw_sql.runtime.jobs.statuses import present_statuses, with_unreported
 from rw_sql.runtime.jobs.table_paths import look_at_table, table_path
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import OperationRecord, SecretRecord, StoredState
     from rw_sql.model.options import PlannedOptions
     from rw_sql.model.relations import Relation
-    from rw_sql.plan.ports.jobs import JobPort, Sample
+    from rw_sql.plan.ports.jobs import JobPort, Owner, Sample
     from rw_sql.plan.ports.positions import CommittedRanges
     from rw_sql.plan.ports.queries import QueryAnalysis
     from rw_sql.plan.ports.tables import LogSize, TableLook
@@ -120,8 +123,7 @@ class WarehouseInspector:
     ) -> tuple[OperationRecord, ...]:
         metastore = self._context.metastore
         records = metastore.operations(is_unsafe=is_unsafe, object_name=object_name, since=since)
-        lease = metastore.jobs.lease()
-        return completed(records, lease.applied_epoch if lease is not None else -1)
+        return completed(records, least_applied(self._context))
 
     def _resolve(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> dict[str, str]:
         return self._context.resolve(options, self._snapshot, candidates)
@@ -247,6 +249,9 @@ class _Jobs:
         self._snapshot = snapshot
         self._real = real
 
+    def owners(self) -> Mapping[str, Owner]:
+        return owners_of(self._context)
+
     def backfills(self) -> Mapping[str, BackfillProgress]:
         return unfinished_backfills(self._context.metastore, self._snapshot)
 
@@ -263,9 +268,10 @@ class _Jobs:
         possibly running, regardless of their reported status.
         """
         statuses = present_statuses(self._context)
-        lease = self._context.metastore.jobs.lease()
-        if lease is None or not self._context.has_owner(lease):
+        owned = owned_groups(self._context)
+        if not owned:
             return statuses
+        applied = {group: lease.applied_epoch for group, lease in self._context.metastore.jobs.leases().items()}
         if self._real is not None:
             # If only statements of the block pause the source, its reader stops before they are committed.
             base = self._real
@@ -281,14 +287,17 @@ class _Jobs:
             statuses = with_unreported(statuses, self._snapshot)
         for pause in pauses:
             epoch = self._snapshot.object_epoch(pause.id)
-            if epoch <= lease.applied_epoch:
+            if all(epoch <= applied.get(group, -1) for group in owned):
                 continue
             for source in self._snapshot.all("source"):
                 if pause.source_id not in (None, source.id):
                     continue
                 for job in _jobs_of(self._snapshot, source):
-                    status = statuses.get(job)
-                    if status is not None and not self._context.applied.has_applied(epoch, [job]):
+                    status, group = statuses.get(job), group_of(self._snapshot, job_object(job))
+                    if group not in owned or epoch <= applied.get(group, -1):
+                        continue
+                    is_own = group == self._context.group
+                    if status is not None and not (is_own and self._context.applied.has_applied(epoch, [job])):
                         statuses[job] = replace(status, state="STOPPING")
         return statuses
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import JobStatus
+from rw_sql.model.job_specs import ViewSpec
 from rw_sql.runtime.jobs.statuses import FLAPPING, IDLE, RETRYING
 from rw_sql.runtime.support.stall_timeout import spoken_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from concurrent.futures import Future
 
     from rw_sql.model.job_specs import JobSpec
@@ -258,3 +259,19 @@ def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot
         return due
     starting = sum(1 for slot in slots if slot.is_queued and slot.is_working)
     return [slot for slot in due if not slot.is_queued] + queued[: max(0, most - starting)]
+
+
+def doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
+    """The jobs of rebuilt views whose rebuild job is still running."""
+    found = set()
+    for job in busy:
+        serving, _, generation = job.partition(".")
+        spec = wanted.get(serving)
+        if generation and isinstance(spec, ViewSpec) and spec.generation == int(generation):
+            found.add(serving)
+    return frozenset(found)
+
+
+def content_of(status: JobStatus) -> tuple[object, ...]:
+    """A status without its time, to compare it with an earlier one."""
+    return (status.state, status.reason, status.last_error, status.run, status.restarts)

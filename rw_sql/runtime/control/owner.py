@@ -16,6 +16,7 @@ from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit
+from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.metastore.records import DISCOVERY, Operation, SourceRecord
 from rw_sql.model.job_specs import ingest_spec, view_spec
 from rw_sql.model.kept_rows import rollback_window_ms
@@ -31,6 +32,7 @@ from rw_sql.runtime.control.outcomes import is_left_open
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.ingest.capture import ADD_COLUMNS
 from rw_sql.runtime.jobs.downtime import note_downtime
+from rw_sql.runtime.jobs.groups import holding, unapplied
 from rw_sql.runtime.jobs.lease import HEARTBEAT_SECONDS, LeaseWatch, is_held, is_orphaned, renewed, try_take
 from rw_sql.runtime.jobs.startable import require_same, require_splits, still_asked
 from rw_sql.runtime.jobs.statuses import as_taken_over
@@ -71,7 +73,7 @@ The delay merges the updates of statements in quick succession.
 """
 
 _MOST_DISCOVERIES = 4
-_SWEEP_SECONDS = 60.0
+_SWEEP_SECONDS, _SWEEP_AGAIN_SECONDS = 60.0, 2.0
 _INTERVAL = "refresh.interval.sec"
 
 
@@ -106,6 +108,7 @@ class Owner:
         self._incomplete_after: int | None = None
         self._has_warned = False
         self._next_sweep = 0.0
+        self._is_sweep_owed = False
         self._ended = threading.Event()
         self._why_ended = ""
         self._discoveries: dict[int, Future[None]] = {}
@@ -168,12 +171,13 @@ class Owner:
         jvm_pid = self._context.sessions.jvm_pid
         is_local = self._context.warehouse.is_local
         self._note_downtime()
-        lease = try_take(runtime, self._context.owner, jvm_pid, is_local=is_local, watch=self._watch)
+        group = self._context.group
+        lease = try_take(runtime, self._context.owner, jvm_pid, is_local=is_local, watch=self._watch, group=group)
         if lease is None:
             self._warn_of_orphan()
         else:
             fault("owner.after_lease")
-            logger.info("this process runs the jobs of %s", self._context.warehouse.uri)
+            logger.info("this process runs the jobs of %s", self._of())
             # From here on this process has the lease, even if a later step fails: no other process takes it while this
             # one runs.
             self._reconciler = Reconciler(self._context)
@@ -192,7 +196,9 @@ class Owner:
         Otherwise FLUSH would skip jobs that were STALLED before the takeover.
         """
         metastore = self._context.metastore
-        stale = as_taken_over(metastore.jobs.job_statuses().values(), metastore.snapshot(), now_ms())
+        stale = as_taken_over(
+            metastore.jobs.job_statuses().values(), metastore.snapshot(), now_ms(), self._context.group
+        )
         if stale:
             metastore.jobs.write_job_status(stale)
 
@@ -201,7 +207,8 @@ class Owner:
 
         Must run before this process takes the lease, because that overwrites the time of the last heartbeat.
         """
-        last, at, is_local = self._context.metastore.jobs.lease(), now_ms(), self._context.warehouse.is_local
+        last, at = self._context.metastore.jobs.lease(self._context.group), now_ms()
+        is_local = self._context.warehouse.is_local
         if is_held(last, is_local=is_local, now_ms=at):
             return
         try:
@@ -213,15 +220,19 @@ class Owner:
         """Logs a warning, once, that the jobs cannot start until the user ends another process."""
         if self._has_warned:
             return
-        lease = self._context.metastore.jobs.lease()
+        lease = self._context.metastore.jobs.lease(self._context.group)
         is_local = self._context.warehouse.is_local
         if lease is not None and is_orphaned(lease, is_local=is_local, now_ms=now_ms()):
             self._has_warned = True
             logger.warning(
                 "process %d still runs, the JVM of an owner of %s that was killed: its jobs start when it has ended",
                 lease.jvm_pid,
-                self._context.warehouse.uri,
+                self._of(),
             )
+
+    def _of(self) -> str:
+        uri, group = self._context.warehouse.uri, self._context.group
+        return uri if group == DEFAULT_GROUP else f"resource group {group} of {uri}"
 
     def _run(self) -> None:
         # The lease is released regardless of how the loop ends, because an inactive owner would block all
@@ -260,10 +271,12 @@ class Owner:
             self._context.applied.forget()
             return
         self._tell_applied(reconciler.applied_epoch)
+        self._tell_let_go(reconciler.let_go_epoch)
         self._discover(reconciler)
         if swap_rebuilt(self._context):
             return
-        if time.monotonic() >= self._next_sweep and rollback_window_ms(self._context.metastore.snapshot()) is not None:
+        is_owed = self._is_sweep_owed or rollback_window_ms(self._context.metastore.snapshot()) is not None
+        if time.monotonic() >= self._next_sweep and is_owed:
             self._sweep(self._told_epoch)
         is_idle = not reconciler.wait_changed(LOOK_SECONDS)
         # No caller waits for the outcomes, and later statements may add more.
@@ -294,9 +307,19 @@ class Owner:
         self._incomplete_after = min(first, before)
         self._sweep(epoch)
 
+    def _tell_let_go(self, epoch: int) -> None:
+        """Advertises at once that jobs of other groups may start; without other groups the heartbeat does."""
+        lease = self._lease
+        if lease is not None and lease.let_go < epoch and len(self._context.metastore.jobs.leases()) > 1:
+            self._renew(-1)
+
     def _sweep(self, epoch: int) -> None:
         self._next_sweep = time.monotonic() + _SWEEP_SECONDS
         try:
+            if holding(self._context, epoch):
+                self._next_sweep, self._is_sweep_owed = time.monotonic() + _SWEEP_AGAIN_SECONDS, True
+                return  # The owner of another group may still write to what was dropped.
+            self._is_sweep_owed = False
             sweep(self._context, epoch)
         except (SqlError, OSError, DeltaError) as error:
             # The sweep after the next statement removes the rest.
@@ -314,6 +337,8 @@ class Owner:
     def _complete_outcomes(self) -> None:
         """Records outcomes of statements that did not wait, or whose process ended before recording one."""
         metastore, before, epoch = self._context.metastore, self._incomplete_after, self._told_epoch
+        if others := unapplied(self._context, epoch, without=self._context.group):
+            epoch = min(lease.applied_epoch for lease in others.values())
         if before is None or epoch <= before:
             return
         try:
@@ -330,7 +355,8 @@ class Owner:
         with self._lease_lock:
             if self._lease is None:
                 return False
-            lease = renewed(self._lease, max(epoch, self._lease.applied_epoch))
+            let_go = self._reconciler.let_go_epoch if self._reconciler is not None else -1
+            lease = renewed(self._lease, max(epoch, self._lease.applied_epoch), let_go)
             if self._context.metastore.jobs.renew_lease(lease):
                 last, self._lease = self._lease, lease
                 note_downtime(self._context.warehouse, last, lease.heartbeat_ms)

@@ -8,10 +8,13 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import SOURCE_IS_RUNNING, SqlError
+from rw_sql.errors import NOT_SUPPORTED, SOURCE_IS_RUNNING, SqlError
 from rw_sql.metastore.facts import QuiesceLock
 from rw_sql.metastore.records import SourceRecord
+from rw_sql.model.job_ids import job_object
+from rw_sql.model.resource_groups import group_of
 from rw_sql.model.source_readers import readers_of
+from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.observe.waiting import what_goes_on
 from rw_sql.runtime.support.faults import fault
@@ -53,13 +56,15 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, is_local: bool) -> boo
     return lock.expires_ms > now_ms()
 
 
-def quiesced_jobs(context: Context, snapshot: Snapshot) -> dict[str, tuple[QuiesceLock, ...]]:
-    """The jobs that locks keep stopped now."""
+def quiesced_jobs(context: Context, snapshot: Snapshot, group: str | None = None) -> dict[str, tuple[QuiesceLock, ...]]:
+    """The jobs that locks keep stopped now; with ``group``, those of that group."""
     found: dict[str, tuple[QuiesceLock, ...]] = {}
     for lock in context.metastore.jobs.quiesce_locks():
         if is_in_force(lock, snapshot, is_local=context.warehouse.is_local):
             source = snapshot.get(lock.source_id)
             for reader in readers_of(snapshot, source) if isinstance(source, SourceRecord) else ():
+                if group is not None and group_of(snapshot, job_object(reader.job)) != group:
+                    continue
                 found[reader.job] = (*found.get(reader.job, ()), lock)
     return found
 
@@ -82,6 +87,8 @@ def lock_sources(
     Without an owner no reader runs, and a new owner respects the lock. If a reader neither stops nor makes progress
     for ``seconds``, releases the lock and raises SqlError SOURCE_IS_RUNNING.
     """
+    for source_id in sources:
+        _require_one_group(snapshot, source_id)
     name = uuid.uuid4().hex
     locks = tuple(
         QuiesceLock(
@@ -144,10 +151,30 @@ def release_locks(context: Context, locks: tuple[QuiesceLock, ...], wake: Callab
 
 
 def _has_stopped(context: Context, name: str) -> bool:
-    facts = context.metastore.jobs
-    if all(lock.is_taken for lock in facts.quiesce_locks() if lock.hold == name):
+    locks = [lock for lock in context.metastore.jobs.quiesce_locks() if lock.hold == name and not lock.is_taken]
+    if not locks:
         return True
-    return not context.has_owner()
+    # Without an owner of their group, the readers do not run.
+    snapshot, owned = context.metastore.snapshot(), owned_groups(context)
+    return not any(owned & _reader_groups(snapshot, lock.source_id) for lock in locks)
+
+
+def _reader_groups(snapshot: Snapshot, source_id: int) -> frozenset[str]:
+    source = snapshot.get(source_id)
+    jobs = [reader.job for reader in readers_of(snapshot, source)] if isinstance(source, SourceRecord) else []
+    return groups_of_jobs(jobs, snapshot) or frozenset({group_of(snapshot, source_id)})
+
+
+def _require_one_group(snapshot: Snapshot, source_id: int) -> None:
+    """Raises SqlError if several owners run the readers of a source: none of them knows that all have stopped."""
+    groups = _reader_groups(snapshot, source_id)
+    if len(groups) > 1:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"the views that read {_name(snapshot, source_id)} directly are in resource groups "
+            f"{', '.join(sorted(groups))}, and the statement has to stop all of them at once",
+            hint="ALTER MATERIALIZED VIEW a_view SET RESOURCE_GROUP TO a_group moves them into one",
+        )
 
 
 def _name(snapshot: Snapshot, source_id: int) -> str:

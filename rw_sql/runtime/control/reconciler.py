@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.model.job_specs import IngestSpec, JobSpec, RefreshSpec, SinkSpec, ViewSpec, desired_jobs
+from rw_sql.model.job_specs import IngestSpec, JobSpec, RefreshSpec, SinkSpec, ViewSpec
+from rw_sql.model.resource_groups import group_of
+from rw_sql.runtime.control.arrivals import MOVING, Arrivals
 from rw_sql.runtime.control.heartbeats import Beats
-from rw_sql.runtime.control.job_slot import FIRST_RETRY_SECONDS, JobSlot, Trouble, due_slots
+from rw_sql.runtime.control.job_slot import FIRST_RETRY_SECONDS, JobSlot, Trouble, content_of, doubled, due_slots
 from rw_sql.runtime.control.quiesce import quiesced_jobs
 from rw_sql.runtime.control.rests import Rests
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.split_discovery import goes_on_with_more, was_discovered
 from rw_sql.runtime.ingest.stopped_reader import StoppedReader
-from rw_sql.runtime.jobs.changed_jobs import desired_jobs_since
+from rw_sql.runtime.jobs.changed_jobs import desired_jobs_of_group
 from rw_sql.runtime.refresh.job import RefreshJob
 from rw_sql.runtime.rewind.scheduler import Rewinding
 from rw_sql.runtime.sinks.job import Sink
@@ -70,6 +72,7 @@ class Reconciler:
         self._slots: dict[str, JobSlot] = {}
         self._wanted_epoch = -1
         self._quiesced: frozenset[str] = frozenset()
+        self._arrivals = Arrivals(context)
         self._kept: frozenset[str] = frozenset()
         self._desired: dict[str, JobSpec] = {}
         self._desired_at: Snapshot | None = None
@@ -89,6 +92,8 @@ class Reconciler:
         self._owed: frozenset[str] = frozenset()
         self.applied_epoch = -1
         """The newest epoch at which every job matched the catalog."""
+        self.let_go_epoch = -1
+        """The newest epoch whose catalog gives every job that runs here to this group."""
         self.acted_epoch = -1
         """The newest epoch that was acted on."""
         self.pending: frozenset[str] = frozenset()
@@ -105,24 +110,22 @@ class Reconciler:
 
     def _pass(self) -> None:
         snapshot = self._context.metastore.snapshot()
-        quiesced = quiesced_jobs(self._context, snapshot)
-        before = self._desired_at
-        if before is None:
-            self._desired = desired_jobs(snapshot)
-        elif snapshot.epoch != before.epoch:
-            self._desired = desired_jobs_since(before, self._desired, snapshot)
+        group = self._context.group
+        quiesced = quiesced_jobs(self._context, snapshot, group)
+        self._desired = desired_jobs_of_group(self._desired_at, self._desired, snapshot, group)
         self._desired_at = snapshot
         wanted = self._desired
         busy = self._busy()
-        withheld = self._rewinding.withheld(snapshot, busy) | _doubled(wanted, busy)
+        coming = self._arrivals.look(snapshot)
+        withheld = self._rewinding.withheld(snapshot, busy) | doubled(wanted, busy) | (coming & wanted.keys())
         kept = withheld | quiesced.keys()
         if snapshot.epoch != self._wanted_epoch or kept != self._kept:
             self._want({job: spec for job, spec in wanted.items() if job not in kept})
             self._wanted_epoch, self._quiesced, self._kept = snapshot.epoch, frozenset(quiesced), frozenset(kept)
             self._owed = withheld & wanted.keys()
-            self._prepare(self._owed - self._rewinding.owed, wanted)
+            self._prepare(self._owed - self._rewinding.owed - coming, wanted)
         now = time.monotonic()
-        for slot in self._rests.look(self._slots, now):
+        for slot in self._rests.look(self._slots, now, self._arrivals.elsewhere):
             slot.going_to_rest = slot.wanted
             slot.work = run_in_background(partial(self._rest, slot), slot.job_id)
         self._drop_stopped_readers(now)
@@ -133,7 +136,9 @@ class Reconciler:
             slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
         # Computed before the report, so that every job that counts as applied is reported.
         pending = frozenset(slot.job_id for slot in moving if not self._matches_catalog(slot))
-        pending |= self._owed | self._rewinding.owed
+        pending |= self._owed | self._rewinding.owed | coming
+        # A settled job is at rest and desired: it lets go of nothing.
+        self.let_go_epoch = self.let_go_epoch if any(map(self._lingers, moving)) else self._wanted_epoch
         # Waiting statements of this process continue while the statuses are written; readers of the statuses wait.
         with self._context.metastore.jobs.saying:
             fresh = self._report(moving)
@@ -149,7 +154,7 @@ class Reconciler:
             if told is not None and told.state == "STOPPED":
                 # The job's next status must always count as new, even if it equals an earlier one.
                 del self._slots[job_id], self._reported[job_id]
-        waiting = {lock for job, locks in quiesced.items() if job in self._slots for lock in locks}
+        waiting = {lock for job, locks in quiesced.items() if job in self._slots or job in coming for lock in locks}
         all_locks = dict.fromkeys(lock for locks in quiesced.values() for lock in locks)
         stopped = [lock for lock in all_locks if lock not in waiting and not lock.is_taken]
         if stopped:
@@ -229,6 +234,12 @@ class Reconciler:
         if slot.running is not None:
             return slot.wanted == slot.running.spec
         return slot.wanted is None or slot.reason is not None
+
+    def _lingers(self, slot: JobSlot) -> bool:
+        """True if a job that is not desired any more may still commit."""
+        stopped = self._stopped_readers.get(slot.job_id)
+        is_busy = slot.running is not None or slot.is_working or (stopped is not None and not stopped.query.done())
+        return is_busy and slot.job_id not in self._desired
 
     def wait_changed(self, seconds: float) -> bool:
         """Waits at most ``seconds`` for the end of an action on a job; returns True if one has ended."""
@@ -368,7 +379,7 @@ class Reconciler:
             # The status that the last owner reported for a starting job is no longer valid.
             if slot.is_passing(status) and self._has_reported:
                 continue
-            if old is None or _told(old) != _told(status):
+            if old is None or content_of(old) != content_of(status):
                 fresh.append(replace(status, updated_ms=at))
                 log_event("job", job=status.job, state=status.state, run=status.run, reason=status.reason)
                 if status.state == "STALLED" and (old is None or old.state != "STALLED"):
@@ -377,8 +388,10 @@ class Reconciler:
         facts = self._context.metastore.jobs
         if not self._has_reported:
             # The statuses that the last owner reported for other jobs are no longer valid: it may have been killed.
+            snapshot = self._context.metastore.snapshot()
             for job_id, told in facts.job_statuses().items():
-                if job_id not in self._slots and told.state != "STOPPED":
+                is_own = group_of(snapshot, told.object_id) == self._context.group
+                if is_own and job_id not in self._slots and told.state != "STOPPED":
                     fresh.append(replace(told, state="STOPPED", run=None, updated_ms=at))
             self._has_reported = True
         return fresh
@@ -397,12 +410,12 @@ class Reconciler:
         """The reason why a desired job does not run."""
         if slot.wanted is not None or slot.job_id not in self._kept:
             return None
+        if slot.job_id in self._arrivals.waiting:
+            return MOVING
         return QUIESCED if slot.job_id in self._quiesced else WITHHELD
 
     def stop_all(self, *, is_owner: bool) -> None:
-        """Stops all jobs of this process permanently.
-
-        The catalog still requires them, so the next owner starts them.
+        """Stops all jobs of this process permanently. The catalog still requires them, so the next owner starts them.
 
         Afterwards no job of this process commits. If another process is already the owner, its reported statuses are
         kept.
@@ -472,17 +485,6 @@ class Reconciler:
         return list(found)
 
 
-def _doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-    """The jobs of rebuilt views whose rebuild job is still running."""
-    found = set()
-    for job in busy:
-        serving, _, generation = job.partition(".")
-        spec = wanted.get(serving)
-        if generation and isinstance(spec, ViewSpec) and spec.generation == int(generation):
-            found.add(serving)
-    return frozenset(found)
-
-
 def _start(context: Context, spec: JobSpec, before: Ingest | None = None, prepared: WarmStart | None = None) -> Job:
     match spec:
         case IngestSpec():
@@ -495,7 +497,3 @@ def _start(context: Context, spec: JobSpec, before: Ingest | None = None, prepar
             return RefreshJob.start(context, spec)
         case _:
             assert_never(spec)
-
-
-def _told(status: JobStatus) -> tuple[object, ...]:
-    return (status.state, status.reason, status.last_error, status.run, status.restarts)

@@ -19,6 +19,7 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.model.definitions import connector_of, source_definition
 from rw_sql.model.job_specs import IngestSpec, SinkSpec, ViewSpec, named_splits
+from rw_sql.model.resource_groups import group_of
 from rw_sql.model.split_status import OK, split_status
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.jobs.inputs import path_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import Connector
+    from rw_sql.metastore import Snapshot
     from rw_sql.model.job_specs import JobSpec
     from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.jobs.context import Context
@@ -70,6 +72,8 @@ class IdleReader:
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.object_id)
         if not isinstance(record, MaterializedViewRecord | SinkRecord):
+            return None
+        if reads_elsewhere(context, snapshot, spec):
             return None
         # A backfill may read from upstream while nothing is added to the log.
         if spec.job in unfinished_backfills(context.metastore, snapshot):
@@ -153,6 +157,15 @@ def may_rest(spec: JobSpec | None) -> bool:
             return False
 
 
+def reads_elsewhere(context: Context, snapshot: Snapshot, spec: JobSpec) -> bool:
+    """True if the owner of another resource group writes an input of a view or sink.
+
+    Such a job does not rest, because nothing reports the commits of another process.
+    """
+    inputs = spec.inputs if isinstance(spec, ViewSpec | SinkSpec) else ()
+    return any(group_of(snapshot, given.id) != context.group for given in inputs)
+
+
 def kind_of(spec: IngestSpec) -> Connector:
     """The connector of a source's reader."""
     return connector(connector_of(source_definition(spec.definition)) or "")
@@ -187,11 +200,13 @@ def read_stored(context: Context, text: str, wanted: Mapping[str, JobSpec]) -> d
     Such a job's definition and position are those with which its newest run stopped, and nothing was committed to its
     inputs since. A version of rw_sql starts each job once, because a start adapts the job's table.
     """
-    runs = context.metastore.jobs.last_runs()
+    runs, snapshot = context.metastore.jobs.last_runs(), context.metastore.snapshot()
     found: dict[str, Idle] = {}
     for job, told in json.loads(text).items():
         spec = wanted.get(job)
         if spec is None or not may_rest(spec) or told["spec"] != _digest(spec):
+            continue
+        if reads_elsewhere(context, snapshot, spec):
             continue
         last = runs.get(spec.writer if isinstance(spec, ViewSpec) else job)
         if last is None or last.run != told["run"]:

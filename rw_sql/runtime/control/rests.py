@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from rw_sql.errors import SqlError
+from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.model.parameters import idle_job_seconds
 from rw_sql.runtime.control.resting import (
     IdleReader,
@@ -52,7 +53,7 @@ _NOTE_SECONDS = 1.0
 
 
 class Rests:
-    """The jobs at rest of one warehouse in the process that owns it.
+    """The jobs at rest of one resource group in the process that owns it.
 
     ``wake`` ends the reconciler's wait. All methods but the watcher's report are called by the reconciler's thread, or
     by the thread that works on the slot in question.
@@ -134,9 +135,17 @@ class Rests:
             for given in idle.spec.inputs:
                 self._readers[given.id].pop(slot.job_id, None)
 
-    def look(self, slots: Mapping[str, JobSlot], now: float) -> list[JobSlot]:
-        """One pass: wakes jobs, and returns those that may rest now (:meth:`idle_state`)."""
+    def look(self, slots: Mapping[str, JobSlot], now: float, elsewhere: frozenset[int] = frozenset()) -> list[JobSlot]:
+        """One pass: wakes jobs, and returns those that may rest now (:meth:`idle_state`).
+
+        ``elsewhere`` are the objects whose jobs the owners of other resource groups run.
+        """
         self._take_findings(slots)
+        # An input was moved to another group since its reader came to rest.
+        for input_id in elsewhere:
+            for reader in tuple(self._readers.get(input_id, {}).values()):
+                if not reader.is_woken:
+                    reader.wake()
         for job in self._context.wakes.take():
             slot = slots.get(job)
             if slot is not None and slot.idle is not None:
@@ -290,4 +299,6 @@ class Rests:
 
 
 def _file(context: Context) -> str:
-    return f"{context.warehouse.uri}/checkpoints/resting.json"
+    # Each owner writes its own list.
+    name = "resting" if context.group == DEFAULT_GROUP else f"resting-{context.group}"
+    return f"{context.warehouse.uri}/checkpoints/{name}.json"

@@ -33,6 +33,7 @@ class SessionState:
 
     ``ask`` confirms unsafe statements; None if no one can answer. ``on_progress`` receives the progress of backfills
     and refreshes while a statement waits for them. ``waiting`` describes the jobs that the running statement waits for.
+    ``user`` is the user of a session in another process, whose statements this one runs.
     """
 
     parameters: dict[str, str] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class SessionState:
     block: Block | None = None
     on_progress: Callable[[BackfillProgress], None] | None = None
     waiting: Waiting = field(default_factory=Waiting)
+    user: str | None = None
 
     def parameter(self, name: str) -> str:
         """The value of a session parameter."""

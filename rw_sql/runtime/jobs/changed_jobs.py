@@ -18,6 +18,20 @@ _LOCAL_KINDS = frozenset({"source", "table", "materialized_view", "sink", "pause
 """The kinds of objects whose change affects only the jobs of objects that read or use them."""
 
 
+def desired_jobs_of_group(
+    before: Snapshot | None, jobs: dict[str, JobSpec], now: Snapshot, group: str
+) -> dict[str, JobSpec]:
+    """The jobs that the catalog ``now`` requires of the owner of a resource group.
+
+    ``jobs`` are those of the same group in the snapshot ``before``; without one, all are derived.
+    """
+    if before is not None and before.epoch == now.epoch:
+        return jobs
+    # A move changes the record of the moved object, so that its jobs are derived again.
+    found = desired_jobs(now) if before is None else desired_jobs_since(before, jobs, now)
+    return {job: spec for job, spec in found.items() if spec.group == group}
+
+
 def desired_jobs_since(before: Snapshot, jobs: Mapping[str, JobSpec], now: Snapshot) -> dict[str, JobSpec]:
     """As :func:`desired_jobs` of ``now``, from the jobs of an earlier snapshot.
 

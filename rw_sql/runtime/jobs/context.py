@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.support.private_files import SecretText, private_file
 from rw_sql.errors import UNDEFINED_OBJECT, SqlError
+from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.metastore.records import SecretRecord
 from rw_sql.metastore.table import create_table
 from rw_sql.model.definitions import definition_of
@@ -37,14 +38,16 @@ if TYPE_CHECKING:
 class Context:
     """One attached warehouse in this process. ``owner`` is this process's name in the lease.
 
-    ``owning`` is set while this process runs the jobs; ``applied`` then contains the epoch that they have adopted.
-    ``made`` contains objects that packages above this one create once per warehouse.
+    ``group`` is the resource group whose jobs this process runs, if it runs any. ``owning`` is set while it does;
+    ``applied`` then contains the epoch that they have adopted. ``made`` contains objects that packages above this one
+    create once per warehouse.
     """
 
     warehouse: Warehouse
     metastore: Metastore
     sessions: SparkSessions
     owner: str
+    group: str = DEFAULT_GROUP
     applied: Applied = field(default_factory=Applied)
     owning: threading.Event = field(default_factory=threading.Event)
     decode_errors: DecodeErrors = field(default_factory=DecodeErrors, repr=False, compare=False)
@@ -58,13 +61,13 @@ class Context:
         self.wakes.note_batch(job)
 
     def has_owner(self, lease: Lease | None = None) -> bool:
-        """True if a process runs the jobs: this one, or the holder of the lease (None: the current lease).
+        """True if a process runs the jobs: this one, or the holder of the lease (None: that of this process's group).
 
         In the owner's own process, the result does not depend on the heartbeat, which may be late.
         """
-        if self.owning.is_set():
+        if self.owning.is_set() and (lease is None or lease.group == self.group):
             return True
-        return is_owned(lease if lease is not None else self.metastore.jobs.lease(), now_ms=now_ms())
+        return is_owned(lease if lease is not None else self.metastore.jobs.lease(self.group), now_ms=now_ms())
 
     def resolve(
         self, options: PlannedOptions, snapshot: Snapshot, candidates: tuple[SecretRecord, ...] = ()

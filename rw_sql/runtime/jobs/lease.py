@@ -9,7 +9,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.facts import Lease
+from rw_sql.metastore.facts import DEFAULT_GROUP, Lease
 from rw_sql.runtime.support.processes import (
     is_process_alive,
     is_process_suspended,
@@ -17,6 +17,7 @@ from rw_sql.runtime.support.processes import (
     process_start,
     this_machine,
 )
+from rw_sql.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,10 +126,16 @@ class LeaseWatch:
 
 
 def try_take(
-    facts: JobStore, owner: str, jvm_pid: int, *, is_local: bool, watch: LeaseWatch | None = None
+    facts: JobStore,
+    owner: str,
+    jvm_pid: int,
+    *,
+    is_local: bool,
+    watch: LeaseWatch | None = None,
+    group: str = DEFAULT_GROUP,
 ) -> Lease | None:
-    """Takes the lease if it is free; returns None if it is not, or if another process took it first."""
-    old = facts.lease()
+    """Takes the lease of a group if it is free; returns None if it is not, or if another process took it first."""
+    old = facts.lease(group)
     at = now_ms()
     is_elsewhere = old is not None and not old.is_released and old.host != this_machine()
     is_renewed = watch is not None and old is not None and is_elsewhere and watch.is_renewed(old, at)
@@ -145,11 +152,20 @@ def try_take(
         heartbeat_ms=at,
         expires_ms=at + int(LEASE_SECONDS * 1000),
         applied_epoch=old.applied_epoch if old else 0,
+        version=__version__,
+        let_go_epoch=old.let_go if old else 0,
+        group=group,
     )
     return lease if facts.take_lease(lease, replacing=old) else None
 
 
-def renewed(lease: Lease, applied_epoch: int) -> Lease:
+def renewed(lease: Lease, applied_epoch: int, let_go_epoch: int = -1) -> Lease:
     """The lease with a new heartbeat."""
     at = now_ms()
-    return replace(lease, heartbeat_ms=at, expires_ms=at + int(LEASE_SECONDS * 1000), applied_epoch=applied_epoch)
+    return replace(
+        lease,
+        heartbeat_ms=at,
+        expires_ms=at + int(LEASE_SECONDS * 1000),
+        applied_epoch=applied_epoch,
+        let_go_epoch=max(let_go_epoch, applied_epoch, lease.let_go),
+    )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.facts import JobStatus
+from rw_sql.metastore.facts import DEFAULT_GROUP, JobStatus
 from rw_sql.model.job_specs import desired_jobs
+from rw_sql.model.resource_groups import group_of
+from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -21,12 +23,16 @@ IDLE = "idle: nothing to read, the next record wakes it"
 
 
 def present_statuses(context: Context) -> dict[str, JobStatus]:
-    """The status of each job by its name. Without an owner no job runs, regardless of the last reported status."""
-    facts = context.metastore.jobs
-    statuses = dict(facts.job_statuses())
-    if context.has_owner(facts.lease()):
-        return statuses
-    return {job: replace(status, state=STOPPED, run=None) for job, status in statuses.items()}
+    """The status of each job by its name. Without an owner of its group no job runs, regardless of the last reported
+    status."""
+    statuses = dict(context.metastore.jobs.job_statuses())
+    owned, snapshot = owned_groups(context), context.metastore.snapshot()
+    if context.metastore.jobs.leases().keys() <= {DEFAULT_GROUP} <= owned:
+        return statuses  # Without groups, ten thousand jobs need no look one by one.
+    return {
+        job: status if group_of(snapshot, status.object_id) in owned else replace(status, state=STOPPED, run=None)
+        for job, status in statuses.items()
+    }
 
 
 def jobs_at_rest(context: Context) -> frozenset[str]:
@@ -36,13 +42,16 @@ def jobs_at_rest(context: Context) -> frozenset[str]:
     )
 
 
-def as_taken_over(statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int) -> list[JobStatus]:
-    """The statuses that a new owner reports for jobs without a final status, because it has not started them yet."""
+def as_taken_over(
+    statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int, group: str = DEFAULT_GROUP
+) -> list[JobStatus]:
+    """The statuses that a new owner reports for the jobs of its group without a final status, because it has not
+    started them yet."""
     wanted = desired_jobs(snapshot)
     return [
         replace(status, state=STARTING if status.job in wanted else STOPPED, reason=None, run=None, updated_ms=at_ms)
         for status in statuses
-        if status.state != STOPPED
+        if status.state != STOPPED and group_of(snapshot, status.object_id) == group
     ]
 
 
@@ -79,11 +88,12 @@ def owner_marks(context: Context, jobs: Collection[str]) -> tuple[dict[str, obje
     """The owner's progress with these jobs (default: all), as marks of progress and signs of life for a
     StallTimeout."""
     facts = context.metastore.jobs
-    lease, statuses = facts.lease(), facts.job_statuses()
+    statuses = facts.job_statuses()
     marks: dict[str, object] = {job: run_mark(statuses.get(job)) for job in jobs or statuses}
-    if lease is None:
-        return marks, {}
-    return {**marks, "the jobs' owner": lease.applied_epoch}, {"heartbeat": (lease.owner, lease.heartbeat_ms)}
+    groups = groups_of_jobs(jobs, context.metastore.snapshot())
+    leases = {group: lease for group, lease in facts.leases().items() if not groups or group in groups}
+    marks |= {f"the owner of {group}": lease.applied_epoch for group, lease in leases.items()}
+    return marks, {f"heartbeat of {group}": (lease.owner, lease.heartbeat_ms) for group, lease in leases.items()}
 
 
 RETRYING = "; retrying"

@@ -11,14 +11,15 @@ from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.model.job_ids import sink_job, view_job
 from rw_sql.model.job_specs import named_splits
+from rw_sql.model.lineage import in_reading_order
 from rw_sql.model.pauses import is_view_paused, pauses_of
 from rw_sql.model.rates import is_throttled, throttled_reason
-from rw_sql.model.reading_order import in_reading_order
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.result.plan import ResultRow
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.direct.positions import read_fragment_positions
+from rw_sql.runtime.jobs.groups import owned_groups
 from rw_sql.runtime.jobs.inputs import WAITING
 from rw_sql.runtime.jobs.startable import DISCOVERING
 from rw_sql.runtime.jobs.statuses import RETRYING, present_statuses, run_mark
@@ -182,7 +183,9 @@ def _state(context: Context, jobs: Iterable[str]) -> str:
         for job in jobs
         if (status := statuses.get(job)) is not None
     )
-    unknown = "its job has not started yet" if context.has_owner() else "no process runs the jobs of this warehouse yet"
+    unknown = (
+        "its job has not started yet" if owned_groups(context) else "no process runs the jobs of this warehouse yet"
+    )
     return f"({'; '.join(told) or unknown})"
 
 

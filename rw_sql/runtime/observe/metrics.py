@@ -231,7 +231,7 @@ class Metrics:
 
     def _of_owner(self, snapshot: Snapshot) -> Iterator[Sample]:
         """The samples about the owner process and the epoch that it has applied."""
-        lease = self._context.metastore.jobs.lease()
+        lease = self._context.metastore.jobs.lease(self._context.group)
         is_present = lease is not None and self._context.has_owner(lease)
         yield Sample(name="rw_sql_owner_present", labels=(), value=int(is_present))
         yield Sample(name="rw_sql_catalog_epoch", labels=(), value=snapshot.epoch)

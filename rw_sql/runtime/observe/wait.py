@@ -10,10 +10,12 @@ from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, TableRecord
 from rw_sql.model.job_ids import rebuild_job, view_job
 from rw_sql.model.refresh_states import progress_of, refresh_of
+from rw_sql.model.resource_groups import group_of
 from rw_sql.plan.result.plan import ResultRow
 from rw_sql.plan.statements.view.rebuild import rebuild_groups
 from rw_sql.plan.statements.view.set_rate_and_cancel import progress_text
 from rw_sql.runtime.delta.delta_log import latest_version
+from rw_sql.runtime.jobs.groups import owned_groups
 from rw_sql.runtime.jobs.statuses import run_mark
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.observe.waiting import what_goes_on
@@ -91,8 +93,7 @@ def _look(
     unfinished = unfinished_backfills(context.metastore, snapshot)
     left = [progress for job, progress in unfinished.items() if jobs is None or job in jobs]
     statuses = context.metastore.jobs.job_statuses()
-    lease = context.metastore.jobs.lease()
-    is_owned = context.has_owner(lease)
+    owned = owned_groups(context)
     marks: dict[str, object] = {p.job: (p.phase, p.done, run_mark(statuses.get(p.job))) for p in left}
     groups = rebuild_groups(snapshot)
     for rebuild in (rebuild for group in groups for rebuild in group):
@@ -102,7 +103,8 @@ def _look(
             latest_version(context.warehouse, making),
         )
     limit.note({**marks, "what is left": len(left)})
-    found = _Look(is_owner=lease is not None and lease.owner == context.owner)
+    leases = context.metastore.jobs.leases().values()
+    found = _Look(is_owner=any(lease.owner == context.owner and not lease.is_released for lease in leases))
     for progress in left:
         view = snapshot.get(progress.object_id)
         status = statuses.get(progress.job)
@@ -110,7 +112,7 @@ def _look(
         said = progress_of(progress) if isinstance(view, TableRecord) else progress_text(progress)
         if tell is not None:
             tell(progress)
-        if not is_owned:
+        if group_of(snapshot, progress.object_id) not in owned:
             why = f"no process runs the jobs of this warehouse; {said}"
         elif status is not None and status.state == "STALLED":
             why = f"STALLED: {status.reason}"
@@ -126,7 +128,7 @@ def _look(
     for group in groups:
         if jobs is not None and not any(view_job(rebuild.view_id) in jobs for rebuild in group):
             continue
-        said = "" if is_owned else "no process runs the jobs of this warehouse"
+        said = "" if group_of(snapshot, group[0].view_id) in owned else "no process runs the jobs of this warehouse"
         said = said or _held_up(snapshot, group, statuses)
         if not said and limit.is_over:
             said = _WAIT

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 
 from rw_sql.errors import SqlError
 from rw_sql.model.job_ids import job_object, rebuild_job
+from rw_sql.runtime.jobs.groups import groups_of_jobs
 from rw_sql.runtime.jobs.lease import suspended_pid
 from rw_sql.runtime.jobs.statuses import STARTING, present_statuses
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
@@ -123,10 +124,11 @@ def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
 
     None if no process runs the jobs.
     """
-    lease = context.metastore.jobs.lease()
-    if not context.has_owner(lease):
+    groups = groups_of_jobs(jobs or (), context.metastore.snapshot())
+    leases = [lease for group, lease in context.metastore.jobs.leases().items() if not groups or group in groups]
+    if not any(map(context.has_owner, leases)):
         return None
-    if (pid := suspended_pid(lease)) is not None:
+    if (pid := next((found for lease in leases if (found := suspended_pid(lease)) is not None), None)) is not None:
         return f"process {pid}, which runs the jobs, is suspended: kill -CONT {pid} resumes it"
     phases = job_phases(context, present_statuses(context) if jobs is None else jobs)
     phases = tuple(sorted(phases, key=lambda phase: phase.phase in _SETTLED))

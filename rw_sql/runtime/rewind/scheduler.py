@@ -22,6 +22,7 @@ from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.job_ids import ingest_fragment, job_object
 from rw_sql.model.job_specs import ingest_spec
+from rw_sql.model.resource_groups import group_of
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.rewind.points import make_points, newest_change, wanted_points
 from rw_sql.runtime.rewind.restore import CannotRewindError, carry_out, rewind_jobs
@@ -79,7 +80,12 @@ class Rewinding:
         found: set[str] = set()
         owed: set[str] = set()
         done = self._context.metastore.jobs.rewound()
-        pending = [rewind for rewind in snapshot.all("rewind") if rewind.epoch not in done]
+        group = self._context.group
+        pending = [
+            rewind
+            for rewind in snapshot.all("rewind")
+            if rewind.epoch not in done and group_of(snapshot, rewind.source_id) == group
+        ]
         waiting = self._points(snapshot)
         for source, records in waiting:
             job = ingest_fragment(source.id)
@@ -122,7 +128,9 @@ class Rewinding:
         found = []
         for job, run in facts.last_runs().items():
             source = snapshot.get(int(job.removeprefix("ingest-"))) if job.startswith("ingest-") else None
-            if isinstance(source, SourceRecord) and newest_change(snapshot, source) > run.epoch:
+            if not isinstance(source, SourceRecord) or source.resource_group != self._context.group:
+                continue
+            if newest_change(snapshot, source) > run.epoch:
                 records = wanted_points(self._context, snapshot, source)
                 found += [(source, records)] if records else []
         self._stamp, self._found = stamp, tuple(found)

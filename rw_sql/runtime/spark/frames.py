@@ -43,12 +43,18 @@ _TYPES: dict[str, tuple[Any, DataType]] = {
 
 def frame_of(spark: SparkSession, table: Table) -> DataFrame:
     """The rows as a local DataFrame, which can be shown without a Spark job."""
+    rows, schema = arrow_of(table)
+    activate(spark)
+    return Answer(spark, rows, schema)
+
+
+def arrow_of(table: Table) -> tuple[pa.Table, StructType]:
+    """The rows as an Arrow table, and their schema."""
     columns = [
         pa.array([row[i] for row in table.rows], type=_TYPES[kind][0]) for i, (_, kind) in enumerate(table.columns)
     ]
-    activate(spark)
     fields = [StructField(name, _TYPES[kind][1]) for name, kind in table.columns]
-    return Answer(spark, pa.table(columns, names=[name for name, _ in table.columns]), StructType(fields))
+    return pa.table(columns, names=[name for name, _ in table.columns]), StructType(fields)
 
 
 class Answer(ClassicDataFrame):

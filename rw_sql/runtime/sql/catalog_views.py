@@ -352,7 +352,7 @@ class SparkViews:
             if not self._context.warehouse.list_names(f"{path}/_delta_log"):
                 is_complete = False
                 continue
-            if isinstance(view, TableRecord) and not _has_columns(path, view):
+            if isinstance(view, TableRecord) and not has_columns(path, view):
                 is_complete = False  # Its job will add one.
                 continue
             if self._warehouse_of(name) == "":
@@ -364,7 +364,7 @@ class SparkViews:
                     self._spark,
                     f"CREATE OR REPLACE VIEW {self._qualified(name)} "
                     f"TBLPROPERTIES ('{MARK}' = '{_quoted(self._context.warehouse.uri)}') "
-                    f"AS SELECT {_columns(view)} FROM delta.`{path}`",
+                    f"AS SELECT {written_columns(view)} FROM delta.`{path}`",
                 )
             self._known[name] = view
         if is_complete:
@@ -440,12 +440,14 @@ def _plain_path(path: str) -> str:
     return os.path.realpath(f"/{local.lstrip('/')}" if local.startswith("/") else local)
 
 
-def _has_columns(path: str, table: TableRecord) -> bool:
+def has_columns(path: str, table: TableRecord) -> bool:
+    """True if a table's files have all of its columns: its job adds new ones."""
     known = {column.name for column in DeltaTable(path).schema().fields}
     return known.issuperset(stored for _, stored in stored_columns(table))
 
 
-def _columns(view: MaterializedViewRecord) -> str:
+def written_columns(view: MaterializedViewRecord) -> str:
+    """The columns of a view or table, as a query over its files selects them."""
     # In the log, an added column comes after the INCLUDE columns, and a renamed column has its old name.
     if isinstance(view, TableRecord):
         return ", ".join(

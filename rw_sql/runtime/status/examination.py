@@ -6,14 +6,18 @@ because its status already shows the remedy.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
 from rw_sql.model.job_specs import desired_jobs
+from rw_sql.model.resource_groups import grouped
 from rw_sql.runtime.control.quiesce import is_in_force
+from rw_sql.runtime.control.takeover import serve_command
 from rw_sql.runtime.delta.delta_log import last_batch
+from rw_sql.runtime.jobs.groups import least_applied, owned_groups
 from rw_sql.runtime.jobs.lease import is_orphaned, suspended_pid
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.support.processes import now_ms
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.facts import QuiesceLock
+    from rw_sql.metastore.facts import Lease, QuiesceLock
     from rw_sql.metastore.records import ObjectRecord, OperationRecord
     from rw_sql.runtime.jobs.context import Context
 
@@ -75,7 +79,8 @@ def examine(context: Context) -> tuple[Finding, ...]:
     """All findings of a warehouse, the gravest kinds first."""
     snapshot = context.metastore.snapshot()
     return (
-        *_of_owner(context),
+        *(found for lease in context.metastore.jobs.leases().values() for found in _of_owner(context, lease)),
+        *_of_groups(context, snapshot),
         *_of_catalog(snapshot),
         *_of_tables(context, snapshot),
         *_of_jobs(context, snapshot),
@@ -93,29 +98,38 @@ def repair(context: Context) -> tuple[Finding, ...]:
     Folders are removed only while no process runs the jobs. If a process does, it removes them itself after its next
     statement.
     """
-    snapshot = context.metastore.snapshot()
-    lease = context.metastore.jobs.lease()
+    snapshot, applied = context.metastore.snapshot(), least_applied(context)
     locks = [lock for lock in context.metastore.jobs.quiesce_locks() if _is_left(context, snapshot, lock)]
     if locks:
         context.metastore.jobs.release_locks(tuple(locks))
     for operation in _without_outcome(context):
-        if lease is not None and operation.epoch <= lease.applied_epoch:
+        if operation.epoch <= applied:
             context.metastore.record_outcome(operation.epoch, _APPLIED)
-    if not context.has_owner(lease):
+    if not owned_groups(context):
         sweep(context, snapshot.epoch)
     return examine(context)
 
 
-def _of_owner(context: Context) -> Iterator[Finding]:
-    lease = context.metastore.jobs.lease()
-    if lease is None:
-        return
+def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
+    """Groups with objects that no process runs, while processes run other groups."""
+    owned = owned_groups(context)
+    counts = Counter(record.resource_group for record in grouped(snapshot))
+    for group in sorted(counts.keys() - owned) if owned else ():
+        yield Finding(
+            about=OWNER,
+            subject=f"resource group {group}",
+            problem=f"it has objects ({counts[group]}), and no process runs its jobs",
+            remedy=serve_command(group),
+        )
+
+
+def _of_owner(context: Context, lease: Lease) -> Iterator[Finding]:
     if (pid := suspended_pid(lease)) is not None:
         yield Finding(
             about=OWNER,
             subject=lease.owner,
             problem=f"process {pid}, which runs the jobs, is suspended",
-            remedy=f"kill -CONT {pid} resumes it",
+            remedy=f"kill -CONT {pid} resumes it; rw-sql takeover --force ends it",
         )
     elif is_orphaned(lease, is_local=context.warehouse.is_local, now_ms=now_ms()):
         yield Finding(
@@ -186,7 +200,6 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
 
 def _of_jobs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
     """Differences between the jobs that the catalog wants and those that the owner reports."""
-    lease = context.metastore.jobs.lease()
     statuses = context.metastore.jobs.job_statuses()
     gone = sorted(job for job, status in statuses.items() if snapshot.get(status.object_id) is None)
     if gone:
@@ -197,11 +210,12 @@ def _of_jobs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
             remedy="rw-sql doctor --repair",
             is_repairable=True,
         )
-    if lease is None or not context.has_owner(lease) or lease.applied_epoch < snapshot.epoch:
-        return  # No process runs the jobs, or the owner has not applied the newest statements yet.
-    for job, spec in sorted(desired_jobs(snapshot).items()):
+    leases, owned = context.metastore.jobs.leases(), owned_groups(context)
+    # Other groups have no owner, or their owner has yet to apply the newest statements.
+    applied = {group for group, lease in leases.items() if group in owned and lease.applied_epoch >= snapshot.epoch}
+    for job, spec in sorted(desired_jobs(snapshot).items()) if applied else ():
         status = statuses.get(job)
-        if status is not None and status.state == "STOPPED":
+        if spec.group in applied and status is not None and status.state == "STOPPED":
             yield Finding(
                 about=JOB,
                 subject=job,
@@ -228,9 +242,9 @@ def _is_left(context: Context, snapshot: Snapshot, lock: QuiesceLock) -> bool:
 
 
 def _of_operations(context: Context) -> Iterator[Finding]:
-    lease = context.metastore.jobs.lease()
+    applied = least_applied(context)
     for operation in _without_outcome(context):
-        is_applied = lease is not None and operation.epoch <= lease.applied_epoch
+        is_applied = operation.epoch <= applied
         yield Finding(
             about=OPERATION,
             subject=f"operation {operation.epoch}",
@@ -249,7 +263,7 @@ def _without_outcome(context: Context) -> list[OperationRecord]:
 def _of_folders(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
     """Folders of objects that are not in the catalog."""
     warehouse = context.warehouse
-    has_owner = context.has_owner()
+    has_owner = bool(owned_groups(context))
     for folder in ("data", "checkpoints"):
         for name in sorted(warehouse.list_names(f"{warehouse.uri}/{folder}")):
             id_ = name.rpartition("-")[2]

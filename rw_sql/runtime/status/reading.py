@@ -17,6 +17,7 @@ from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.statements.show.lineage import lineage_graph
 from rw_sql.plan.statements.show.objects import lower_show_objects, lower_show_unsafe_operations
 from rw_sql.runtime.control.inspector import WarehouseInspector
+from rw_sql.runtime.jobs.groups import least_applied
 from rw_sql.runtime.jobs.lease import suspended_pid
 from rw_sql.runtime.jobs.statuses import RETRYING
 from rw_sql.runtime.observe.activity import Activity, measure_activity
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress, JobStatus, Lease
-    from rw_sql.plan.ports.jobs import JobPort, Sample
+    from rw_sql.plan.ports.jobs import JobPort, Owner, Sample
     from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)
@@ -188,6 +189,9 @@ class _MeasuredJobs:
     def statuses(self) -> Mapping[str, JobStatus]:
         return self._statuses
 
+    def owners(self) -> Mapping[str, Owner]:
+        return self._jobs.owners()
+
     def backfills(self) -> Mapping[str, BackfillProgress]:
         return self._backfills
 
@@ -205,7 +209,7 @@ def read_status(context: Context, measures: Measures) -> WarehouseStatus:
     inspector = _StatusInspector(context, snapshot, measures)
     shown = lower_show_objects(ShowObjects(kind="JOBS"), snapshot, inspector)
     lineage = lineage_graph(snapshot, inspector, lineage_of(snapshot))
-    lease = context.metastore.jobs.lease()
+    lease = _lease(context)
     return WarehouseStatus(
         warehouse=context.warehouse.uri,
         version=__version__,
@@ -214,7 +218,7 @@ def read_status(context: Context, measures: Measures) -> WarehouseStatus:
         epoch=snapshot.epoch,
         owner=_owner(context, lease, at),
         jobs=tuple(_job(row, measures) for row in (shown.table.rows if shown.table is not None else ())),
-        operations=_operations(context, snapshot, lease),
+        operations=_operations(context, snapshot),
         lineage=lineage,
     )
 
@@ -228,6 +232,16 @@ def read_lineage(context: Context, snapshot: Snapshot, of: str | None = None) ->
             return None
         id_ = record.id
     return lineage_graph(snapshot, WarehouseInspector(context, snapshot), lineage_of(snapshot, id_))
+
+
+def _lease(context: Context) -> Lease | None:
+    """The lease of this process's group; in a process without jobs, that of another group if the default has no
+    owner."""
+    leases = context.metastore.jobs.leases()
+    own = leases.get(context.group)
+    if own is None or not context.has_owner(own):
+        return next((lease for lease in leases.values() if context.has_owner(lease)), own)
+    return own
 
 
 def _owner(context: Context, lease: Lease | None, at_ms: int) -> OwnerStatus:
@@ -292,12 +306,12 @@ def _is_statement(text: str) -> bool:
     return True
 
 
-def _operations(context: Context, snapshot: Snapshot, lease: Lease | None) -> tuple[OperationLine, ...]:
+def _operations(context: Context, snapshot: Snapshot) -> tuple[OperationLine, ...]:
     """The newest unsafe operations.
 
     They are read again only if something was committed or applied since the last call.
     """
-    stamp = (context.metastore.version(), lease.applied_epoch if lease is not None else -1)
+    stamp = (context.metastore.version(), least_applied(context))
     known: tuple[object, tuple[OperationLine, ...]] | None = context.made.get("status_operations")
     if known is not None and known[0] == stamp:
         return known[1]

@@ -57,7 +57,7 @@ class ServedWarehouse:
             self._was_ready_at = None
             return STANDING_BY
         try:
-            lease, epoch = context.metastore.jobs.lease(), context.metastore.snapshot().epoch
+            lease, epoch = context.metastore.jobs.lease(context.group), context.metastore.snapshot().epoch
         except (SqlError, OSError, DeltaError):
             return "the catalog cannot be read"
         now = self._clock()

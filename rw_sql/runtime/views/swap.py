@@ -11,6 +11,7 @@ from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.job_ids import rebuild_job
 from rw_sql.model.job_specs import fed_by, rebuilt, rebuilt_view
+from rw_sql.model.resource_groups import group_of
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, latest_version
 from rw_sql.runtime.jobs.table_paths import table_path
@@ -39,6 +40,8 @@ def swap_rebuilt(context: Context) -> bool:
     if not snapshot.all("rebuild"):
         return False
     for group in rebuild_groups(snapshot):
+        if group_of(snapshot, group[0].view_id) != context.group:
+            continue
         if not all(_has_caught_up(context, snapshot, rebuild) for rebuild in group):
             continue
         fault("rebuild.before_swap")

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _INSTEAD: dict[type[Statement], tuple[str, str]] = {
     ast.AlterOwner: ("OWNER TO", "objects have no owners here: grant rights on the warehouse's folders"),
-    ast.AlterReset: ("RESET RESOURCE_GROUP", "Spark's fair scheduler pools share the machine"),
     ast.AlterSetConfig: ("SET CONFIG", "ALTER SYSTEM SET sets what there is to set: SHOW ALL lists it"),
     ast.AlterResetConfig: ("RESET CONFIG", "ALTER SYSTEM SET parameter = DEFAULT"),
     ast.AlterFragment: ("ALTER FRAGMENT", "PAUSE SOURCE stops a reader; ALTER SYSTEM SET limits batches"),
@@ -29,9 +28,10 @@ _INSTEAD: dict[type[Statement], tuple[str, str]] = {
     ast.Recover: ("RECOVER", "jobs restart automatically; SHOW JOBS shows why one is stopped"),
 }
 _SETTINGS = {
-    "SOURCE": ("source_rate_limit", "barrier_interval_ms"),
-    "TABLE": ("source_rate_limit", "barrier_interval_ms", "backfill_rate_limit"),
-    "MATERIALIZED VIEW": ("backfill_rate_limit", "parallelism"),
+    "SOURCE": ("source_rate_limit", "barrier_interval_ms", "resource_group"),
+    "TABLE": ("source_rate_limit", "barrier_interval_ms", "backfill_rate_limit", "resource_group"),
+    "MATERIALIZED VIEW": ("backfill_rate_limit", "parallelism", "resource_group"),
+    "SINK": ("resource_group",),
 }
 """The settings that ALTER … SET changes."""
 
@@ -39,7 +39,6 @@ _ALTER_SET = {
     "parallelism": "a reader's tasks follow the upstream's partitions; ALTER MATERIALIZED VIEW … SET PARALLELISM "
     "sets that of a view, ALTER SYSTEM SET streaming_parallelism that of new ones",
     "backfill_parallelism": "a backfill's tasks follow its input's partitions",
-    "resource_group": "Spark's fair scheduler pools share the machine",
     "streaming_enable_unaligned_join": "Spark's joins have no such mode",
     "source_rate_limit": "ALTER SOURCE … SET source_rate_limit limits what feeds it",
     "backfill_rate_limit": "ALTER MATERIALIZED VIEW … SET backfill_rate_limit limits how its history is read",
@@ -49,7 +48,6 @@ _ALTER_SET = {
 _SHOW_KINDS = {
     "INTERNAL TABLES": "SHOW SOURCE SPLITS shows positions, rw_catalog everything else",
     "SUBSCRIPTIONS": "read the view's Delta table, or its change data feed, from Spark",
-    "CLUSTER": "SHOW JOBS and Spark's own pages",
     "PROCESSLIST": "SHOW JOBS",
     "CURSORS": "read the view's Delta table from Spark",
     "SUBSCRIPTION CURSORS": "read the view's Delta table from Spark",

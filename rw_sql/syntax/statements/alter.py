@@ -100,7 +100,7 @@ class AlterSet(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReset(Statement):
-    """``ALTER MATERIALIZED VIEW n RESET RESOURCE_GROUP [DEFERRED]``."""
+    """``ALTER kind n RESET RESOURCE_GROUP [DEFERRED]``."""
 
     kind: str
     name: Name

@@ -364,7 +364,7 @@ def test_a_reader_that_stands_still_for_a_rewind_point_gets_ready_for_its_next_r
     )
     withheld = {"mv-1"}
     monkeypatch.setattr(jobs.reconciler._rewinding, "withheld", lambda *_: frozenset(withheld))
-    monkeypatch.setattr(module, "desired_jobs", lambda _: {"mv-1": spec})
+    monkeypatch.setattr(module, "desired_jobs_of_group", lambda *_: {"mv-1": spec})
     ending = jobs.reconciler._stopped_readers["mv-1"] = _ending()
     jobs.reconciler.reconcile()
     wait_until(lambda: ending.prepared is not None and ending.prepared.done(), "it gets ready")

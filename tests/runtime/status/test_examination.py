@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import QuiesceLock
-from rw_sql.metastore.records import DropObject, MaterializedViewRecord, PutObject
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.spark.absent import NoSpark
 from rw_sql.runtime.status import examination
 from rw_sql.runtime.status.examination import Finding, examine, repair
 from rw_sql.runtime.support.processes import this_machine
 from rw_sql.runtime.support.warehouse import Warehouse
+from tests.support.s3_store import BUCKET, S3Store
+from tests.support.stored_warehouse import FOLDER, SUFFIX, unpack
 from tests.support.warehouses import WrittenWarehouse
 
 
@@ -167,3 +170,76 @@ def test_statuses_of_dropped_objects(world: World) -> None:
     world.written.status("mv-77", "RUNNING")
     assert world.found() == [("job", "mv-77")]
     assert repair(world.context) == ()
+
+
+def test_a_group_that_nobody_runs_is_named_and_its_neighbours_keep_their_folders(world: World) -> None:
+    world.written.commit(PutObject(record=replace(world.view, resource_group="nightly")))
+    world.written.commit(DropObject(id=4))
+    assert world.found() == []
+    lease = world.written.lease()
+    (finding,) = examine(world.context)
+    assert (finding.subject, finding.remedy) == ("resource group nightly", "rw-sql serve --resource-group nightly")
+    other = replace(lease, group="nightly", owner="other")
+    assert world.written.metastore.jobs.take_lease(other, replacing=None)
+    world.written.metastore.jobs.release_lease(lease)
+    world.written.commit(DropObject(id=3))
+    # The owner of another group may still write to what was dropped.
+    repair(world.context)
+    assert (world.folder / "data" / "3").exists()
+    world.written.metastore.jobs.release_lease(other)
+    assert repair(world.context) == ()
+    assert not (world.folder / "data" / "3").exists()
+
+
+def opened(uri: str) -> Context:
+    return Context(warehouse=Warehouse.at(uri), metastore=Metastore.open(uri), sessions=NoSpark(), owner="a test")
+
+
+def subjects(uri: str) -> list[str]:
+    return [finding.subject for finding in examine(opened(uri)) if finding.about != "operation"]
+
+
+def newest_warehouse(folder: Path) -> Path:
+    unpack(max(FOLDER.glob(f"*{SUFFIX}")), folder)
+    return folder
+
+
+def test_a_backup_is_a_copy_and_what_a_damaged_warehouse_lacks_is_named(tmp_path: Path) -> None:
+    warehouse = newest_warehouse(tmp_path / "w")
+    assert subjects(str(warehouse)) == []
+    backup = tmp_path / "backup"
+    shutil.copytree(warehouse, backup)
+    epoch = opened(str(warehouse)).metastore.snapshot().epoch
+    shutil.rmtree(warehouse / "data" / "3")
+    shutil.rmtree(warehouse / "checkpoints" / "mv-4")
+    named = {record.id: record.name for record in opened(str(warehouse)).metastore.snapshot().kept}
+    assert subjects(str(warehouse)) == [f'materialized view "{named[id_]}"' for id_ in (3, 4)]
+    # A repair removes nothing of an existing object, and invents nothing.
+    assert len([f for f in repair(opened(str(warehouse))) if f.about != "operation"]) == 2
+    shutil.rmtree(warehouse)
+    shutil.copytree(backup, warehouse)
+    assert subjects(str(warehouse)) == []
+    assert opened(str(warehouse)).metastore.snapshot().epoch == epoch
+
+
+@pytest.mark.long
+def test_in_an_object_store_the_same_is_found_and_repaired(tmp_path: Path, s3_store: S3Store) -> None:
+    folder, uri = newest_warehouse(tmp_path / "w"), s3_store.warehouse()
+    prefix = uri.removeprefix(f"s3://{BUCKET}/")
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        key = f"{prefix}/{file.relative_to(folder)}"
+        s3_store.client.put_object(Bucket=BUCKET, Key=key, Body=file.read_bytes())
+    assert subjects(uri) == []
+    context = opened(uri)
+    named = {record.id: record.name for record in context.metastore.snapshot().kept}
+    context.warehouse.remove(f"{uri}/data/3")
+    assert subjects(uri) == [f'materialized view "{named[3]}"']
+    s3_store.client.put_object(Bucket=BUCKET, Key=f"{prefix}/data/999/part-0.parquet", Body=b"x")
+    gone = context.metastore.snapshot().get(4)
+    assert gone is not None
+    users = [user.id for user in context.metastore.snapshot().dependents_of(4)]
+    drop = Operation(kind="TEST", statement="", objects=(), changes=tuple(DropObject(id=id_) for id_ in (*users, 4)))
+    context.metastore.commit(drop, based_on=context.metastore.snapshot())
+    assert {"data/4", "checkpoints/mv-4", "data/999"} <= set(subjects(uri))
+    repair(opened(uri))
+    assert subjects(uri) == [f'materialized view "{named[3]}"', "data/999"]

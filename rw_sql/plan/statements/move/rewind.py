@@ -27,6 +27,7 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
 from rw_sql.model.names import find_operation, find_source, spoken
+from rw_sql.model.resource_groups import group_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.effects.source_impact import answers_of, impact_of, predictions, remedy_without_records
 from rw_sql.plan.result.plan import Plan, ResultRow
@@ -96,6 +97,7 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
     readers = snapshot.dependents_of(source.id)
     _require_settled(statement, snapshot, readers)
     _require_known(statement, [record for record in readers if not _is_in(record, known)])
+    _require_one_group(statement, snapshot, source, readers)
     sinks = tuple(record for record in readers if isinstance(record, SinkRecord))
     notices = _sink_notices(statement, sinks, look)
     return _plan(statement, snapshot, inspector, source, base, point, look, sinks, notices)
@@ -200,6 +202,19 @@ def _require_settled(statement: RewindSource, snapshot: Snapshot, readers: Seque
             statement,
             f"materialized view {', '.join(names)} is being rebuilt",
             "SHOW JOBS shows its progress; try again when it has caught up",
+        )
+
+
+def _require_one_group(
+    statement: RewindSource, snapshot: Snapshot, source: SourceRecord, readers: Sequence[ObjectRecord]
+) -> None:
+    """A REWIND stops all dependents at once, which one owner can do only with jobs of its own group."""
+    elsewhere = [r.name for r in readers if group_of(snapshot, r.id) != source.resource_group]
+    if elsewhere:
+        raise _refused(
+            statement,
+            f"{', '.join(elsewhere)}, which read it, are in other resource groups than {source.resource_group}",
+            f"ALTER MATERIALIZED VIEW (or SINK) … SET RESOURCE_GROUP TO '{source.resource_group}'; then again",
         )
 
 

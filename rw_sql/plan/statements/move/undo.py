@@ -27,6 +27,7 @@ from rw_sql.model.definitions import definition_of
 from rw_sql.model.job_ids import fragment_source
 from rw_sql.model.names import find_operation
 from rw_sql.model.options import SecretReference, connection_options
+from rw_sql.model.resource_groups import as_grouped_now
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.effects.source_impact import (
     all_answers,
@@ -282,8 +283,8 @@ def checked(
 
     A connection or secret in a definition may have been dropped since, or re-created with another id.
     """
-    by_id = _put(changes)
     try:
+        by_id = {id_: as_grouped_now(snapshot, record) for id_, record in _put(changes).items()}
         then = after(snapshot, changes)
         for record in list(by_id.values()):
             if isinstance(record, ConnectionRecord):
@@ -293,7 +294,7 @@ def checked(
         users = {user.id: user for id_ in by_id for user in then.users_of(id_) if isinstance(user, SourceRecord)}
         for source in (*users.values(), *(r for r in list(by_id.values()) if isinstance(r, SourceRecord))):
             check_source(then, definition_of(source))
-            made = source_record(then, source, definition_of(source))
+            made = as_grouped_now(snapshot, source_record(then, source, definition_of(source)))
             if source.id in by_id or made != source:
                 by_id[source.id] = made
         _require_used(then, by_id.values())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.connection_types import connection_spec, connection_types
-from rw_sql.model.definitions import REFRESH_OPTIONS, connector_of, option_text, source_of_table
+from rw_sql.model.definitions import GROUP_OPTION, REFRESH_OPTIONS, connector_of, option_text, source_of_table
 from rw_sql.model.options import names_in_connection
 from rw_sql.model.rates import BARRIER_INTERVAL
 from rw_sql.model.rates import RATE_LIMIT as SOURCE_RATE_LIMIT
@@ -52,7 +52,10 @@ if TYPE_CHECKING:
 
 Create = CreateSource | CreateTable | CreateSink | CreateMaterializedView | CreateConnection | CreateSecret
 
-_PARAMETERS = (SOURCE_RATE_LIMIT, BARRIER_INTERVAL)
+_OF_VIEWS = (RATE_LIMIT, GROUP_OPTION)
+"""The options of a view that ALTER … SET changes in place."""
+
+_PARAMETERS = (SOURCE_RATE_LIMIT, BARRIER_INTERVAL, GROUP_OPTION)
 """The properties that are changed by ALTER … SET."""
 
 
@@ -164,17 +167,23 @@ def _of_secret(current: CreateSecret, wanted: CreateSecret) -> LeastChange:
 def _of_view(current: CreateMaterializedView, wanted: CreateMaterializedView) -> LeastChange:
     old, new = own_options(current), own_options(wanted)
     differing = differing_clauses(current, wanted)
-    if {key: option_text(o.value) for key, o in old.items() if key != RATE_LIMIT} != {
-        key: option_text(o.value) for key, o in new.items() if key != RATE_LIMIT
+    if {key: option_text(o.value) for key, o in old.items() if key not in _OF_VIEWS} != {
+        key: option_text(o.value) for key, o in new.items() if key not in _OF_VIEWS
     }:
         differing.append("the start of its history")
     if differing:
         said = ", ".join("query" if clause == "AS" else clause for clause in differing)
         return LeastChange(refusal=f"its {said} cannot change in place", needs_rebuild=True)
-    limit = new.get(RATE_LIMIT)
-    if (limit is None and RATE_LIMIT not in old) or (limit is not None and _is_kept(old, limit, None)):
-        return LeastChange()
-    return LeastChange(statements=(_set("MATERIALIZED VIEW", wanted.name, RATE_LIMIT, limit),))
+    changed = [
+        _set("MATERIALIZED VIEW", wanted.name, parameter, option)
+        for parameter in _OF_VIEWS
+        if not _is_unchanged(old, parameter, option := new.get(parameter))
+    ]
+    return LeastChange(statements=tuple(changed))
+
+
+def _is_unchanged(old: Mapping[str, Option], parameter: str, option: Option | None) -> bool:
+    return parameter not in old if option is None else _is_kept(old, option, None)
 
 
 def _set(kind: str, name: Name, parameter: str, option: Option | None) -> AlterSet:
@@ -183,7 +192,8 @@ def _set(kind: str, name: Name, parameter: str, option: Option | None) -> AlterS
     if isinstance(option.value, SecretValue | ConnectionValue):
         raise TypeError(f"{parameter} is no reference")
     # WITH also accepts a number in quotes (as variables in a folder are written); SET does not.
-    value = NumberValue(text=option.value.text.strip()) if isinstance(option.value, TextValue) else option.value
+    is_number = isinstance(option.value, TextValue) and parameter != GROUP_OPTION
+    value = NumberValue(text=option.value.text.strip()) if is_number else option.value
     return AlterSet(kind=kind, name=name, parameter=parameter, values=(value,), parameter_span=option.span)
 
 

@@ -15,7 +15,9 @@ from rw_sql.connectors.registry import (
     sink_connector_names,
 )
 from rw_sql.connectors.spec import duration_seconds
+from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.model.definitions import (
+    GROUP_OPTION,
     PAUSED_AT_BIRTH,
     connector_of,
     has_schema,
@@ -27,7 +29,14 @@ from rw_sql.model.definitions import (
 from rw_sql.model.sharing import SHARED, is_to_be_shared
 from rw_sql.plan.checks.columns import VALIDATE
 from rw_sql.syntax.query.canonical_query import canonical_query
-from rw_sql.syntax.statements import CreateMaterializedView, CreateSink, CreateSource, CreateTable, SecretValue
+from rw_sql.syntax.statements import (
+    ConnectionValue,
+    CreateMaterializedView,
+    CreateSink,
+    CreateSource,
+    CreateTable,
+    SecretValue,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +71,11 @@ def spec_of(statement: CreateSource | CreateTable | CreateSink) -> ConnectorSpec
 
 def own_options(statement: Definition | CreateConnection, spec: ConnectorSpec | None = None) -> dict[str, Option]:
     """The WITH list by key, without values that repeat a default or matter only at creation."""
-    options = {option.key: option for option in statement.options if option.key not in (*_AT_BIRTH, SHARED)}
+    options = {
+        option.key: option
+        for option in statement.options
+        if option.key not in (*_AT_BIRTH, SHARED) and not _is_default_group(option)
+    }
     if spec is None:
         return options
     return {
@@ -70,6 +83,11 @@ def own_options(statement: Definition | CreateConnection, spec: ConnectorSpec | 
         for key, option in options.items()
         if (known := spec.option(key)) is None or not known.is_default(option_text(option.value))
     }
+
+
+def _is_default_group(option: Option) -> bool:
+    is_text = not isinstance(option.value, SecretValue | ConnectionValue)
+    return option.key == GROUP_OPTION and is_text and option_text(option.value).strip().lower() == DEFAULT_GROUP
 
 
 def is_same_option(old: Option, new: Option, spec: ConnectorSpec | None) -> bool:

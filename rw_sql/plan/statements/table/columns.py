@@ -390,6 +390,7 @@ def _redefined(
         schema=json.dumps({"type": "struct", "fields": shape}),
         created_at_ms=table.created_at_ms,
         has_change_feed=table.has_change_feed,
+        group_since=table.group_since,
         added_columns=(*kept, *((name, snapshot.next_id) for name in has - had)),
         dropped_fields=table.dropped_fields,
         dropped_columns=(*table.dropped_columns, *(stored_name(table, name) for name in sorted(had - has))),

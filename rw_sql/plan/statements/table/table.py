@@ -35,6 +35,7 @@ from rw_sql.model.names import find_source_of, find_table, object_name, require_
 from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.refresh_states import refresh_of
 from rw_sql.model.relations import nullable_schema, relation_of
+from rw_sql.model.resource_groups import written_group
 from rw_sql.model.source_readers import forget_fragments
 from rw_sql.model.view_inputs import order_columns
 from rw_sql.plan.checks.columns import is_validated, without_switch
@@ -144,6 +145,7 @@ def table_record(
         is_append_only=statement.is_append_only or not key,
         stored_names=stored_names,
         parallelism=streaming_parallelism(snapshot),
+        resource_group=written_group(statement.options),
     )
 
 

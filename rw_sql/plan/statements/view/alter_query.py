@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.support.wide_offsets import number_of_records
-from rw_sql.errors import CONCURRENT_CHANGE, DEPENDENTS_EXIST, INVALID_QUERY, NOT_SUPPORTED, SqlError
+from rw_sql.errors import CANNOT_REPLACE, CONCURRENT_CHANGE, DEPENDENTS_EXIST, INVALID_QUERY, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import (
     MaterializedViewRecord,
     Operation,
@@ -19,10 +19,10 @@ from rw_sql.metastore.records import (
     TableRecord,
 )
 from rw_sql.model.definitions import view_definition
+from rw_sql.model.lineage import in_reading_order
 from rw_sql.model.names import find_view, spoken
 from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.pauses import direct_inputs
-from rw_sql.model.reading_order import in_reading_order
 from rw_sql.model.relations import schema_columns
 from rw_sql.plan.queries.maintenance import kept_as
 from rw_sql.plan.queries.view_query import plan_query
@@ -82,6 +82,13 @@ def lower_new_definition(
         )
     if known is None and view.definition == text:
         return nothing(statement, view.name, "it already has this definition")
+    if given.group != view.resource_group:
+        raise SqlError(
+            CANNOT_REPLACE,
+            f"its rows cannot be made anew and its resource group change to {given.group} in one statement",
+            span=span,
+            hint=f"ALTER MATERIALIZED VIEW {sql_name(view.name)} SET RESOURCE_GROUP TO '{given.group}'; then again",
+        )
     dependents = tuple(found for found in snapshot.dependents_of(view.id) if not isinstance(found, RebuildRecord))
     _require_no_sinks(view, [found for found in dependents if isinstance(found, SinkRecord)], span)
     _require_alone(snapshot, view, under_way, span)

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, TypeVar
 from rw_sql.connectors.registry import connector, sends_once
 from rw_sql.connectors.spec import OptionError
 from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
+from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.backfill_ranges import History, SplitHistory, same_incarnation
-from rw_sql.model.definitions import option_text
+from rw_sql.model.definitions import GROUP_OPTION, option_text
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.offset_ranges import total, within, without
 from rw_sql.model.options import source_options
 from rw_sql.model.parameters import MOST_PARALLELISM, NO_LIMIT
+from rw_sql.model.resource_groups import written_group
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.model.startup import MODE, TIME, without_startup
 from rw_sql.plan.checks.upstreams import require_upstream
@@ -35,13 +37,13 @@ if TYPE_CHECKING:
 
 RATE_LIMIT = "backfill_rate_limit"
 VIEW_PARALLELISM = "parallelism"
-_OWN = (MODE, TIME, RATE_LIMIT, VIEW_PARALLELISM)
+_OWN = (MODE, TIME, RATE_LIMIT, VIEW_PARALLELISM, GROUP_OPTION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewOptions:
-    """A view's WITH list: the start of its history, the backfill's maximum number of records per second, and the number
-    of partitions of its state.
+    """A view's WITH list: the start of its history, the backfill's maximum number of records per second, the number of
+    partitions of its state, and its resource group.
 
     Without ``startup``, the history begins where the sources began; without ``parallelism``, the warehouse's setting
     applies.
@@ -50,6 +52,7 @@ class ViewOptions:
     startup: tuple[tuple[str, str], ...] = ()
     rate_limit: int | None = None
     parallelism: int | None = None
+    group: str = DEFAULT_GROUP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,7 @@ def view_options(statement: CreateMaterializedView) -> ViewOptions:
     """Parses the WITH list of CREATE MATERIALIZED VIEW. Raises SqlError for unsupported options."""
     startup = []
     limit = parallelism = None
+    group = DEFAULT_GROUP
     for option in statement.options:
         if option.key not in _OWN:
             raise SqlError(
@@ -84,9 +88,11 @@ def view_options(statement: CreateMaterializedView) -> ViewOptions:
             limit = _rate_limit(option)
         elif option.key == VIEW_PARALLELISM:
             parallelism = _parallelism(option)
+        elif option.key == GROUP_OPTION:
+            group = written_group((option,))
         else:
             startup.append((option.key, option_text(option.value).strip()))
-    return ViewOptions(startup=tuple(startup), rate_limit=limit, parallelism=parallelism)
+    return ViewOptions(startup=tuple(startup), rate_limit=limit, parallelism=parallelism, group=group)
 
 
 Limited = TypeVar("Limited", bound="CreateMaterializedView | CreateTable")

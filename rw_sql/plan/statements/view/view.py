@@ -73,6 +73,7 @@ def lower_create_materialized_view(
         backfill_rate_limit=given.rate_limit,
         maintenance=found.maintenance,
         parallelism=given.parallelism or streaming_parallelism(snapshot),
+        resource_group=given.group,
     )
     changes: list[Change] = [*added, PutObject(record=record)]
     for input_id in record.inputs:

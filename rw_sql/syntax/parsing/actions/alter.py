@@ -46,8 +46,8 @@ Change = "Callable[[str, Name], Statement]"
 _RATE_LIMITS = ("source_rate_limit", "backfill_rate_limit", "dml_rate_limit", "sink_rate_limit")
 _PARALLELISM = ("parallelism", "backfill_parallelism")
 _SETTABLE = {
-    "SOURCE": (*_RATE_LIMITS, "barrier_interval_ms", *_PARALLELISM),
-    "TABLE": (*_RATE_LIMITS, *_PARALLELISM),
+    "SOURCE": (*_RATE_LIMITS, "barrier_interval_ms", *_PARALLELISM, "resource_group"),
+    "TABLE": (*_RATE_LIMITS, *_PARALLELISM, "resource_group"),
     "SINK": (*_RATE_LIMITS, *_PARALLELISM, "resource_group"),
     "MATERIALIZED VIEW": (*_RATE_LIMITS, *_PARALLELISM, "resource_group", "streaming_enable_unaligned_join"),
     "FRAGMENT": ("rate_limit", "parallelism"),
@@ -164,7 +164,7 @@ def _upper(names: tuple[str, ...]) -> str:
 
 def alter_reset(parameter: Token, is_deferred: bool | None) -> Callable[[str, Name], Statement]:
     def change(kind: str, name: Name) -> Statement:
-        known = ("resource_group",) if kind in ("MATERIALIZED VIEW", "SINK") else ()
+        known = ("resource_group",) if "resource_group" in _SETTABLE.get(kind, ()) else ()
         word = one_of(parameter, known, f"expected CONFIG{' or RESOURCE_GROUP' if known else ''} after RESET")
         return AlterReset(
             kind=kind, name=name, parameter=word, is_deferred=bool(is_deferred), parameter_span=parameter.span

@@ -8,7 +8,7 @@ import pytest
 
 from rw_sql.metastore.codec import record_from_json, record_to_json
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
-from rw_sql.model.reading_order import in_reading_order
+from rw_sql.model.lineage import in_reading_order
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from tests.plan.canned import CannedWorld, create_source, refused
 from tests.plan.tables import create_table, sink, tables_world

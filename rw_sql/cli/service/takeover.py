@@ -1,0 +1,42 @@
+"""``rw-sql takeover``: ends an owner that a signal has stopped or that hangs, without Spark or Java."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from rw_sql.cli.interface.options import GroupOption, WarehouseOption, output_option, require_output
+
+OUTPUTS = ("text", "json")
+
+
+def takeover_command(
+    warehouse: WarehouseOption = None,
+    resource_group: GroupOption = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="End the processes of an owner that is suspended or hangs, by SIGKILL.")
+    ] = False,
+    output: Annotated[str, output_option(*OUTPUTS)] = "text",
+) -> None:
+    """Free the lease of an owner on this machine that does not answer. Starts no Spark.
+
+    Without --force it says what holds the lease, and changes nothing. An owner that works is never ended. A killed
+    process commits nothing any more, so that the next owner continues exactly where it was.
+    """
+    from rw_sql.metastore.facts import DEFAULT_GROUP
+    from rw_sql.model.resource_groups import require_group_name
+    from rw_sql.runtime.control.takeover import take_over
+    from rw_sql.session.sparkless import sparkless
+
+    require_output(output, OUTPUTS)
+    group = DEFAULT_GROUP if resource_group is None else require_group_name(resource_group)
+    with sparkless(warehouse) as context:
+        found = take_over(context, group, is_forced=force)
+    if output == "json":
+        print(json.dumps({"resource_group": group, "ended": found.ended, "said": found.said}, indent=2))
+        return
+    for pid in found.ended:
+        print(f"ended process {pid}")
+    print(found.said)

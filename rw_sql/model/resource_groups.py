@@ -1,0 +1,93 @@
+"""Resource groups: the owner of a group runs the jobs of its objects."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from rw_sql.errors import INVALID_PARAMETER, INVALID_PROPERTY, SqlError
+from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.model.definitions import GROUP_OPTION as OPTION
+from rw_sql.model.definitions import option_text
+from rw_sql.syntax.statements import ConnectionValue, SecretValue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.syntax.statements import Option
+
+_GROUPED = (SourceRecord, MaterializedViewRecord, SinkRecord)
+_Grouped = TypeVar("_Grouped", bound="SourceRecord | MaterializedViewRecord | SinkRecord")
+
+_NAME = re.compile(r"[a-z0-9_][a-z0-9_-]{0,62}")
+
+
+def require_group_name(name: str, span: Span | None = None) -> str:
+    """The name of a group as it is stored. Raises SqlError INVALID_PARAMETER for a text that is no name of a group."""
+    folded = name.strip().lower()
+    if not _NAME.fullmatch(folded):
+        raise SqlError(
+            INVALID_PARAMETER,
+            f"'{name}' is not a name of a resource group: it takes letters, digits, _ and -, at most 63",
+            span=span,
+            hint="such as: nightly, team_a",
+        )
+    return folded
+
+
+def written_group(options: Iterable[Option]) -> str:
+    """The group that a WITH list names; the default group if it names none. Raises SqlError for an invalid name."""
+    for option in options:
+        if option.key == OPTION:
+            if isinstance(option.value, SecretValue | ConnectionValue):
+                raise SqlError(
+                    INVALID_PROPERTY,
+                    f'property "{OPTION}" takes a value',
+                    span=option.value.span,
+                    hint=f"{OPTION} = 'a_group'",
+                )
+            return require_group_name(option_text(option.value), option.value_place)
+    return DEFAULT_GROUP
+
+
+def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) -> _Grouped:
+    """The record in the group that its WITH list names. The next commit moves it, if that is another group than now."""
+    group = written_group(options)
+    if group == record.resource_group:
+        return record
+    since = snapshot.epoch + 1 if snapshot.get(record.id) is not None else 0
+    return replace(record, resource_group=group, group_since=since)
+
+
+def as_grouped_now(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
+    """An earlier record of an object, with the epoch at which it came to its group. Raises ValueError if it was in
+    another group then: restoring it would move its job without the other owner."""
+    present = snapshot.get(record.id)
+    if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):
+        return record
+    if record.resource_group != present.resource_group:
+        raise ValueError(
+            f"it was in resource group {record.resource_group} then, and is in {present.resource_group} now"
+        )
+    return replace(record, group_since=present.group_since)
+
+
+def grouped(snapshot: Snapshot) -> Iterator[SourceRecord | MaterializedViewRecord | SinkRecord]:
+    """The objects that belong to a resource group: sources, tables, views and sinks."""
+    for kind in ("source", "table", "materialized_view", "sink"):
+        for record in snapshot.all(kind):
+            if isinstance(record, _GROUPED):
+                yield record
+
+
+def group_of(snapshot: Snapshot, object_id: int) -> str:
+    """The resource group whose owner runs the job of an object."""
+    record = snapshot.get(object_id)
+    if isinstance(record, _GROUPED):
+        return record.resource_group
+    return DEFAULT_GROUP

@@ -1,0 +1,162 @@
+"""Lowers the statements about resource groups: ALTER … SET RESOURCE_GROUP and SHOW CLUSTER."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import INVALID_OPTION, SYNTAX_ERROR, SqlError
+from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord, TableRecord
+from rw_sql.model.definitions import GROUP_OPTION, definition_of, sink_definition, table_definition, view_definition
+from rw_sql.model.names import find_sink, find_source, find_table, find_view
+from rw_sql.model.resource_groups import grouped, in_group, require_group_name
+from rw_sql.plan.result.plan import Plan, ResultRow, Table
+from rw_sql.plan.result.steps import steps_of
+from rw_sql.plan.statements.common import nothing
+from rw_sql.syntax import render
+from rw_sql.syntax.rendering.merge import merge_options
+from rw_sql.syntax.statements import AlterReset, AlterSet, NumberValue, Option, TextValue
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.syntax.statements import ShowObjects
+
+_CLUSTER = (
+    ("resource_group", "STRING"),
+    ("state", "STRING"),
+    ("owner", "STRING"),
+    ("host", "STRING"),
+    ("pid", "BIGINT"),
+    ("version", "STRING"),
+    ("since", "TIMESTAMP"),
+    ("heartbeat", "TIMESTAMP"),
+    ("applied_epoch", "BIGINT"),
+    ("jobs", "BIGINT"),
+    ("hint", "STRING"),
+)
+
+
+def lower_alter_resource_group(statement: AlterSet | AlterReset, snapshot: Snapshot) -> Plan:
+    """ALTER … SET RESOURCE_GROUP TO g, RESET RESOURCE_GROUP: the old owner stops the job, then the new one starts it.
+
+    A table moves with its source.
+    """
+    if statement.is_deferred:
+        raise SqlError(
+            INVALID_OPTION,
+            "a move to another resource group cannot be deferred",
+            span=statement.parameter_span,
+            hint="leave DEFERRED out: the job continues where it was",
+        )
+    wanted: tuple[Option, ...] = ()
+    if isinstance(statement, AlterSet) and statement.values:
+        wanted = (_option(statement),)
+    found = _records(statement, snapshot)
+    moved = [_moved(record, wanted, snapshot) for record in found]
+    first = found[0]
+    if all(new.resource_group == old.resource_group for old, new in zip(found, moved, strict=True)):
+        return nothing(statement, first.name, f"it is in resource group {first.resource_group} already")
+    changes = tuple(PutObject(record=record) for record in moved)
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, changes),
+        operation=Operation(
+            kind=f"ALTER {statement.kind} SET RESOURCE_GROUP",
+            statement=render(statement),
+            objects=(first.name,),
+            changes=changes,
+        ),
+        changes=(
+            ResultRow(
+                object=first.name,
+                change="ALTERED",
+                detail=f"{GROUP_OPTION}: {first.resource_group} -> {moved[0].resource_group}",
+            ),
+        ),
+        affected=tuple(record.id for record in found),
+    )
+
+
+def _option(statement: AlterSet) -> Option:
+    value, *more = statement.values
+    text = getattr(value, "text", None)
+    if more or not isinstance(text, str) or isinstance(value, NumberValue):
+        raise SqlError(
+            SYNTAX_ERROR,
+            "expected one name of a resource group",
+            span=value.span,
+            hint=f"ALTER {statement.kind} {statement.name.key} SET RESOURCE_GROUP TO 'a_group'",
+        )
+    name = require_group_name(text, value.span)
+    return Option(key=GROUP_OPTION, value=TextValue(text=name, span=value.span), span=value.span)
+
+
+def _records(
+    statement: AlterSet | AlterReset, snapshot: Snapshot
+) -> list[SourceRecord | MaterializedViewRecord | SinkRecord]:
+    match statement.kind:
+        case "SOURCE":
+            return [find_source(snapshot, statement.name)]
+        case "SINK":
+            return [find_sink(snapshot, statement.name)]
+        case "TABLE":
+            table = find_table(snapshot, statement.name)
+            source = snapshot.get(table.source_id) if table.source_id is not None else None
+            return [table, *((source,) if isinstance(source, SourceRecord) else ())]
+        case _:
+            return [find_view(snapshot, statement.name)]
+
+
+def _moved(
+    record: SourceRecord | MaterializedViewRecord | SinkRecord, wanted: tuple[Option, ...], snapshot: Snapshot
+) -> SourceRecord | MaterializedViewRecord | SinkRecord:
+    gone = () if wanted else (GROUP_OPTION,)
+    if isinstance(record, SourceRecord):
+        source = merge_options(definition_of(record), wanted, gone)
+        return in_group(replace(record, definition=render(source)), wanted, snapshot)
+    if isinstance(record, SinkRecord):
+        sink = merge_options(sink_definition(record.definition), wanted, gone)
+        return in_group(replace(record, definition=render(sink)), wanted, snapshot)
+    if isinstance(record, TableRecord):
+        table = merge_options(table_definition(record.definition), wanted, gone)
+        return in_group(replace(record, definition=render(table)), wanted, snapshot)
+    view = merge_options(view_definition(record.definition), wanted, gone)
+    return in_group(replace(record, definition=render(view)), wanted, snapshot)
+
+
+def lower_show_cluster(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
+    """SHOW CLUSTER: each resource group that has objects or ever had an owner, with its owner."""
+    owners = inspector.jobs.owners()
+    jobs: dict[str, int] = {}
+    for record in grouped(snapshot):
+        jobs[record.resource_group] = jobs.get(record.resource_group, 0) + 1
+    rows: list[tuple[object, ...]] = []
+    for group in sorted({*jobs, *owners}):
+        owner = owners.get(group)
+        count = jobs.get(group, 0)
+        if owner is None:
+            start = f"rw-sql serve --resource-group {group}"
+            rows.append((group, "NONE", None, None, None, None, None, None, None, count, start))
+            continue
+        rows.append(
+            (
+                group,
+                owner.state,
+                owner.name,
+                owner.host,
+                owner.pid,
+                owner.version,
+                _time(owner.since_ms),
+                _time(owner.heartbeat_ms),
+                owner.applied_epoch,
+                count,
+                owner.hint,
+            )
+        )
+    return Plan(statement=statement, table=Table(columns=_CLUSTER, rows=tuple(rows)))
+
+
+def _time(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)

@@ -1,0 +1,72 @@
+"""The jobs that have come from another resource group, whose owner may still run them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import SinkRecord, SourceRecord
+from rw_sql.model.job_ids import ingest_fragment, rebuild_job, sink_job, view_job
+from rw_sql.model.resource_groups import grouped
+from rw_sql.runtime.jobs.groups import holding
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.runtime.jobs.context import Context
+
+MOVING = "waits until the owner of the resource group that it leaves has stopped it"
+"""The reason of a job that another owner may still run."""
+
+
+class Arrivals:
+    """Moved jobs and the epochs of their moves: those that may run here, and those that wait.
+
+    A job waits until every other owner has let go of it, or has ended. Runs are fenced besides. Waiting spares both
+    owners a run that is refused, and a pause does not count as applied while the other owner reads.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._arrived: dict[str, int] = {}
+        self._coming: dict[str, int] = {}
+        self._epoch = -1
+        self.elsewhere: frozenset[int] = frozenset()
+        """The objects of other groups."""
+        self.waiting: frozenset[str] = frozenset()
+        """The jobs that wait, wanted or not."""
+
+    def look(self, snapshot: Snapshot) -> frozenset[str]:
+        """The jobs that wait now."""
+        if snapshot.epoch != self._epoch:
+            self._epoch = snapshot.epoch
+            records = grouped(snapshot)
+            self.elsewhere = frozenset(r.id for r in records if r.resource_group != self._context.group)
+            came = _moved_jobs(snapshot, self._context.group)
+            self._coming = {job: since for job, since in came.items() if self._arrived.get(job) != since}
+            self._arrived = {job: since for job, since in self._arrived.items() if came.get(job) == since}
+        if self._coming:
+            held = holding(self._context, max(self._coming.values()))
+            least = min((lease.let_go for lease in held.values()), default=None)
+            for job, since in list(self._coming.items()):
+                if least is None or since <= least:
+                    self._arrived[job] = since
+                    del self._coming[job]
+        self.waiting = frozenset(self._coming)
+        return self.waiting
+
+
+def _moved_jobs(snapshot: Snapshot, group: str) -> dict[str, int]:
+    """The jobs of a group's objects that came from another group, paused ones included, with the epochs of their
+    moves."""
+    found: dict[str, int] = {}
+    for record in grouped(snapshot):
+        if not record.group_since or record.resource_group != group:
+            continue
+        if isinstance(record, SourceRecord):
+            job = ingest_fragment(record.id)
+        else:
+            job = sink_job(record.id) if isinstance(record, SinkRecord) else view_job(record.id)
+        found[job] = record.group_since
+    for rebuild in snapshot.all("rebuild"):
+        if (since := found.get(view_job(rebuild.view_id))) is not None:
+            found[rebuild_job(rebuild)] = since
+    return found

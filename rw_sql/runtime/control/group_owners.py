@@ -1,0 +1,45 @@
+"""Refuses statements that start jobs of a resource group for which no process runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import OWNER_MISSING, SqlError
+from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.metastore.records import PutObject
+from rw_sql.model.job_ids import job_object
+from rw_sql.runtime.jobs.groups import owned_groups
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.result.plan import Plan
+    from rw_sql.runtime.jobs.context import Context
+
+
+def require_owners(context: Context, snapshot: Snapshot, plan: Plan) -> None:
+    """Raises SqlError OWNER_MISSING, with the command that starts one, if a job that the plan starts, or an object that
+    it creates, is in a group without an owner.
+
+    The default group needs none: a warehouse is often set up before a process runs its jobs. Statements that only stop
+    jobs are allowed, and so is a move to another group, out of one without an owner.
+    """
+    if plan.operation is None:
+        return
+    put = {change.record.id: change.record for change in plan.operation.changes if isinstance(change, PutObject)}
+    started = {job_object(step.subject) for step in plan.steps if step.action in ("StartJob", "RestartJob")}
+    created = {id_ for id_ in put if snapshot.get(id_) is None}
+    moved = {id_ for id_ in put if _group(put[id_]) != _group(snapshot.get(id_))}
+    records = [put.get(id_, snapshot.get(id_)) for id_ in sorted(started | created | moved)]
+    groups = {_group(record) for record in records} - {DEFAULT_GROUP}
+    missing = sorted(groups - owned_groups(context)) if groups else []
+    if missing:
+        raise SqlError(
+            OWNER_MISSING,
+            f"no process runs the jobs of resource group {missing[0]}: nothing was changed",
+            span=plan.statement.span,
+            hint=f"rw-sql serve --warehouse {context.warehouse.uri} --resource-group {missing[0]}",
+        )
+
+
+def _group(record: object) -> str:
+    return str(getattr(record, "resource_group", DEFAULT_GROUP))

@@ -1,0 +1,192 @@
+"""Runs the statements of a session without a JVM: passes each to the owner through the catalog, and waits."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import OWNER_MISSING, SqlError
+from rw_sql.metastore.facts import ASKED, DEFAULT_GROUP, DONE, TAKEN, WITHDRAWN, Request
+from rw_sql.plan.statements.move.block import require_inside
+from rw_sql.runtime.control.executor import Executor, user_name
+from rw_sql.runtime.control.request_messages import (
+    StatementBody,
+    answer_body,
+    error_of,
+    progress_body,
+    table_of,
+    to_json,
+)
+from rw_sql.runtime.control.request_server import owner_ended
+from rw_sql.runtime.control.session_state import Block, SessionState
+from rw_sql.runtime.jobs.groups import owned_groups
+from rw_sql.runtime.jobs.lease import suspended_pid
+from rw_sql.runtime.spark.interrupts import StatementInterrupted
+from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.support.stall_timeout import spoken_seconds
+from rw_sql.syntax import statements as ast
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.facts import BackfillProgress, Lease
+    from rw_sql.plan.result.confirmation import Question
+    from rw_sql.plan.result.plan import Table
+    from rw_sql.runtime.control.request_messages import AnswerBody
+    from rw_sql.runtime.jobs.context import Context
+
+_LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.05, 0.5
+_OWNER_SECONDS = 1.0
+"""How often a waiting session checks that the owner still runs."""
+
+
+class RemoteExecutor:
+    """Runs the statements of one session. A CREATE or ALTER SECRET runs here, because a request would store its
+    value."""
+
+    owner = None
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._session = uuid.uuid4().hex
+        self._group = DEFAULT_GROUP
+
+    def run(self, text: str, statement: ast.Statement, session: SessionState) -> Table:
+        """Runs one statement and returns its rows.
+
+        An SqlError means that nothing was changed, unless the error says otherwise. Raises SqlError OWNER_MISSING if no
+        process runs the jobs.
+        """
+        if isinstance(statement, ast.CreateSecret | ast.AlterSecret):
+            if session.block is not None:
+                require_inside(statement)
+            return Executor(self._context, None).run(statement, session)
+        answer = self._ask(text, session)
+        while answer.question is not None and session.ask is not None and session.ask(answer.question):
+            # Between the question and the confirmation, the effects may have changed: then the owner asks again.
+            answer = self._ask(_confirmation(answer.question), session)
+        if answer.error is not None:
+            raise error_of(answer.error)
+        return table_of(answer)
+
+    def _ask(self, text: str, session: SessionState) -> AnswerBody:
+        group = self._owned_group()
+        block = session.block
+        body = StatementBody(
+            text=text,
+            parameters=dict(session.parameters),
+            block=None if block is None else "aborted" if block.is_aborted else "open",
+            can_ask=session.ask is not None,
+            user=user_name(),
+        )
+        request = Request(
+            request=uuid.uuid4().hex,
+            session=self._session,
+            resource_group=group,
+            state=ASKED,
+            asked_ms=now_ms(),
+            body=to_json(body),
+        )
+        session.waiting.begin("the process that runs the jobs takes the statement")
+        self._context.metastore.jobs.add_request(request)
+        try:
+            answer = self._wait(request, session)
+        except KeyboardInterrupt:
+            if self._withdraw(request):
+                raise
+            raise StatementInterrupted("waiting ended; the process that runs the jobs continues it") from None
+        session.parameters.clear()
+        session.parameters.update(answer.parameters)
+        session.block = None if answer.block is None else Block(reason=None, is_aborted=answer.block == "aborted")
+        return answer
+
+    def _wait(self, request: Request, session: SessionState) -> AnswerBody:
+        facts, seconds = self._context.metastore.jobs, _LOOK_SECONDS
+        if not self._context.warehouse.is_local:
+            seconds = _LOOK_SECONDS_IN_STORE
+        asked_at, checked_at, shown = time.monotonic(), time.monotonic(), ""
+        told: dict[str, BackfillProgress] = {}
+        while True:
+            found = facts.request(request.request)
+            if found is not None and found.state == DONE and found.answer is not None:
+                return answer_body(found.answer)
+            if found is not None and found.progress is not None and found.progress != shown:
+                shown = found.progress
+                progress = progress_body(shown)
+                session.waiting.begin(progress.what, progress.jobs)
+            self._tell_progress(session, told)
+            if time.monotonic() - checked_at >= _OWNER_SECONDS:
+                checked_at = time.monotonic()
+                self._check_owner(request, found, checked_at - asked_at, session.timeout)
+            time.sleep(seconds)
+
+    def _check_owner(self, request: Request, found: Request | None, waited: float, patience: float) -> None:
+        """Raises SqlError if the owner will not answer."""
+        lease = self._context.metastore.jobs.lease(request.resource_group)
+        is_owned = lease is not None and self._context.has_owner(lease)
+        is_taken = found is not None and found.state == TAKEN
+        if is_taken and found is not None:
+            if not is_owned or (lease is not None and lease.owner != found.taken_by):
+                newest = self._context.metastore.jobs.request(request.request)
+                if newest is not None and newest.state == DONE:
+                    return
+                raise owner_ended(found.taken_by)
+            return
+        if is_owned and waited < patience and suspended_pid(lease) is None:
+            return
+        if self._withdraw(request):
+            raise self._not_taken(lease, patience)
+
+    def _not_taken(self, lease: Lease | None, patience: float) -> SqlError:
+        if (pid := suspended_pid(lease)) is not None:
+            return SqlError(
+                OWNER_MISSING,
+                f"process {pid}, which runs the jobs, is suspended: nothing was changed",
+                hint=f"kill -CONT {pid} resumes it; rw-sql takeover --force ends it",
+            )
+        if lease is not None and self._context.has_owner(lease):
+            return SqlError(
+                OWNER_MISSING,
+                f"process {lease.owner}, which runs the jobs, did not take the statement within "
+                f"{spoken_seconds(patience)}: nothing was changed",
+                hint="run it again; a process with a rw_sql from before resource groups takes no statements",
+            )
+        return self._missing()
+
+    def _owned_group(self) -> str:
+        """The group whose owner runs the next statement: that of the last one, else the default group, else any.
+
+        Raises SqlError if no process can run a statement.
+        """
+        owned = owned_groups(self._context)
+        group = next((name for name in (self._group, DEFAULT_GROUP, *sorted(owned)) if name in owned), None)
+        if group is None:
+            raise self._missing()
+        lease = self._context.metastore.jobs.lease(group)
+        if suspended_pid(lease) is not None:
+            raise self._not_taken(lease, 0.0)
+        self._group = group
+        return group
+
+    def _missing(self) -> SqlError:
+        return SqlError(
+            OWNER_MISSING,
+            "no process runs the jobs of this warehouse, and it would run the statement: nothing was changed",
+            hint=f"rw-sql serve --warehouse {self._context.warehouse.uri}",
+        )
+
+    def _withdraw(self, request: Request) -> bool:
+        return self._context.metastore.jobs.change_request(request, replace(request, state=WITHDRAWN))
+
+    def _tell_progress(self, session: SessionState, told: dict[str, BackfillProgress]) -> None:
+        tell, jobs = session.on_progress, session.waiting.jobs
+        if tell is None or not jobs:
+            return
+        for job, progress in self._context.metastore.jobs.backfills().items():
+            if job in jobs and told.get(job) != progress:
+                told[job] = progress
+                tell(progress)
+
+
+def _confirmation(question: Question) -> str:
+    return f"CONFIRM '{question.token}'"

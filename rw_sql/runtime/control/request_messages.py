@@ -1,0 +1,132 @@
+"""The JSON of requests: a statement with the state of its session, and its rows or error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+
+from rw_sql import errors
+from rw_sql.errors import SPARK_ERROR, ErrorCode, Span, SqlError
+from rw_sql.plan.result.confirmation import Question
+from rw_sql.plan.result.plan import Table
+
+_CODES = {code.code: code for code in vars(errors).values() if isinstance(code, ErrorCode)}
+_TIMESTAMP = "TIMESTAMP"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementBody:
+    """A statement of a session. ``block`` is the state of the session's block: open, aborted or None.
+
+    ``can_ask``: someone can confirm it. ``user`` is the operating system's user of the session.
+    """
+
+    text: str
+    parameters: dict[str, str]
+    block: str | None
+    can_ask: bool
+    user: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorBody:
+    """An SqlError. Its span refers to the statement's text."""
+
+    code: str
+    message: str
+    hint: str | None = None
+    detail: str | None = None
+    span: tuple[int, int, int, int] | None = None
+    hides_literals: bool = False
+    plain_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerBody:
+    """The outcome of a statement: rows, or an error; with the state of its session afterwards.
+
+    ``question``: the statement needs a confirmation, and the error says so.
+    """
+
+    parameters: dict[str, str]
+    block: str | None
+    columns: tuple[tuple[str, str], ...] = ()
+    rows: tuple[tuple[object, ...], ...] = ()
+    error: ErrorBody | None = None
+    question: Question | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressBody:
+    """What a running statement waits for, and the jobs that it waits for (None: all)."""
+
+    what: str
+    jobs: tuple[str, ...] | None = field(default=())
+
+
+def error_body(error: Exception) -> ErrorBody:
+    """An error as its message. Errors of Spark, of connectors and of the store keep their text."""
+    if not isinstance(error, SqlError):
+        return ErrorBody(code=SPARK_ERROR.code, message=f"{type(error).__name__}: {error}".strip())
+    span = error.span
+    return ErrorBody(
+        code=error.code,
+        message=error.message,
+        hint=error.hint,
+        detail=error.detail,
+        span=None if span is None else (span.start, span.end, span.line, span.column),
+        hides_literals=error.hides_literals,
+        plain_keys=tuple(error.plain_keys),
+    )
+
+
+def error_of(body: ErrorBody) -> SqlError:
+    """The error of a message. A code of a newer version becomes RW409, with its number in the message."""
+    kind = _CODES.get(body.code)
+    start = body.span
+    return SqlError(
+        kind or SPARK_ERROR,
+        body.message if kind is not None else f"{body.code}: {body.message}",
+        hint=body.hint,
+        detail=body.detail,
+        span=None if start is None else Span(start=start[0], end=start[1], line=start[2], column=start[3]),
+        hides_literals=body.hides_literals,
+        plain_keys=body.plain_keys,
+    )
+
+
+def rows_body(table: Table) -> tuple[tuple[object, ...], ...]:
+    """Rows as JSON has them: times as ISO 8601."""
+    return tuple(tuple(v.isoformat() if isinstance(v, datetime) else v for v in row) for row in table.rows)
+
+
+def table_of(answer: AnswerBody) -> Table:
+    """The rows of an answer."""
+    times = {at for at, (_, kind) in enumerate(answer.columns) if kind == _TIMESTAMP}
+    rows = tuple(
+        tuple(datetime.fromisoformat(v) if at in times and isinstance(v, str) else v for at, v in enumerate(row))
+        for row in answer.rows
+    )
+    return Table(columns=answer.columns, rows=rows)
+
+
+def to_json(body: StatementBody | AnswerBody | ProgressBody) -> str:
+    """A message as JSON."""
+    return msgspec.json.encode(body).decode()
+
+
+def statement_body(text: str) -> StatementBody:
+    """The statement of a request."""
+    return msgspec.json.decode(text, type=StatementBody)
+
+
+def answer_body(text: str) -> AnswerBody:
+    """The answer to a request."""
+    return msgspec.json.decode(text, type=AnswerBody)
+
+
+def progress_body(text: str) -> ProgressBody:
+    """The progress of a request."""
+    return msgspec.json.decode(text, type=ProgressBody)

@@ -1,0 +1,195 @@
+"""Runs the statements that sessions without a JVM pass to the owner through the catalog, and stores their answers.
+
+A request runs at most once: the owner marks it as taken by compare-and-set before it runs it. Requests of one session
+run one after the other, those of several sessions at the same time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+
+from rw_sql.errors import BLOCK_ABORTED, OWNER_MISSING, SqlError
+from rw_sql.metastore.facts import ASKED, DONE, TAKEN
+from rw_sql.runtime.control.request_messages import (
+    AnswerBody,
+    ProgressBody,
+    StatementBody,
+    error_body,
+    rows_body,
+    statement_body,
+    to_json,
+)
+from rw_sql.runtime.control.session_state import SessionState
+from rw_sql.runtime.support.background import run_in_background
+from rw_sql.runtime.support.faults import fault
+from rw_sql.syntax.parsing.script import parse_statement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rw_sql.metastore.facts import Request
+    from rw_sql.plan.result.confirmation import Question
+    from rw_sql.plan.result.plan import Table
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.syntax.statements import Statement
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.2, 1.0
+"""How often the owner looks for requests: in an object store each look is a request to the store."""
+
+_PROGRESS_SECONDS = 1.0
+_MOST_SESSIONS = 200
+"""The number of sessions whose state is kept; the one that has been idle longest goes first."""
+
+
+@dataclass(slots=True)
+class _Session:
+    """The state of one asking session, and its running request."""
+
+    state: SessionState = field(default_factory=SessionState)
+    running: Request | None = None
+    told: str = ""
+    told_at: float = 0.0
+    used_at: float = 0.0
+
+
+class RequestServer:
+    """Runs requests while this process is the owner. ``run`` runs one statement in a session."""
+
+    def __init__(self, context: Context, run: Callable[[Statement, SessionState], Table]) -> None:
+        self._context = context
+        self._run = run
+        self._sessions: dict[str, _Session] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="rw_sql-requests", daemon=True)
+
+    def start(self) -> None:
+        """Starts looking for requests."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Takes no further request. Statements that run already end by themselves."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _loop(self) -> None:
+        seconds = _LOOK_SECONDS if self._context.warehouse.is_local else _LOOK_SECONDS_IN_STORE
+        while not self._stopping.wait(seconds):
+            if not self._context.owning.is_set():
+                continue
+            try:
+                self.look()
+            except (SqlError, OSError, DeltaError) as error:
+                logger.warning("requests of other sessions cannot be read: %s", error)
+
+    def look(self) -> None:
+        """Takes new requests, and stores the progress of those that run."""
+        found = self._context.metastore.jobs.open_requests(self._context.group)
+        for request in found:
+            session = self._sessions.setdefault(request.session, _Session())
+            if session.running is not None and session.running.request == request.request:
+                self._tell_progress(session)
+                continue
+            if request.state != ASKED:
+                self._end_abandoned(request)
+                continue
+            if session.running is not None:
+                continue
+            taken = replace(request, state=TAKEN, taken_by=self._context.owner)
+            if self._context.metastore.jobs.change_request(request, taken):
+                fault("request.taken")
+                session.running, session.used_at = taken, time.monotonic()
+                run_in_background(partial(self._answer, session, taken), "request")
+        self._forget_sessions()
+
+    def _end_abandoned(self, request: Request) -> None:
+        """Answers a request that a dead owner has taken, or whose answer could not be stored: what it did is in the
+        catalog."""
+        answer = AnswerBody(parameters={}, block=None, error=error_body(owner_ended(request.taken_by)))
+        done = replace(request, state=DONE, answer=to_json(answer))
+        self._context.metastore.jobs.change_request(request, done)
+
+    def _answer(self, session: _Session, request: Request) -> None:
+        try:
+            answer = self._answer_of(session.state, statement_body(request.body or ""))
+            done = replace(request, state=DONE, answer=to_json(answer), progress=None)
+            fault("request.before_answer")
+            self._context.metastore.jobs.change_request(request, done)
+        finally:
+            session.running, session.told = None, ""
+
+    def _answer_of(self, state: SessionState, body: StatementBody) -> AnswerBody:
+        questions: list[Question] = []
+
+        def ask(question: Question) -> bool:
+            """Refuses: the other process asks its user, and confirms with the token."""
+            questions.append(question)
+            return False
+
+        state.ask = ask if body.can_ask else None
+        state.user = body.user
+        state.parameters.clear()
+        state.parameters.update(body.parameters)
+        table, problem = None, None
+        try:
+            _agree_on_block(state, body)
+            table = self._run(parse_statement(body.text), state)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the session that waits must get it
+            problem = error_body(error)
+        finally:
+            state.waiting.end()
+        return AnswerBody(
+            parameters=dict(state.parameters),
+            block=None if state.block is None else "aborted" if state.block.is_aborted else "open",
+            columns=() if table is None else table.columns,
+            rows=() if table is None else rows_body(table),
+            error=problem,
+            question=questions[-1] if questions and problem is not None else None,
+        )
+
+    def _tell_progress(self, session: _Session) -> None:
+        waiting, now, request = session.state.waiting, time.monotonic(), session.running
+        jobs = waiting.jobs
+        progress = to_json(ProgressBody(what=waiting.what, jobs=None if jobs is None else tuple(sorted(jobs))))
+        if request is None or progress == session.told or now - session.told_at < _PROGRESS_SECONDS:
+            return
+        session.told, session.told_at = progress, now
+        self._context.metastore.jobs.change_request(request, replace(request, progress=progress))
+
+    def _forget_sessions(self) -> None:
+        if len(self._sessions) > _MOST_SESSIONS:
+            idle = [name for name, session in self._sessions.items() if session.running is None]
+            for name in sorted(idle, key=lambda name: self._sessions[name].used_at)[: len(idle) // 2]:
+                del self._sessions[name]
+
+
+def owner_ended(name: str | None) -> SqlError:
+    """The error for a request whose owner has ended before it answered."""
+    return SqlError(
+        OWNER_MISSING,
+        f"process {name}, which ran the statement, ended before it answered: the statement is done or not done",
+        hint="SELECT * FROM rw_catalog.rw_operations ORDER BY epoch DESC LIMIT 5 shows what is committed",
+    )
+
+
+def _agree_on_block(state: SessionState, body: StatementBody) -> None:
+    """Raises SqlError BLOCK_ABORTED if the session's block was in the memory of an earlier owner."""
+    if body.block is None:
+        state.block = None
+    elif state.block is None:
+        raise SqlError(
+            BLOCK_ABORTED,
+            "the process that runs the jobs has changed, and the block was in its memory: nothing of it was done",
+            hint="BEGIN UNSAFE begins another one",
+        )
+    elif body.block == "aborted":
+        state.block.is_aborted = True

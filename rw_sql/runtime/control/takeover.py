@@ -1,0 +1,121 @@
+"""Ends an owner on this machine that a signal has stopped or that hangs, so that another process can take over.
+
+The processes are killed before the lease is released. A stopped process may have a commit in flight, which it would
+continue when it is resumed; a process that has ended commits nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import OWNER_ALIVE, SqlError
+from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.runtime.jobs.lease import LEASE_SECONDS, is_held, is_owned, suspended_pid
+from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.support.processes import is_process_alive, now_ms, this_machine
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.facts import Lease
+    from rw_sql.runtime.jobs.context import Context
+
+_END_SECONDS = 30.0
+_LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takeover:
+    """The result: the processes that were ended, and what to do next."""
+
+    ended: tuple[int, ...]
+    said: str
+
+
+def serve_command(group: str) -> str:
+    """The command that starts a process for a group."""
+    return "rw-sql serve" if group == DEFAULT_GROUP else f"rw-sql serve --resource-group {group}"
+
+
+def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
+    """Releases the lease of a group whose owner does not answer. Without ``is_forced`` nothing is changed.
+
+    Raises SqlError OWNER_ALIVE if the owner works, is on another machine, or cannot be ended.
+    """
+    lease = context.metastore.jobs.lease(group)
+    at = now_ms()
+    is_free = lease is None or not is_held(lease, is_local=context.warehouse.is_local, now_ms=at)
+    if lease is None or (is_free and not is_owned(lease, now_ms=at)):
+        return Takeover(
+            ended=(), said=f"no process runs the jobs of resource group {group}: {serve_command(group)} starts one"
+        )
+    _require_unresponsive(lease, group)
+    if not is_forced:
+        pids = " ".join(str(pid) for pid, _ in _processes(lease))
+        raise SqlError(
+            OWNER_ALIVE,
+            f"process {_stuck_pid(lease)}, which runs the jobs of resource group {group}, "
+            f"{'is suspended' if suspended_pid(lease) is not None else 'writes no heartbeat'}",
+            hint=f"kill -CONT {_stuck_pid(lease)} resumes it; rw-sql takeover --force ends its processes ({pids})",
+        )
+    ended = _end(lease)
+    fault("takeover.ended")
+    context.metastore.jobs.release_lease(lease)
+    return Takeover(
+        ended=ended,
+        said=f"resource group {group} is free: a process that stands by takes over, or {serve_command(group)}",
+    )
+
+
+def _require_unresponsive(lease: Lease, group: str) -> None:
+    if lease.host != this_machine():
+        host = lease.host.partition(" ")[0]
+        raise SqlError(
+            OWNER_ALIVE,
+            f"the owner of resource group {group} is on another machine, {host}, and cannot be ended from here",
+            hint=f"rw-sql takeover on {host}; without heartbeats, a process that stands by takes over "
+            f"after {LEASE_SECONDS:g} s",
+        )
+    is_late = lease.heartbeat_ms + int(LEASE_SECONDS * 1000) < now_ms()
+    if suspended_pid(lease) is None and not is_late:
+        raise SqlError(
+            OWNER_ALIVE,
+            f"process {lease.python_pid} runs the jobs of resource group {group}",
+            hint=f"kill {lease.python_pid} stops it in order; a process that stands by takes over",
+        )
+
+
+def _stuck_pid(lease: Lease) -> int:
+    return suspended_pid(lease) or lease.python_pid
+
+
+def _processes(lease: Lease) -> list[tuple[int, str]]:
+    both = ((lease.python_pid, lease.python_start), (lease.jvm_pid, lease.jvm_start))
+    return [(pid, start) for pid, start in dict.fromkeys(both) if is_process_alive(pid, start)]
+
+
+def _end(lease: Lease) -> tuple[int, ...]:
+    """Kills the owner's processes; returns when they have ended."""
+    found = _processes(lease)
+    for pid, start in found:
+        try:
+            if is_process_alive(pid, start):
+                os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        except PermissionError as error:
+            raise SqlError(
+                OWNER_ALIVE, f"process {pid} belongs to another user, and cannot be ended", hint=f"sudo kill -9 {pid}"
+            ) from error
+    deadline = time.monotonic() + _END_SECONDS
+    while left := _processes(lease):
+        if time.monotonic() > deadline:
+            raise SqlError(
+                OWNER_ALIVE,
+                f"process {left[0][0]} has not ended within {_END_SECONDS:g} s of SIGKILL: the kernel holds it",
+                hint="end what it waits for, such as a network file system; then run the command again",
+            )
+        time.sleep(_LOOK_SECONDS)
+    return tuple(pid for pid, _ in found)

@@ -1,0 +1,107 @@
+"""The owners of resource groups: which of them has applied a statement, and which may still run a moved job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.model.job_ids import job_object
+from rw_sql.model.resource_groups import group_of
+from rw_sql.plan.ports.jobs import Owner
+from rw_sql.runtime.jobs.lease import LEASE_SECONDS, is_held, is_owned, suspended_pid
+from rw_sql.runtime.support.processes import now_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import Lease
+    from rw_sql.runtime.jobs.context import Context
+
+
+def groups_of_jobs(jobs: Collection[str], *snapshots: Snapshot) -> frozenset[str]:
+    """The groups of jobs in any of these catalogs: a dropped or moved job belongs to its group before the statement
+    too."""
+    return frozenset(
+        group_of(snapshot, job_object(job))
+        for snapshot in snapshots
+        for job in jobs
+        if snapshot.get(job_object(job)) is not None
+    )
+
+
+def owned_groups(context: Context) -> frozenset[str]:
+    """The groups whose jobs a process runs."""
+    at, own = now_ms(), {context.group} if context.owning.is_set() else set()
+    leases = context.metastore.jobs.leases()
+    return frozenset(own | {group for group, lease in leases.items() if is_owned(lease, now_ms=at)})
+
+
+def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Mapping[str, Lease]:
+    """The leases of other processes that may still run jobs as they were before an epoch, by group.
+
+    ``without`` is a group that does not count. A lease that another process could take does not count either: its owner
+    has ended, or is fenced in an object store.
+    """
+    leases = context.metastore.jobs.leases()
+    is_local, at = context.warehouse.is_local, now_ms()
+    return {
+        group: lease
+        for group, lease in leases.items()
+        if group != without and lease.applied_epoch < epoch and is_held(lease, is_local=is_local, now_ms=at)
+    }
+
+
+def owners_of(context: Context) -> dict[str, Owner]:
+    """The newest owner of each group that ever had one."""
+    at = now_ms()
+    return {group: _owner(context, lease, at) for group, lease in context.metastore.jobs.leases().items()}
+
+
+def _owner(context: Context, lease: Lease, at_ms: int) -> Owner:
+    start = f"rw-sql serve{'' if lease.group == DEFAULT_GROUP else f' --resource-group {lease.group}'}"
+    state, pid, hint = "RUNNING", lease.python_pid, None
+    if not (lease.owner == context.owner and context.owning.is_set()) and not is_owned(lease, now_ms=at_ms):
+        state, hint = "NONE", start
+    elif (suspended := suspended_pid(lease)) is not None:
+        state, pid, hint = "SUSPENDED", suspended, f"kill -CONT {suspended} resumes it; rw-sql takeover --force ends it"
+    elif lease.heartbeat_ms + int(LEASE_SECONDS * 1000) < at_ms:
+        state = "LATE"
+    return Owner(
+        state=state,
+        name=lease.owner,
+        host=lease.host.partition(" ")[0],
+        pid=pid,
+        version=lease.version,
+        since_ms=lease.taken_at_ms,
+        heartbeat_ms=lease.heartbeat_ms,
+        applied_epoch=lease.applied_epoch,
+        hint=hint,
+    )
+
+
+def holding(context: Context, epoch: int) -> Mapping[str, Lease]:
+    """The leases of other groups whose owners may still run jobs that the catalog of an epoch gives to no job of
+    theirs, by group.
+
+    An owner lets go of jobs without waiting for others: two owners that exchange jobs do not wait for each other.
+    """
+    is_local, at = context.warehouse.is_local, now_ms()
+    return {
+        group: lease
+        for group, lease in context.metastore.jobs.leases().items()
+        if group != context.group and lease.let_go < epoch and is_held(lease, is_local=is_local, now_ms=at)
+    }
+
+
+def least_applied(context: Context) -> int:
+    """The newest epoch that the owners of all groups have applied; -1 if there was never an owner.
+
+    An owner that has ended runs no job, and does not count beside one that is there.
+    """
+    leases = context.metastore.jobs.leases()
+    groups = owned_groups(context)
+    owned = [lease for group, lease in leases.items() if group in groups]
+    if owned:
+        return min(lease.applied_epoch for lease in owned)
+    return max((lease.applied_epoch for lease in leases.values()), default=-1)

@@ -1,0 +1,177 @@
+"""Makes the catalog's objects readable by name in a session of Spark Connect.
+
+The server is shared by sessions that know nothing of the warehouse, so that all views are temporary views of this one
+session. A name of several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, is one word as a temporary view.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from rw_sql.errors import CONNECT_SESSION, SqlError
+from rw_sql.metastore.records import SourceRecord, TableRecord
+from rw_sql.model.names import RELATION_KINDS, find_relation
+from rw_sql.plan.statements.session.search_path import DEFAULT_PATH
+from rw_sql.runtime.spark.sessions import plain_sql
+from rw_sql.runtime.sql.catalog_views import CATALOG_DATABASE, SparkViews, has_columns, written_columns
+from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark, sql_name
+from rw_sql.syntax.query.qualify import written_relations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import MaterializedViewRecord
+    from rw_sql.runtime.jobs.context import Context
+
+logger = logging.getLogger(__name__)
+
+
+class ConnectViews(SparkViews):
+    """The temporary views of one attached warehouse in one session of Spark Connect."""
+
+    def __init__(self, context: Context, spark: SparkSession) -> None:  # the base class creates a database
+        self._context = context
+        self._spark = spark
+        self.database = spark.catalog.currentDatabase()
+        self._epoch = -1
+        self._known: dict[str, MaterializedViewRecord] = {}
+        self._errors: dict[str, tuple[int, int, str]] = {}
+        self._rejected: dict[str, tuple[int, int]] = {}
+        self._schemas: dict[str, bool] = {}
+        self._hidden: set[str] = set()
+        self._of_catalog: set[str] = set()
+
+    def before(self, text: str) -> None:
+        """Creates the views of the catalog, of failed records and of rejected rows that a text mentions."""
+        folded = text.casefold()
+        if "$errors" in folded:
+            self._show_errors(folded)
+        if "$rejected" in folded:
+            self._show_rejected(folded)
+        if CATALOG_DATABASE not in folded:
+            return
+        for name, select in self._context.metastore.view_definitions():
+            if name in folded and name not in self._of_catalog:
+                self._make(f"{CATALOG_DATABASE}.{name}", select)
+                self._of_catalog.add(name)
+
+    def refresh(self) -> None:
+        """Creates, replaces and drops views to match the newest epoch."""
+        snapshot = self._context.metastore.snapshot()
+        if self.is_current(snapshot.epoch):
+            return
+        wanted = {view.name: view for view in snapshot.kept}
+        for name in [name for name in self._known if name not in wanted]:
+            self._drop(name)
+        self._schemas = {record.name: True for record in snapshot.all("schema")}
+        is_complete = True
+        for name, view in wanted.items():
+            if self._known.get(name) == view:
+                continue
+            path = self._context.warehouse.data(view.id, view.generation)
+            has_table = bool(self._context.warehouse.list_names(f"{path}/_delta_log"))
+            if not has_table or (isinstance(view, TableRecord) and not has_columns(path, view)):
+                is_complete = False  # Its job will make it.
+                continue
+            if name not in self._known and self._spark.catalog.tableExists(quoted_for_spark(name)):
+                if name not in self._hidden:
+                    logger.warning("a table or view of your own hides %s; rename it to read rw_sql's", name)
+                self._hidden.add(name)
+                continue
+            self._hidden.discard(name)
+            self._make(name, f"SELECT {written_columns(view)} FROM delta.`{path}`")
+            self._known[name] = view
+        if is_complete:
+            self._epoch = snapshot.epoch
+
+    def _make(self, name: str, select: str) -> None:
+        plain_sql(self._spark, f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} AS {select}")
+
+    def _drop(self, name: str) -> None:
+        del self._known[name]
+        self._spark.catalog.dropTempView(name)
+
+    def remove(self) -> None:
+        """Drops the views of this warehouse; the user's own objects stay."""
+        try:
+            for name in [*self._known, *self._errors, *self._rejected]:
+                self._spark.catalog.dropTempView(name)
+            for name in self._of_catalog:
+                self._spark.catalog.dropTempView(f"{CATALOG_DATABASE}.{name}")
+        except PySparkException as error:  # The server has ended, and the views with it.
+            logger.info("the views of a session of Spark Connect are not dropped: %s", error)
+        for names in (self._known, self._errors, self._rejected):
+            names.clear()
+        self._of_catalog.clear()
+
+    def for_spark(self, snapshot: Snapshot, text: str, path: tuple[str, ...]) -> str:
+        """The statement with the names of temporary views in place of names of several parts, or of those that the
+        search path finds.
+
+        Raises SqlError CONNECT_SESSION if it reads a source: only the process that runs the jobs reads upstreams.
+        """
+        for parts, start, end, has_alias in reversed(written_relations(text)):
+            if len(parts) == 2 and parts[0] == CATALOG_DATABASE:
+                key = ".".join(parts)
+            else:
+                found = self._found(snapshot, parts, path)
+                if found is None:
+                    continue
+                key = found
+                record = find_relation(snapshot, key)
+                if isinstance(record, SourceRecord) and snapshot.table_of(record.id) is None:
+                    raise SqlError(
+                        CONNECT_SESSION,
+                        f'source "{record.name}" cannot be read in a session of Spark Connect, whose server has no '
+                        "reader of its upstream",
+                        hint=f"CREATE MATERIALIZED VIEW a_view AS SELECT * FROM {sql_name(record.name)}; then read it",
+                    )
+            if len(parts) > 1 or key != parts[0]:
+                alias = "" if has_alias else f" AS {quoted_for_spark(parts[-1])}"
+                text = f"{text[:start]}{quoted_for_spark(key)}{alias}{text[end:]}"
+        return text
+
+    def _found(self, snapshot: Snapshot, parts: tuple[str, ...], path: tuple[str, ...]) -> str | None:
+        """The name in the catalog that a written name has; None for what Spark finds by itself."""
+        if len(parts) == 2:
+            known = ".".join(parts)
+            return known if snapshot.find("schema", parts[0]) is not None else None
+        if len(parts) > 2 or parts[0] in self._hidden:
+            return None
+        for schema in path if path != DEFAULT_PATH else (PUBLIC,):
+            key = parts[0] if schema == PUBLIC else f"{schema}.{parts[0]}"
+            if any(snapshot.find(kind, key) is not None for kind in RELATION_KINDS):
+                return key
+        return None
+
+    def use(self, schema: str) -> None:
+        """Does nothing: the search path alone decides, because the server has no databases of schemas."""
+
+    def is_hidden(self, name: str) -> bool:
+        """True if a bare name refers to a user's own object although an rw_sql object has that name too."""
+        return name in self._hidden
+
+    def is_temporary(self, name: str) -> bool:
+        """True if a user's own object has this name, so that rw_sql's cannot be meant."""
+        return name in self._hidden
+
+    def has_users_database(self, name: str) -> bool:
+        """True if the server has a database of this name."""
+        return bool(self._spark.catalog.databaseExists(name))
+
+    def _schema(self, front: Sequence[str], name: str) -> str | None:
+        return front[0] if len(front) == 1 and front[0] in self._schemas else None
+
+    def _is_ours(self, front: Sequence[str], name: str) -> bool:
+        if front:
+            return self._schema(front, name) is not None
+        return name not in self._hidden
+
+    def _is_in(self, database: str) -> bool:
+        return database == self.database and self._spark.catalog.currentDatabase() == database

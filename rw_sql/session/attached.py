@@ -1,0 +1,360 @@
+"""An attached session: the Spark session, its warehouse, and the routing of texts between rw_sql and Spark."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.model.names import RELATION_KINDS, is_schema
+from rw_sql.plan.result.confirmation import Question
+from rw_sql.plan.statements.session.search_path import SEARCH_PATH
+from rw_sql.runtime.control.dry_run import DryRun
+from rw_sql.runtime.control.executor import Executor
+from rw_sql.runtime.control.owner import LOOK_SECONDS, Owner
+from rw_sql.runtime.control.request_server import RequestServer
+from rw_sql.runtime.control.session_state import SessionState
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.lease import new_owner_name
+from rw_sql.runtime.observe.metrics import metrics_of, serve_metrics
+from rw_sql.runtime.observe.waiting import StatementProgress, progress_of
+from rw_sql.runtime.spark.frames import frame_of
+from rw_sql.runtime.spark.interrupts import interruptible
+from rw_sql.runtime.spark.sessions import SparkSessions
+from rw_sql.runtime.spark.spark_errors import readable_errors
+from rw_sql.runtime.sql.catalog_views import SparkViews
+from rw_sql.runtime.sql.session_names import SessionNames
+from rw_sql.runtime.sql.source_scan import scanned, sources_in
+from rw_sql.runtime.sql.spark_names import with_spark_names
+from rw_sql.runtime.status.served import ServedWarehouse
+from rw_sql.runtime.support.failures import cause_line
+from rw_sql.runtime.support.faults import fault, know_jvm
+from rw_sql.syntax import could_be_ours, route
+from rw_sql.syntax import statements as ast
+from rw_sql.syntax.lexing.identifiers import PUBLIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import BackfillProgress
+    from rw_sql.plan.result.plan import Table
+    from rw_sql.runtime.support.warehouse import Warehouse
+    from rw_sql.syntax.statements import Name, Statement
+
+logger = logging.getLogger(__name__)
+
+_USE = re.compile(r"\s*USE\b", re.IGNORECASE)
+
+_CATALOG_NAME = "rw_"
+"""The prefix of the catalog's own tables."""
+
+
+class AttachedRuntime(Protocol):
+    """One warehouse in this process, shared by the sessions attached to it."""
+
+    context: Context
+    users: int
+    serves_metrics: bool
+    views: list[SparkViews]
+
+    @property
+    def owner(self) -> Owner | None:
+        """What runs the warehouse's jobs in this process, if it may."""
+        ...
+
+    def run(self, text: str, statement: Statement, state: SessionState) -> Table:
+        """Runs one statement, which was parsed from ``text``, and returns its rows."""
+        ...
+
+    def run_jobs(self) -> None:
+        """Lets this process run the jobs from now on."""
+        ...
+
+    def stop(self) -> None:
+        """Stops the warehouse's jobs in this process."""
+        ...
+
+
+class WarehouseRuntime:
+    """A warehouse in a process with a JVM of its own: it may run the jobs."""
+
+    def __init__(
+        self, spark: SparkSession, warehouse: Warehouse, *, run_jobs: bool, group: str = DEFAULT_GROUP
+    ) -> None:
+        metastore = Metastore.open(warehouse.uri)
+        metastore.faults = fault
+        self.context = Context(
+            warehouse=warehouse,
+            metastore=metastore,
+            sessions=SparkSessions(spark, is_local=warehouse.is_local),
+            owner=new_owner_name(),
+            group=group,
+        )
+        know_jvm(self.context.sessions.jvm_pid)
+        self.owner: Owner | None = None
+        self.executor = Executor(self.context, None)
+        self._requests: RequestServer | None = None
+        self.users = 0
+        self.serves_metrics = False
+        self.views: list[SparkViews] = []
+        if run_jobs:
+            self.run_jobs()
+
+    def run(self, _text: str, statement: Statement, state: SessionState) -> Table:
+        """Runs one statement and returns its rows."""
+        return self.executor.run(statement, state)
+
+    def run_jobs(self) -> None:
+        """Makes this process run the jobs, if all earlier sessions were attached with ``run_jobs=False``."""
+        if self.owner is None:
+            owner = Owner(self.context)
+            owner.start()
+            self.owner = owner
+            self.executor.owner = owner
+            self._requests = RequestServer(self.context, self.executor.run)
+            self._requests.start()
+
+    def stop(self) -> None:
+        """Stops the warehouse's jobs in this process and releases the lease. Nothing is written afterwards."""
+        if self._requests is not None:
+            self._requests.stop()
+        if self.owner is not None:
+            self.owner.stop()
+        self.context.metastore.flush(with_upkeep=True)
+
+
+class Attached:
+    """A Spark session that accepts rw_sql's statements, and their warehouse.
+
+    ``ask`` is called with a :class:`Question` before each unsafe statement; None if nobody can answer.
+    """
+
+    def __init__(self, spark: SparkSession, runtime: AttachedRuntime) -> None:
+        self.spark = spark
+        self._runtime = runtime
+        self._state = SessionState(ask=_default_ask())
+        self._next_look = 0.0
+        self._seen = runtime.context.metastore.snapshot()
+        self._views = self._make_views()
+        self._names = SessionNames(runtime.context.metastore, spark, self._views, lambda: self._state.search_path)
+        runtime.views.append(self._views)
+        self._views.refresh()
+
+    def _make_views(self) -> SparkViews:
+        return SparkViews(self._runtime.context, self.spark)
+
+    def _frame(self, table: Table) -> DataFrame:
+        return frame_of(self.spark, table)
+
+    def for_spark(self, text: str) -> str:
+        """A text for Spark with names that Spark finds: see :mod:`rw_sql.runtime.sql.spark_names`."""
+        return with_spark_names(self._seen, text, self._state.search_path, self._views)
+
+    @property
+    def warehouse(self) -> str:
+        """The warehouse's path or URI."""
+        return self._runtime.context.warehouse.uri
+
+    @property
+    def is_owner(self) -> bool:
+        """True if this process currently runs the warehouse's jobs."""
+        owner = self._runtime.owner
+        return owner is not None and owner.is_owner
+
+    @property
+    def is_alive(self) -> bool:
+        """True if the Spark session is still running."""
+        return self._runtime.context.sessions.is_alive()
+
+    @property
+    def why_ended(self) -> str | None:
+        """The reason why this process has permanently stopped running the warehouse's jobs; None if it has not."""
+        owner = self._runtime.owner
+        return owner.why_ended if owner is not None else None
+
+    @property
+    def block_state(self) -> str | None:
+        """``'open'`` or ``'aborted'`` inside a BEGIN UNSAFE block, None outside."""
+        block = self._state.block
+        return None if block is None else "aborted" if block.is_aborted else "open"
+
+    def abort_block(self) -> None:
+        """Aborts the block after an error, so that only ROLLBACK can end it."""
+        if self._state.block is not None:
+            self._state.block.is_aborted = True
+
+    @property
+    def ask(self) -> Callable[[Question], bool] | None:
+        """The function that confirms unsafe statements."""
+        return self._state.ask
+
+    @ask.setter
+    def ask(self, answer: Callable[[Question], bool] | None) -> None:
+        self._state.ask = answer
+
+    @property
+    def on_progress(self) -> Callable[[BackfillProgress], None] | None:
+        """The function that receives backfill progress while a statement waits for a view."""
+        return self._state.on_progress
+
+    @on_progress.setter
+    def on_progress(self, tell: Callable[[BackfillProgress], None] | None) -> None:
+        self._state.on_progress = tell
+
+    def serve_metrics(self, where: str) -> int:
+        """Serves the warehouse's Prometheus metrics at ``port`` (loopback only) or ``host:port``; returns the port.
+
+        The server runs until the process ends. Raises SqlError INVALID_PARAMETER if the address is invalid or in use.
+        """
+        metrics = metrics_of(self._runtime.context)
+        metrics.count_rows()
+        return serve_metrics(metrics, where)
+
+    def served(self) -> ServedWarehouse:
+        """The data that ``rw-sql serve`` publishes about the warehouse: status page, metrics and readiness."""
+        return ServedWarehouse(self._runtime.context)
+
+    def has_object(self, name: Name) -> bool:
+        """True if an rw_sql object with this name exists."""
+        return self._names.has_object(name)
+
+    def has_parameter(self, name: str) -> bool:
+        """True if an rw_sql session parameter with this name exists."""
+        return self._names.has_parameter(name)
+
+    def object_names(self) -> tuple[str, ...]:
+        """The names of all tables, sources and views, for completion."""
+        snapshot = catalog_of(self)
+        return tuple(sorted({record.name for kind in RELATION_KINDS for record in snapshot.all(kind)}))
+
+    def route(self, text: str) -> Statement | None:
+        """Returns the parsed statement, or None if the text must be sent to Spark. Raises SqlError for an invalid
+        statement."""
+        if not could_be_ours(text):
+            return None
+        try:
+            self._views.refuse_other_kinds(text)
+            return route(text, self._names)
+        except SqlError as error:
+            self.abort_block()
+            raise error.located(text) from error.__cause__
+
+    def run(self, text: str, statement: Statement) -> DataFrame:
+        """Runs an rw_sql statement. Raises SqlError, located in ``text``."""
+        try:
+            with interruptible():
+                if isinstance(statement, ast.UseSchema) and statement.name.last == self._views.database:
+                    statement = replace(statement, name=replace(statement.name, parts=(PUBLIC,)))
+                path = self._state.search_path
+                table = self._runtime.run(text, statement, self._state)
+                self._views.refresh()
+                self._seen = self._runtime.context.metastore.snapshot()
+                if self._state.search_path != path or isinstance(statement, ast.UseSchema):
+                    self._views.use(next((s for s in self._state.search_path if is_schema(self._seen, s)), PUBLIC))
+                return self._frame(table)
+        except SqlError as error:
+            raise error.located(text) from error.__cause__
+        except (Py4JError, OSError):
+            # Spark failed to produce the result; the statement itself has been committed, or was refused earlier.
+            self._runtime.context.sessions.require_alive("what was asked of the catalog is done")
+            raise
+        finally:
+            self._state.waiting.end()
+
+    def dry_run(self) -> DryRun:
+        """Returns a dry run that explains statements in order, beginning with the current catalog and this session's
+        parameters."""
+        return DryRun(self._runtime.context, self._state.parameters)
+
+    def refuse_changes(self, text: str) -> None:
+        """Raises SqlError, located in ``text``, if a Spark statement would change rw_sql's tables."""
+        try:
+            self._views.refuse_changes(text)
+        except SqlError as error:
+            raise error.located(text) from None
+
+    def before_spark(self, text: str) -> None:
+        """Makes the rw_sql objects that a Spark statement or table name may refer to readable.
+
+        Must be called before Spark runs it. Checks for views of other sessions at most every LOOK_SECONDS, to be fast.
+        """
+        self._views.before(text)
+        metastore = self._runtime.context.metastore
+        if _CATALOG_NAME in text.casefold():
+            metastore.flush()
+        else:
+            metastore.flush_projections()  # A user's own Spark view may read the catalog.
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_SECONDS
+        # A plain Spark statement must work even if the catalog is unreachable.
+        try:
+            snapshot = self._runtime.context.metastore.snapshot()
+            self._seen = snapshot
+            if not self._views.is_current(snapshot.epoch):
+                self._views.refresh()
+        except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
+            logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
+
+    def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
+        """Runs ``read`` for a Spark statement. Sources in the statement are read once from their upstreams.
+
+        Raises SqlError, located in ``text``, if a source cannot be read.
+        """
+        sources = sources_in(self._seen, text)
+        try:
+            with interruptible(), readable_errors(self.spark, text, self.object_names, partial(other_kinds, self)):
+                found = read() if not sources else scanned(self._runtime.context, self.spark, sources, read, text)
+            if _USE.match(text) and self.spark.catalog.currentDatabase() == self._views.database:
+                # USE with the database of public's views resets the search path, just as USE with a schema
+                # sets it.
+                self._state.parameters.pop(SEARCH_PATH, None)
+        except SqlError as error:
+            raise error.located(text) from error.__cause__
+        return found
+
+
+def catalog_of(attached: Attached) -> Snapshot:
+    """The current catalog of a session's warehouse."""
+    return attached._runtime.context.metastore.snapshot()
+
+
+def statement_progress(attached: Attached) -> StatementProgress:
+    """The activity of a session's running statement, for a status line. May be called from another thread."""
+    return progress_of(attached._runtime.context, attached._state.waiting)
+
+
+def other_kinds(attached: Attached) -> dict[str, str]:
+    """The names and kinds of objects that queries cannot read: sinks and connections."""
+    snapshot = catalog_of(attached)
+    return {record.name: kind for kind in ("connection", "sink") for record in snapshot.all(kind)}
+
+
+def _default_ask() -> Callable[[Question], bool] | None:
+    """The default confirmation: asks the operator if this is an interactive Python prompt on a terminal; None
+    elsewhere."""
+    is_prompt = hasattr(sys, "ps1") and sys.stdin is not None and sys.stdin.isatty()
+    return _ask_at_prompt if is_prompt else None
+
+
+def _ask_at_prompt(question: Question) -> bool:
+    print(question.preview)
+    try:
+        return input("Go ahead? Type yes: ").strip().lower() in ("y", "yes")
+    except (EOFError, KeyboardInterrupt):
+        return False

@@ -1,0 +1,104 @@
+"""A session of Spark Connect that accepts rw_sql's statements.
+
+The process has no JVM. It passes each statement to the owner through the catalog
+(:mod:`rw_sql.runtime.control.remote_executor`) and reads views and tables over Connect. Both the process and the
+Connect server need access to the warehouse.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.metastore import Metastore
+from rw_sql.runtime.control.remote_executor import RemoteExecutor
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.lease import new_owner_name
+from rw_sql.runtime.spark.absent import NoSpark
+from rw_sql.runtime.spark.frames import arrow_of
+from rw_sql.runtime.sql.connect_views import ConnectViews
+from rw_sql.session.attached import Attached
+from rw_sql.session.spark_sql import wrap_class, wrap_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.plan.result.plan import Table
+    from rw_sql.runtime.control.owner import Owner
+    from rw_sql.runtime.control.session_state import SessionState
+    from rw_sql.runtime.sql.catalog_views import SparkViews
+    from rw_sql.runtime.support.warehouse import Warehouse
+    from rw_sql.syntax.statements import Statement
+
+MODULE = "pyspark.sql.connect"
+"""The package of the classes of Spark Connect."""
+
+
+def is_connect_session(spark: object) -> bool:
+    """True for a session of Spark Connect."""
+    return type(spark).__module__.startswith(MODULE)
+
+
+class ConnectRuntime:
+    """A warehouse in a process without a JVM: the owner runs its statements."""
+
+    owner: Owner | None = None
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self.context = Context(
+            warehouse=warehouse, metastore=Metastore.open(warehouse.uri), sessions=NoSpark(), owner=new_owner_name()
+        )
+        self._executor = RemoteExecutor(self.context)
+        self.users = 0
+        self.serves_metrics = False
+        self.views: list[SparkViews] = []
+
+    def run(self, text: str, statement: Statement, state: SessionState) -> Table:
+        """Runs one statement and returns its rows."""
+        return self._executor.run(text, statement, state)
+
+    def run_jobs(self) -> None:
+        """Does nothing: a process without a JVM runs no jobs."""
+
+    def stop(self) -> None:
+        """Writes what is not written yet."""
+        self.context.metastore.flush(with_upkeep=True)
+
+
+class ConnectAttached(Attached):
+    """A session of Spark Connect that accepts rw_sql's statements, and their warehouse."""
+
+    _views: ConnectViews
+
+    def _make_views(self) -> ConnectViews:
+        return ConnectViews(self._runtime.context, self.spark)
+
+    def _frame(self, table: Table) -> DataFrame:
+        rows, _ = arrow_of(table)
+        if rows.num_columns == 0:
+            return self.spark.createDataFrame([], "object STRING")
+        found: Any = self.spark.createDataFrame(rows)
+        return found  # type: ignore[no-any-return]
+
+    def for_spark(self, text: str) -> str:
+        """A text for Spark with the names of this session's temporary views."""
+        return self._views.for_spark(self._seen, text, self._state.search_path)
+
+    def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
+        """Runs ``read`` for a Spark statement."""
+        return read()
+
+
+def wrap_connect(
+    attached_to: Callable[[SparkSession], Attached | None],
+    for_spark: Callable[[SparkSession, str], str],
+    shown: Callable[[Attached], AbstractContextManager[None]],
+) -> None:
+    """Makes the ``sql`` and ``table`` of Spark Connect's sessions accept rw_sql's statements and names."""
+    from pyspark.sql.connect.readwriter import DataFrameReader
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    wrap_class(ConnectSession, attached_to, for_spark, shown)
+    wrap_table(DataFrameReader, lambda reader: reader._client, attached_to, for_spark)

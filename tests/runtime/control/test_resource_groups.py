@@ -1,0 +1,418 @@
+"""Resource groups: leases, moves between groups, and what a statement waits for, without Spark."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.facts import DEFAULT_GROUP, JobStatus, Lease
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PauseRecord, PutObject
+from rw_sql.model.job_specs import desired_jobs
+from rw_sql.plan.statements.session.resource_group import lower_alter_resource_group
+from rw_sql.runtime.control import reconciler as module
+from rw_sql.runtime.control.executor import Executor
+from rw_sql.runtime.control.reconciler import Reconciler
+from rw_sql.runtime.control.session_state import SessionState
+from rw_sql.runtime.control.takeover import take_over
+from rw_sql.runtime.jobs.applied_epoch import Applied
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.groups import least_applied, owned_groups, unapplied
+from rw_sql.runtime.jobs.lease import is_held, try_take
+from rw_sql.runtime.jobs.statuses import present_statuses
+from rw_sql.runtime.spark.absent import NoSpark
+from rw_sql.runtime.support.processes import now_ms, process_start, this_machine
+from rw_sql.runtime.support.warehouse import Warehouse
+from rw_sql.syntax import parse_statement
+from tests.runtime.controlled_jobs import FakeJob, wait_until
+from tests.support.warehouses import WrittenWarehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rw_sql.model.job_specs import JobSpec
+
+GROUPS = ("default", "a", "b")
+LATER_MS = 10**10
+
+
+@dataclass
+class Owner:
+    """The owner of a group in a simulated process of another machine: only its heartbeat tells whether it lives."""
+
+    context: Context
+    world: World
+    lease: Lease
+    reconciler: Reconciler = field(init=False)
+    jobs: dict[str, FakeJob] = field(default_factory=dict)
+    is_dead: bool = False
+
+    def __post_init__(self) -> None:
+        self.reconciler = Reconciler(self.context)
+
+    def turn(self) -> None:
+        """One pass; then the lease tells what is applied."""
+        self.reconciler.reconcile()
+        applied = max(self.lease.applied_epoch, self.reconciler.applied_epoch)
+        later = replace(self.lease, applied_epoch=applied, let_go_epoch=max(applied, self.reconciler.let_go_epoch))
+        assert self.context.metastore.jobs.renew_lease(later)
+        self.lease = later
+
+    def running(self) -> set[str]:
+        """The jobs that may commit."""
+        return set() if self.is_dead else {job for job, fake in self.jobs.items() if not fake.is_stopped}
+
+    def release_stops(self) -> None:
+        """Lets jobs that are being stopped end."""
+        for fake in self.jobs.values():
+            if fake.is_stopping.is_set():
+                fake.may_stop.set()
+
+    def kill(self) -> None:
+        """SIGKILL: nothing of it runs any more, and its lease runs out."""
+        self.is_dead = True
+        for fake in self.jobs.values():
+            fake.may_stop.set()
+        assert self.context.metastore.jobs.renew_lease(replace(self.lease, expires_ms=0, heartbeat_ms=0))
+
+
+class World:
+    """Several owners on one warehouse, and the record of jobs that ran twice."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.warehouse = Warehouse.at(str(folder))
+        self.metastore = Metastore.open(self.warehouse.uri)
+        self.owners: list[Owner] = []
+        self.wrong: list[str] = []
+        self.number = 0
+        self._lock = threading.Lock()
+        monkeypatch.setattr(module, "_start", self._start)
+
+    def _start(self, context: Context, spec: JobSpec, *_: object) -> FakeJob:
+        with self._lock:
+            own = next(owner for owner in self.owners if owner.context is context)
+            others = [owner.context.owner for owner in self.owners if owner is not own and spec.job in owner.running()]
+            if others and not own.is_dead:
+                self.wrong.append(f"{spec.job} starts at {context.owner} and runs at {others}")
+            own.jobs[spec.job] = job = FakeJob(spec=spec)
+            return job
+
+    def alive(self) -> list[Owner]:
+        return [owner for owner in self.owners if not owner.is_dead]
+
+    def take(self, group: str) -> None:
+        """A new process takes a group's lease, if it is free."""
+        self.number += 1
+        metastore = Metastore.open(self.warehouse.uri)
+        old = metastore.jobs.lease(group)
+        if is_held(old, is_local=True, now_ms=now_ms()):
+            return
+        at = now_ms()
+        lease = Lease(
+            owner=f"{group}-{self.number}",
+            host=f"machine {self.number}",
+            python_pid=1,
+            jvm_pid=1,
+            python_start="1",
+            jvm_start="1",
+            taken_at_ms=at,
+            heartbeat_ms=at,
+            expires_ms=at + LATER_MS,
+            applied_epoch=old.applied_epoch if old is not None else 0,
+            let_go_epoch=old.let_go if old is not None else 0,
+            version="1",
+            group=group,
+        )
+        assert metastore.jobs.take_lease(lease, replacing=old)
+        context = Context(
+            warehouse=self.warehouse,
+            metastore=metastore,
+            sessions=cast("Any", None),
+            owner=lease.owner,
+            group=group,
+            applied=Applied(),
+        )
+        context.owning.set()
+        self.owners.append(Owner(context=context, world=self, lease=lease))
+
+    def commit(self, *changes: Any) -> None:
+        operation = Operation(kind="TEST", statement="", objects=(), changes=changes)
+        self.metastore.commit(operation, based_on=self.metastore.snapshot())
+
+    def put(self, group: str) -> None:
+        id_ = self.metastore.snapshot().next_id
+        definition = f"CREATE MATERIALIZED VIEW v{id_} WITH (resource_group = '{group}') AS SELECT 1"
+        self.commit(
+            PutObject(
+                record=MaterializedViewRecord(
+                    id=id_,
+                    name=f"v{id_}",
+                    definition=definition,
+                    query="SELECT 1",
+                    schema="",
+                    inputs=(),
+                    resource_group=group,
+                )
+            )
+        )
+
+    def move(self, name: str, group: str) -> None:
+        snapshot = self.metastore.snapshot()
+        statement = cast("Any", parse_statement(f"ALTER MATERIALIZED VIEW {name} SET RESOURCE_GROUP TO '{group}'"))
+        plan = lower_alter_resource_group(statement, snapshot)
+        if plan.operation is not None:
+            self.metastore.commit(plan.operation, based_on=snapshot)
+
+    def settle(self) -> None:
+        """Turns until every living owner has applied the newest epoch."""
+        epoch = self.metastore.snapshot().epoch
+
+        def is_settled() -> bool:
+            for owner in self.alive():
+                owner.release_stops()
+                owner.turn()
+            return all(owner.lease.applied_epoch >= epoch for owner in self.alive())
+
+        wait_until(is_settled, "every owner has applied the newest epoch")
+
+    def wanted(self, group: str) -> set[str]:
+        return {job for job, spec in desired_jobs(self.metastore.snapshot()).items() if spec.group == group}
+
+
+def step(world: World, chance: random.Random) -> None:
+    names = [view.name for view in world.metastore.snapshot().kept]
+    match chance.choice(
+        ("put", "move", "move", "move", "turn", "turn", "turn", "turn", "stop", "kill", "take", "drop")
+    ):
+        case "put":
+            world.put(chance.choice(GROUPS))
+        case "move" if names:
+            world.move(chance.choice(names), chance.choice(GROUPS))
+        case "turn" if world.alive():
+            chance.choice(world.alive()).turn()
+        case "stop" if world.alive():
+            chance.choice(world.alive()).release_stops()
+        case "kill" if world.alive():
+            chance.choice(world.alive()).kill()
+        case "take":
+            world.take(chance.choice(GROUPS))
+        case "drop" if len(names) > 3:
+            record = world.metastore.snapshot().find("materialized_view", chance.choice(names))
+            assert record is not None
+            world.commit(DropObject(id=record.id))
+
+
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 22))])
+def test_random_moves_and_kills_never_run_a_job_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance, world = random.Random(seed), World(tmp_path / "warehouse", monkeypatch)
+    for group in GROUPS:
+        world.take(group)
+    for group in (*GROUPS, *GROUPS):
+        world.put(group)
+    world.settle()
+    for _ in range(60):
+        step(world, chance)
+        assert world.wrong == []
+    world.settle()
+    assert world.wrong == []
+    living = {owner.context.group: owner for owner in world.alive()}
+    assert all(owner.running() == world.wanted(group) for group, owner in living.items())
+    for group in GROUPS:
+        world.take(group)
+    world.settle()
+    for owner in world.alive():
+        assert owner.running() == world.wanted(owner.context.group)
+    assert world.wrong == []
+
+
+def test_a_moved_job_starts_when_the_other_owner_has_stopped_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path / "warehouse", monkeypatch)
+    world.take("a")
+    world.take("b")
+    world.put("a")
+    world.settle()
+    first, second = world.owners
+    assert first.running() == {"mv-1"}
+    world.move("v1", "b")
+    for _ in range(3):
+        second.turn()
+    moved = world.metastore.snapshot().get(1)
+    assert isinstance(moved, MaterializedViewRecord)
+    assert (moved.resource_group, moved.group_since) == ("b", world.metastore.snapshot().epoch)
+    assert second.jobs == {}
+    assert second.lease.applied_epoch < moved.group_since
+    # Its pause is no proof either that nobody runs it.
+    world.commit(PutObject(record=PauseRecord(id=2, name="all", source_id=None)))
+    second.turn()
+    assert second.lease.applied_epoch < moved.group_since
+
+    def is_being_stopped() -> bool:
+        first.turn()
+        return first.jobs["mv-1"].is_stopping.is_set()
+
+    wait_until(is_being_stopped, "the first stops it")
+    second.turn()
+    assert second.jobs == {}
+    world.settle()
+    assert (first.running(), second.running()) == (set(), {"mv-1"})
+    # Back and forth before anybody looks: each hop waits for the newest.
+    world.move("v1", "a")
+    world.move("v1", "b")
+    second.turn()
+    second.turn()
+    world.settle()
+    assert world.wrong == []
+    assert (first.running(), second.running()) == (set(), {"mv-1"})
+
+
+def test_leases_of_groups_are_apart_and_one_of_today_is_the_default_group(tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path / "warehouse")
+    facts = written.metastore.jobs
+    assert facts.leases() == {}
+    first = try_take(facts, "one", os.getpid(), is_local=True)
+    second = try_take(facts, "two", os.getpid(), is_local=True, group="a")
+    assert first is not None
+    assert second is not None
+    assert try_take(facts, "three", os.getpid(), is_local=True, group="a") is None
+    assert facts.lease() == first
+    assert facts.leases() == {DEFAULT_GROUP: first, "a": second}
+    assert facts.release_lease(second)
+    assert facts.lease() == first
+    assert facts.lease("a") == replace(second, is_released=True)
+    assert first.version
+
+
+def test_statuses_and_epochs_count_per_group(tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path / "warehouse")
+    written.commit(written.view(1, "v"))
+    view = written.metastore.snapshot().get(1)
+    assert isinstance(view, MaterializedViewRecord)
+    written.commit(written.view(2, "w"), PutObject(record=replace(view, resource_group="a")))
+    at = now_ms()
+    for id_ in (1, 2):
+        status = JobStatus(job=f"mv-{id_}", object_id=id_, state="RUNNING", updated_ms=at)
+        written.metastore.jobs.write_job_status([status])
+    lease = written.lease(applied=1)
+    context = written.context()
+    other = replace(lease, owner="other", group="a", applied_epoch=2)
+    assert written.metastore.jobs.take_lease(replace(other, is_released=True), replacing=None)
+    assert {job: status.state for job, status in present_statuses(context).items()} == {
+        "mv-1": "STOPPED",
+        "mv-2": "RUNNING",
+    }
+    assert owned_groups(context) == {DEFAULT_GROUP}
+    assert written.metastore.jobs.take_lease(other, replacing=replace(other, is_released=True))
+    assert {status.state for status in present_statuses(context).values()} == {"RUNNING"}
+    assert least_applied(context) == 1
+    assert unapplied(context, 2) == {DEFAULT_GROUP: lease}
+    assert unapplied(context, 2, without=DEFAULT_GROUP) == {}
+
+
+@pytest.fixture
+def stopped() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that a signal has stopped."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    os.kill(process.pid, signal.SIGSTOP)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_stopped_owner_is_named_and_ended_by_force_alone(tmp_path: Path, stopped: subprocess.Popen[bytes]) -> None:
+    written = WrittenWarehouse(tmp_path / "warehouse")
+    context = Context(
+        warehouse=Warehouse.at(written.uri), metastore=written.metastore, sessions=NoSpark(), owner="a test"
+    )
+    assert "no process runs the jobs" in take_over(context, DEFAULT_GROUP, is_forced=True).said
+    lease = written.lease()
+    with pytest.raises(SqlError) as refused:
+        take_over(context, DEFAULT_GROUP, is_forced=True)
+    assert refused.value.code == "RW426"
+    assert refused.value.hint is not None
+    assert refused.value.hint.startswith(f"kill {os.getpid()}")
+    written.metastore.jobs.release_lease(lease)
+    process = (stopped.pid, process_start(stopped.pid))
+    held = replace(
+        lease, python_pid=process[0], python_start=process[1], jvm_pid=process[0], jvm_start=process[1], owner="stopped"
+    )
+    assert written.metastore.jobs.take_lease(held, replacing=written.metastore.jobs.lease())
+    with pytest.raises(SqlError) as refused:
+        take_over(context, DEFAULT_GROUP, is_forced=False)
+    assert refused.value.message == (
+        f"process {stopped.pid}, which runs the jobs of resource group default, is suspended"
+    )
+    assert refused.value.hint == (
+        f"kill -CONT {stopped.pid} resumes it; rw-sql takeover --force ends its processes ({stopped.pid})"
+    )
+    assert stopped.poll() is None
+    assert try_take(written.metastore.jobs, "next", 1, is_local=True) is None
+    found = take_over(context, DEFAULT_GROUP, is_forced=True)
+    assert found.ended == (stopped.pid,)
+    assert stopped.wait() == -signal.SIGKILL
+    assert try_take(written.metastore.jobs, "next", 1, is_local=True) is not None
+
+
+def test_an_owner_on_another_machine_is_not_ended_from_here(tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path / "warehouse")
+    lease = replace(written.lease(), host="elsewhere 1 2")
+    assert written.metastore.jobs.renew_lease(lease)
+    context = written.context()
+    with pytest.raises(SqlError, match="is on another machine, elsewhere"):
+        take_over(context, DEFAULT_GROUP, is_forced=True)
+    assert this_machine() != "elsewhere 1 2"
+
+
+def answers(executor: Executor, text: str) -> list[tuple[object, ...]]:
+    return list(executor.run(parse_statement(text), SessionState()).rows)
+
+
+def test_a_group_that_nobody_runs_is_refused_with_the_command(tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path / "warehouse")
+    context = Context(
+        warehouse=Warehouse.at(written.uri), metastore=written.metastore, sessions=NoSpark(), owner="a test"
+    )
+    executor = Executor(context, None)
+    with_list = "(connector = 'datagen', fields.id.kind = 'sequence', datagen.rows.per.second = '1'"
+    created = f"CREATE SOURCE s (id INT) WITH {with_list}, resource_group = 'Nightly') FORMAT PLAIN ENCODE JSON"
+    with pytest.raises(SqlError) as refused:
+        answers(executor, created)
+    assert refused.value.code == "RW425"
+    assert refused.value.hint == f"rw-sql serve --warehouse {written.uri} --resource-group nightly"
+    assert written.metastore.snapshot().epoch == 0
+    answers(executor, f"CREATE SOURCE s (id INT) WITH {with_list}) FORMAT PLAIN ENCODE JSON")
+    with pytest.raises(SqlError, match="no process runs the jobs of resource group nightly"):
+        answers(executor, "ALTER SOURCE s SET RESOURCE_GROUP TO nightly")
+    lease = replace(written.lease(), group="nightly", owner="n", version="9")
+    assert written.metastore.jobs.take_lease(lease, replacing=None)
+    moved = answers(executor, "ALTER SOURCE s SET RESOURCE_GROUP TO nightly")
+    assert moved[0] == ("s", "ALTERED", "resource_group: default -> nightly")
+    assert answers(executor, "ALTER SOURCE s SET RESOURCE_GROUP = 'nightly'")[0][1] == "NOTHING"
+    shown = {row[0]: row for row in answers(executor, "SHOW CLUSTER")}
+    assert (shown["nightly"][1], shown["nightly"][5], shown["nightly"][9]) == ("RUNNING", "9", 1)
+    assert shown["default"][1] == "RUNNING"
+    create = str(answers(executor, "SHOW CREATE SOURCE s")[0][1])
+    assert "resource_group = 'nightly'" in create
+    # Out of a group whose owner has ended.
+    assert written.metastore.jobs.release_lease(lease)
+    shown = {row[0]: row for row in answers(executor, "SHOW CLUSTER")}
+    assert shown["nightly"][1] == "NONE"
+    assert shown["nightly"][10] == "rw-sql serve --resource-group nightly"
+    answers(executor, "ALTER SOURCE s RESET RESOURCE_GROUP")
+    assert "resource_group" not in str(answers(executor, "SHOW CREATE SOURCE s")[0][1])
+    for wrong in ("TO 'a b'", "TO 5", "TO a, b"):
+        with pytest.raises(SqlError):
+            answers(executor, f"ALTER SOURCE s SET RESOURCE_GROUP {wrong}")
