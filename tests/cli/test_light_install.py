@@ -35,6 +35,7 @@ def test_the_extras_hold_what_is_named() -> None:
         "arro3": "deltalake",
         "confluent_kafka": "confluent-kafka",
         "nats": "nats-py",
+        "pymysql": "PyMySQL[rsa]",
     }
     within = {"numpy": "pyarrow", "py4j": "pyspark"}  # What others of an extra bring.
     for package, extra in EXTRAS.items():
