@@ -48,7 +48,7 @@ def test_a_stream_that_is_split_and_expires(session: AttachedSession, kinesis_se
         "CREATE SOURCE c (id INT) INCLUDE key AS key INCLUDE partition AS shard INCLUDE offset AS seq "
         "INCLUDE timestamp AS arrived INCLUDE payload AS payload "
         f"WITH ({with_options}, stream = 'clicks') FORMAT PLAIN ENCODE JSON",
-        "CREATE MATERIALIZED VIEW v AS SELECT id, seq, shard, CAST(key AS VARCHAR) AS key, payload FROM c",
+        "CREATE MATERIALIZED VIEW v AS SELECT id, seq, shard, CAST(key AS STRING) AS key, payload FROM c",
     )
     assert session.flushed_rows_of("v") == [
         (1, str(numbers[0]), FIRST, "k", '{"id": 1}'),
