@@ -341,15 +341,17 @@ def test_a_sink_of_messages_and_one_of_json_are_read_back(
 ) -> None:
     message = ", message = 'shop.Row'"
     proto = topics.of("out_proto", "UPSERT", message).replace("AVRO", "PROTOBUF")
-    as_json = topics.of("out_json", "PLAIN").replace("AVRO", "JSON")
+    as_json = topics.of("out_json", "UPSERT").replace("AVRO", "JSON")
     columns = "id, amount, at, array(amount) AS amounts, map('a', id) AS ids, named_struct('id', id) AS part"
     live.sql(f"CREATE MATERIALIZED VIEW typed AS SELECT {columns} FROM v")
-    live.sql("CREATE SINK messages_out AS SELECT * FROM typed " + proto.replace("WITH (", "WITH (primary_key = 'id', "))
-    live.sql(f"CREATE SINK json_out AS SELECT id, amount, at, part FROM typed {as_json}")
+    keyed = [clause.replace("WITH (", "WITH (primary_key = 'id', ") for clause in (proto, as_json)]
+    live.sql(f"CREATE SINK messages_out AS SELECT * FROM typed {keyed[0]}")
+    live.sql(f"CREATE SINK json_out AS SELECT id, amount, at, part FROM typed {keyed[1]}")
     live.sql("FLUSH")
     plain = proto.replace("UPSERT", "PLAIN")
     live.sql(f"CREATE SOURCE messages_back (*) INCLUDE key AS k {plain}")
-    live.sql(f"CREATE SOURCE json_back (*) {as_json}")
+    live.sql(f"CREATE TABLE json_back (*, PRIMARY KEY (id)) {as_json}")
+    live.sql("FLUSH")
     wanted = live.rows_of("typed", "id, CAST(amount AS STRING), amounts[0], ids['a'], part.id, unix_micros(at)")
     assert wanted
     found = "id, amount, amounts[0], ids['a'], part.id, at.seconds * 1000000 + at.nanos / 1000"
@@ -364,9 +366,9 @@ def test_a_sink_of_messages_and_one_of_json_are_read_back(
         assert latest.kind == kind
         client._request("PUT", f"/config/{subject}", {"compatibility": "FULL"})
     assert client.latest(f"{topics.topic('out_proto')}-key") is not None
-    for clause in (plain, as_json):
+    for clause in (plain, as_json.replace("UPSERT", "PLAIN")):
         with pytest.raises(SqlError, match="the schema is not compatible with subject"):
-            live.sql(f"CREATE SINK other AS SELECT CAST(id AS VARCHAR) AS id FROM v {clause}")
+            live.sql(f"CREATE SINK other AS SELECT CAST(id AS STRING) AS id FROM v {clause}")
     assert "other" not in live.jobs()
 
 

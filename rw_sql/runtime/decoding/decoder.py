@@ -25,6 +25,7 @@ from rw_sql.model.definitions import (
     has_wide_offsets,
     include_name,
     include_type,
+    key_encode,
     log_columns,
     source_watermark,
 )
@@ -54,6 +55,7 @@ ERROR = "_rw_error"
 RAW = "_rw_raw"
 BUCKET = "_rw_bucket"
 _FRAMED = "_rw_framed"
+_FRAMED_KEY = "_rw_framed_key"
 
 
 def log_schema(statement: CreateSource) -> StructType:
@@ -157,6 +159,9 @@ class Decoder:
         if encode_of(statement) == "JSON" and has_schema(statement):
             framed = f.col("value")
             records = records.withColumn(_FRAMED, framed).withColumn("value", _without_frame(framed))
+            if has_op and key_encode(statement) == "JSON" and not any(each.kind == "key" for each in statement.include):
+                records = records.withColumn(_FRAMED_KEY, f.col("key"))
+                records = records.withColumn("key", _without_frame(f.col("key")))
         if ROW in records.columns:  # Its reader returns rows, not bytes.
             recipe, error = records, f.col(FAULT)
         elif has_op:
@@ -173,7 +178,7 @@ class Decoder:
             f.col(OFFSET).cast("string" if is_wide else "long").alias(OFFSET),
         )
         whole = f.col(_FRAMED if _FRAMED in recipe.columns else "value")
-        raw = f.coalesce(whole, "key") if has_op else whole
+        raw = f.coalesce(whole, _FRAMED_KEY if _FRAMED_KEY in recipe.columns else "key") if has_op else whole
         hidden = [f.col(OP)] if has_op else []
         if has_unchanged(statement):
             hidden.insert(0, f.when(error.isNull(), f.col(UNCHANGED)).alias(UNCHANGED))

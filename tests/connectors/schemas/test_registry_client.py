@@ -8,8 +8,10 @@ from uuid import uuid4
 
 import pytest
 
+from rw_sql.connectors.kafka.registered import RegisteredSchemas
 from rw_sql.connectors.schemas.avro import columns_of, normal_form
 from rw_sql.connectors.schemas.client import RegistryClient, RegistryError, addresses_of
+from rw_sql.connectors.sink import SinkShape
 from tests.support.avro_records import record_schema
 from tests.support.registry_proxy import RegistryProxy
 
@@ -73,6 +75,25 @@ def test_compatibility_is_what_the_registry_says(schema_registry: RegistryInfo) 
     client._request("PUT", f"/config/{subject}", {"compatibility": "BACKWARD"})
     assert client.incompatibility(subject, "AVRO", json.dumps(first)) is None
     assert client.incompatibility(subject, "AVRO", json.dumps(other))
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF", "JSON"])
+def test_a_sink_s_new_columns_are_compatible_and_new_types_are_not(schema_registry: RegistryInfo, kind: str) -> None:
+    client, topic = RegistryClient({"schema.registry": schema_registry.url}), f"t-{uuid4()}"
+
+    def schema(**columns: str) -> str:
+        fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
+        given = (("message", "shop.Row"),) if kind == "PROTOBUF" else ()
+        text = json.dumps({"type": "struct", "fields": fields})
+        shape = SinkShape(name="s", type="append-only", schema=text, encode=kind, encode_options=given)
+        return RegisteredSchemas.of(shape, "t").value.text
+
+    client.register(topic, kind, schema(id="long", name="string"))
+    client._request("PUT", f"/config/{topic}", {"compatibility": "BACKWARD"})
+    assert client.incompatibility(topic, kind, schema(id="long", name="string")) is None
+    assert client.incompatibility(topic, kind, schema(id="string", name="string")) is not None
+    if kind != "JSON":  # There any name may have had any value before.
+        assert client.incompatibility(topic, kind, schema(id="long", name="string", more="date")) is None
 
 
 def test_a_registry_that_does_not_answer_is_tried_again(proxy: RegistryProxy) -> None:
