@@ -9,7 +9,7 @@ from rw_sql.connectors.changes import CaptureError
 from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import Operation, SourceRecord, TableRecord
-from rw_sql.model.definitions import table_definition
+from rw_sql.model.definitions import field_of, table_definition
 from rw_sql.model.options import source_options
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.table.columns import lower_add_column
@@ -19,7 +19,7 @@ from rw_sql.syntax.lexing.identifiers import quoted, sql_name
 from rw_sql.syntax.statements import AlterAddColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def add_columns(context: Context, source_id: int, table: str, added: Mapping[str, str]) -> bool:
-    """Adds the columns to the source's tables that read an upstream table, in one operation.
+def add_columns(context: Context, source_id: int, table: str, known: Collection[str], added: Mapping[str, str]) -> bool:
+    """Adds the columns to the source's tables that read all ``known`` columns of an upstream table, in one operation.
 
     Returns False if nothing was added: the types are not supported, or the tables cannot take them; the log says why.
     """
@@ -43,13 +43,14 @@ def add_columns(context: Context, source_id: int, table: str, added: Mapping[str
     try:
         options = source_options(snapshot, source)
         upstream = inspector.upstreams.describe_table(source.connector, options, table, is_needed=True)
-        known = {column.name: column.canonical for column in upstream.columns} if upstream is not None else {}
-        for name in _tables(snapshot, source, table):
+        types = {column.name: column.canonical for column in upstream.columns} if upstream is not None else {}
+        names = tuple(_tables(snapshot, source, table, known))
+        for name in names:
             for column in added:
-                if known.get(column) is None:
+                if types.get(column) is None:
                     logger.warning("source %s: column %s of table %s has no type here", source.name, column, table)
                     continue
-                text = f"ALTER TABLE {sql_name(name)} ADD COLUMN IF NOT EXISTS {quoted(column)} {known[column]}"
+                text = f"ALTER TABLE {sql_name(name)} ADD COLUMN IF NOT EXISTS {quoted(column)} {types[column]}"
                 statement = parse_statement(text)
                 if not isinstance(statement, AlterAddColumn):
                     raise TypeError(f"{text} adds a column")
@@ -62,7 +63,7 @@ def add_columns(context: Context, source_id: int, table: str, added: Mapping[str
         operation = Operation(
             kind="ADD COLUMN",
             statement="; ".join(statements),
-            objects=tuple(_tables(snapshot, source, table)),
+            objects=names,
             changes=tuple(changes),
             actor=context.owner,
         )
@@ -75,9 +76,10 @@ def add_columns(context: Context, source_id: int, table: str, added: Mapping[str
     return True
 
 
-def _tables(snapshot: Snapshot, source: SourceRecord, table: str) -> Iterator[str]:
+def _tables(snapshot: Snapshot, source: SourceRecord, table: str, known: Collection[str]) -> Iterator[str]:
     for user in snapshot.users_of(source.id):
         if isinstance(user, TableRecord) and user.live_from is not None:
             written = table_definition(user.definition)
-            if written.cdc_table is not None and written.cdc_table.table == table:
+            fields = {field_of(column) for column in written.columns}
+            if written.cdc_table is not None and written.cdc_table.table == table and fields.issuperset(known):
                 yield user.name

@@ -153,8 +153,8 @@ class Owner:
         self._next_discovery[source_id] = 0.0
         self.wake()
 
-    def _add_columns(self, source_id: int, table: str, added: Mapping[str, str]) -> bool:
-        has_added = add_columns(self._context, source_id, table, added)
+    def _add_columns(self, source_id: int, table: str, known: Collection[str], added: Mapping[str, str]) -> bool:
+        has_added = add_columns(self._context, source_id, table, known, added)
         self.wake()
         return has_added
 

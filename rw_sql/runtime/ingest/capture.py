@@ -15,7 +15,8 @@ import pyarrow as pa
 from rw_sql.connectors.changes import CaptureError, ChangeConnector, TableProgress
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.facts import BackfillProgress
-from rw_sql.metastore.records import FORGOTTEN
+from rw_sql.metastore.records import FORGOTTEN, TableRecord
+from rw_sql.model.definitions import field_of, table_definition
 from rw_sql.model.job_ids import ingest_fragment, view_job
 from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, SPLIT
@@ -48,7 +49,8 @@ READING = "reading the table"
 
 ADD_COLUMNS = "add_columns"
 """The name in ``Context.made`` of the function that adds columns to the tables of an upstream table. Its arguments are
-the source's id, the upstream table and the columns' types there; it returns True if it has added some."""
+the source's id, the upstream table, its columns before, and the types of the new ones; it returns True if it has added
+some."""
 
 _COLUMNS_SECONDS = 20.0
 _REPORT_SECONDS = 1.0
@@ -216,34 +218,40 @@ class Capture:
             listed = ", ".join(f"{name} {kind}" for name, kind in added.items())
             known = frozenset(self.tables[change.table][1].columns) if change.table in self.tables else frozenset()
             add = self.context.made.get(ADD_COLUMNS)
-            if self.adds_columns and add is not None and known <= read and add(self.source.id, change.table, added):
+            if self.adds_columns and add is not None and add(self.source.id, change.table, known, added):
                 raise StalledError(f"COLUMNS were added to {change.table}: {listed}")
             logger.warning(
                 "source %s: table %s has new columns upstream: %s: ALTER TABLE %s ADD COLUMN … takes one",
-                self.source.name, change.table, listed, ", ".join(self._names(change.table)) or "…",
+                self.source.name, change.table, listed,
+                ", ".join(sql_name(record.name) for record in self._tables(change.table)) or "…",
             )  # fmt: skip
 
-    def _names(self, table: str) -> list[str]:
+    def _tables(self, table: str) -> list[TableRecord]:
         """The tables that read an upstream table."""
         spec, snapshot = self.specs.get(table), self.context.metastore.snapshot()
         found = [snapshot.get(id_) for id_ in spec.tables] if spec is not None else []
-        return [sql_name(record.name) for record in found if record is not None]
+        return [record for record in found if isinstance(record, TableRecord)]
 
     def _changed_columns(self, change: SchemaChange, gone: list[str], other: list[str]) -> str:
         what = [f'column "{name}" is gone' for name in gone]
         what += [f'column "{name}" is {change.retyped[name]}, it was {change.old.get(name)}' for name in other]
-        spec = self.specs[change.table]
-        if set(spec.key_columns) & {*gone, *other}:
+        if set(self.specs[change.table].key_columns) & {*gone, *other}:
             typed = (
                 f"drop the table and create it again: CREATE TABLE … (*) FROM {sql_name(self.source.name)} "
                 f"TABLE '{change.table}'"
             )
         else:
-            names = self._names(change.table)
-            typed = "; ".join(
-                [f"ALTER TABLE {name} DROP COLUMN {quoted(column)}" for name in names for column in (*gone, *other)]
-                + [f"ALTER TABLE {name} ADD COLUMN {quoted(column)} …" for name in names for column in other]
-            )
+            drops, adds = [], []
+            for record in self._tables(change.table):
+                for column in table_definition(record.definition).columns:
+                    field = field_of(column)
+                    if column.generated is not None or field not in (*gone, *other):
+                        continue
+                    drops.append(f"ALTER TABLE {sql_name(record.name)} DROP COLUMN {quoted(column.name)}")
+                    if field in other:
+                        renamed = "" if field == column.name else f" FROM {quoted(field)}"
+                        adds.append(f"ALTER TABLE {sql_name(record.name)} ADD COLUMN {quoted(column.name)} …{renamed}")
+            typed = "; ".join([*drops, *adds])
         return f"COLUMNS of {change.table} have changed upstream: {', '.join(what)}: {typed}"
 
     def _marks(self, taken: Taken) -> list[dict[str, object]]:

@@ -25,7 +25,7 @@ from rw_sql.runtime.decoding.decoder import BUCKET
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.ingest import change_feed
-from rw_sql.runtime.ingest.capture import Capture, stored_progress
+from rw_sql.runtime.ingest.capture import ADD_COLUMNS, Capture, stored_progress
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.positions.requested import request_position
 from rw_sql.runtime.support.failures import StalledError
@@ -35,7 +35,7 @@ from tests.support.postgres import PASSWORD, running_server
 from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from rw_sql.connectors.changes import Taken
@@ -77,6 +77,7 @@ class Log:
     batch: int = -1
     entries: list[int] = field(default_factory=list)
     reports: list[Any] = field(default_factory=list)
+    added: list[Any] = field(default_factory=list)
 
     @property
     def source(self) -> SourceRecord:
@@ -91,10 +92,12 @@ class Log:
         source = self.source
         context = SimpleNamespace(
             warehouse=self.warehouse,
-            metastore=SimpleNamespace(jobs=SimpleNamespace(write_backfill=self.reports.append)),
+            metastore=SimpleNamespace(
+                jobs=SimpleNamespace(write_backfill=self.reports.append), snapshot=lambda: self.world.snapshot
+            ),
             applied=Applied(),
             owning=threading.Event(),
-            made={},
+            made={ADD_COLUMNS: self.add_columns},
         )
         self.output = JobOutput.open(
             self.warehouse,
@@ -121,6 +124,11 @@ class Log:
         )
         self.position = self.capture.made.offset
         self.capture.feed.begin(lambda: self.entries.append(len(self.entries)))
+
+    def add_columns(self, source_id: int, table: str, known: Collection[str], added: Mapping[str, str]) -> bool:
+        """As the owner does; here it only notes what it was given."""
+        self.added.append((source_id, table, sorted(known), dict(added)))
+        return True
 
     def take(self) -> tuple[Taken, ...]:
         """The next batch of the reader."""
@@ -253,6 +261,33 @@ def test_a_slot_that_is_gone_is_not_made_again(log: Log) -> None:
         log.open()
     assert "RESET SOURCE SPLITS pg ALLOW GAPS WITH (FORGET_OFFSETS = true)" in str(stalled.value)
     assert change_connector("postgres-cdc").slot_details(log.options) is None
+
+
+def test_new_columns_are_added_and_dropped_ones_name_the_statement(log: Log) -> None:
+    table = table_of(log)
+    log.options["auto.schema.change"] = "true"
+    log.postgres.run(f"INSERT INTO {table} VALUES (1, 'a')")
+    log.open()
+    log.write_until(lambda changes: bool(changes))
+    log.postgres.run(f"ALTER TABLE {table} ADD COLUMN more INT DEFAULT 7; INSERT INTO {table} VALUES (2, 'b')")
+    capture, taken = log.capture, log.take()
+    assert capture is not None
+    while not any(each.changes for each in taken):
+        taken = log.take()
+    with pytest.raises(StalledError, match="COLUMNS were added"):
+        capture.require_known(taken)
+    assert log.added == [(log.source.id, table, ["id", "word"], {"more": "integer"})]
+    log.close()  # Nothing was committed: the next run finds the columns again.
+    log.postgres.run(f"ALTER TABLE {table} DROP COLUMN word; INSERT INTO {table} VALUES (3)")
+    log.open()
+    capture = log.capture
+    assert capture is not None
+    capture.adds_columns = False
+    taken = log.take()
+    while not any(change.dropped for each in taken for change in each.changes):
+        taken = log.take()
+    with pytest.raises(StalledError, match=r'column "word" is gone: ALTER TABLE t DROP COLUMN word$'):
+        capture.require_known(taken)
 
 
 def test_a_repeated_snapshot_is_enclosed_by_marks(log: Log) -> None:
