@@ -110,7 +110,7 @@ def _clone(warehouse: str, count: int, bootstrap: str) -> None:
     ids = {number: (first + 2 * number, first + 2 * number + 1) for number in range(1, count)}
     changes: list[Change] = []
     for number, (source_id, view_id) in ids.items():
-        changes += _records(metastore, source, view, number, source_id, view_id, topics)
+        changes += _records(warehouse, metastore, source, view, number, source_id, view_id, topics)
         _copy(Path(warehouse), {source.id: source_id, view.id: view_id})
     metastore.commit(Operation(kind="COPY", statement="", objects=(), changes=tuple(changes)), based_on=snapshot)
     jobs = [f"{job}-{id_}" for pair in ids.values() for job, id_ in zip(("ingest", "mv"), pair, strict=True)]
@@ -120,6 +120,7 @@ def _clone(warehouse: str, count: int, bootstrap: str) -> None:
 
 
 def _records(
+    warehouse: str,
     metastore: Metastore,
     source: object,
     view: object,
@@ -152,8 +153,7 @@ def _records(
     before = kind.decode_state("t0:0", old.state)
     topic = f"t{number}"
     state = SplitState(split=f"{topic}:0", offset=1, cluster=before.cluster, incarnation=topics[topic].incarnation)
-    warehouse = Warehouse.at(metastore.warehouse)
-    version = latest_version(warehouse, warehouse.data(source.id, source.generation))
+    version = latest_version(Warehouse.at(warehouse), f"{warehouse}/data/{source.id}/{source.generation}")
     histories = tuple(
         renamed(text)
         .replace(f'"source_id": {source.id}', f'"source_id": {source_id}')
