@@ -18,7 +18,7 @@ from soak.upstream import ACCOUNTS, CLASSES, TOP, TOPICS, Upstream
 from tests.support.spark_settings import FEW_ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -187,7 +187,7 @@ class Operator:
         values = ", ".join(f"'{topic}:{partition}' = {offset}" for partition, offset in targets.items())
 
         def move() -> None:
-            self._remember()
+            self._remember({(topic, partition) for partition in targets})
             self.say(f"INJECT SOURCE OFFSETS s VALUES ({values}) ALLOW GAPS, DUPLICATES")
             upstream.positions.update({(topic, partition): offset for partition, offset in targets.items()})
 
@@ -216,12 +216,17 @@ class Operator:
         number = self.sql("SHOW UNSAFE OPERATIONS FOR s")[0][0]
         assert self._operations() >= operations
         self._during(lambda: self.say(f"UNDO OPERATION {number} ALLOW DUPLICATES, GAPS"))
-        self.upstream.reads, self.upstream.positions = topic, dict(positions)
+        if topic != self.upstream.reads:
+            self.upstream.reads, self.upstream.positions = topic, {}
+        self.upstream.positions.update(positions)
         self.counts["operations undone"] += 1
         self._moves.clear()
 
-    def _remember(self) -> None:
-        self._moves.append((self.upstream.reads, dict(self.upstream.positions), self._operations()))
+    def _remember(self, changed: Collection[tuple[str, int]] | None = None) -> None:
+        """Keeps the positions that an operation is about to change: all, or those of some partitions."""
+        positions = self.upstream.positions
+        kept = {place: offset for place, offset in positions.items() if changed is None or place in changed}
+        self._moves.append((self.upstream.reads, kept, self._operations()))
 
     def _another_view(self) -> None:
         if self.counts["views created"] > self.counts["views dropped"]:
