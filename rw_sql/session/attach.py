@@ -260,7 +260,8 @@ def delta_options() -> list[str]:
 
 
 def _require_delta(spark: SparkSession, *, is_remote: bool) -> None:
-    jars_of(spark.version)
+    if not is_remote:  # The process that runs the jobs has another Spark than a session of Spark Connect.
+        jars_of(spark.version)
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if DELTA_SETTINGS["spark.sql.extensions"] in extensions:
         return

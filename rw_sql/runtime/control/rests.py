@@ -25,7 +25,7 @@ from rw_sql.runtime.control.resting import (
     read_stored,
     stored,
 )
-from rw_sql.runtime.control.upstream_watcher import UpstreamWatcher, Watched
+from rw_sql.runtime.observe.upstream_watcher import UpstreamWatcher, Watched
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.sinks.job import Sink
 from rw_sql.runtime.support.background import run_in_background
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.control.job_slot import JobSlot
     from rw_sql.runtime.control.resting import Idle
-    from rw_sql.runtime.control.upstream_watcher import Finding
+    from rw_sql.runtime.observe.upstream_watcher import Finding
     from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)

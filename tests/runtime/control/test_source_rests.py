@@ -22,7 +22,8 @@ from rw_sql.metastore.records import (
     PutSplitStates,
     SourceRecord,
 )
-from rw_sql.runtime.control import resting, upstream_watcher
+from rw_sql.runtime.control import resting
+from rw_sql.runtime.observe import upstream_watcher
 from rw_sql.runtime.control import rests as rests_module
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.applied_epoch import Applied
