@@ -116,7 +116,7 @@ class MovedStream:
     @property
     def reached(self) -> dict[str, int]:
         """The position of each shard."""
-        return {split: at or 0 for split, at in self.session.positions(f"s_{self.name}").items()}
+        return {split: int(at or 0) for split, at in self.session.positions(f"s_{self.name}").items()}
 
     def _fill(self) -> None:
         count = self.random.randrange(5, 30)
