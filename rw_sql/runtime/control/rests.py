@@ -25,8 +25,8 @@ from rw_sql.runtime.control.resting import (
     read_stored,
     stored,
 )
-from rw_sql.runtime.observe.upstream_watcher import UpstreamWatcher, Watched
 from rw_sql.runtime.ingest.job import Ingest
+from rw_sql.runtime.observe.upstream_watcher import UpstreamWatcher, Watched
 from rw_sql.runtime.sinks.job import Sink
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.failures import cause_line
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.control.job_slot import JobSlot
     from rw_sql.runtime.control.resting import Idle
-    from rw_sql.runtime.observe.upstream_watcher import Finding
     from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.observe.upstream_watcher import Finding
 
 logger = logging.getLogger(__name__)
 

@@ -23,12 +23,11 @@ from rw_sql.metastore.records import (
     SourceRecord,
 )
 from rw_sql.runtime.control import resting
-from rw_sql.runtime.observe import upstream_watcher
 from rw_sql.runtime.control import rests as rests_module
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.jobs.wakes import Wakes
-from rw_sql.runtime.observe import lag
+from rw_sql.runtime.observe import lag, upstream_watcher
 from rw_sql.runtime.support.failures import StalledError
 from tests.runtime.controlled_jobs import FakeJob, Jobs, wait_until
 
