@@ -75,7 +75,8 @@ class RangedConnector(PlainConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The records whose offset is in ``[start, end)`` of its split. Adjacent ranges return each record once.
+        """The records whose offset is in ``[start, end)`` of its split. Adjacent ranges neither repeat nor omit a
+        record.
 
         ``encoding`` is the source's. ``lives`` are the expected incarnations of the splits; reading fails if a split
         has another one. With ENCODE PARQUET the DataFrame also has ``_rw_row``, a struct of the columns, and

@@ -82,7 +82,9 @@ FileToWrite = Annotated[
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="SPLIT=N", help="The next position of one split: orders:0=42, version=7; null resets it."
+        "--set",
+        metavar="SPLIT=N",
+        help="The next position of one split, such as orders:0=42 or version=7; null as N resets the split.",
     ),
 ]
 FileToRead = Annotated[

@@ -69,7 +69,10 @@ class _Message:
 
 @dataclass(slots=True)
 class Session:
-    """One connection with a session. The client's own thread receives; others take and acknowledge."""
+    """One connection with a session.
+
+    The client's own thread receives messages; other threads take and acknowledge them.
+    """
 
     options: Mapping[str, str]
     client_id: str

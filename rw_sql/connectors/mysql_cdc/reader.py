@@ -122,8 +122,8 @@ class MysqlReader:
             raise ValueError(f"{shown(position)} is behind what was taken, {shown(self._position)}")
 
     def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
-        """See :meth:`ChangeReader.set_tables`. The stream begins anew at the position: it has left out the changes of
-        tables that were not wanted."""
+        """See :meth:`ChangeReader.set_tables`. Opens a new stream at the position, because the old one left out the
+        changes of tables that were not wanted."""
         kept = {name: self._progress.get(name, progress) for name, progress in tables.items()}
         try:
             facts = facts_over(self._sql())

@@ -74,8 +74,8 @@ def _make_publication(connection: Connection[Any], options: Mapping[str, str]) -
 def _wait_for_others(connection: Connection[Any], timeout: float) -> None:
     """Waits for the end of all transactions that began before the publication was created.
 
-    The server would look up the publication at log positions of these transactions, fail to find it, and end the
-    stream. (The creation of a slot waits for them anyway.)
+    Otherwise the server would look up the publication as of the log positions of these transactions, fail to find it,
+    and end the stream. (The creation of a slot waits for them anyway.)
     """
     deadline = time.monotonic() + timeout
     (last,) = connection.execute(b"SELECT txid_snapshot_xmax(txid_current_snapshot())").fetchone() or (0,)
