@@ -33,7 +33,7 @@ def _is_idle(spark: SparkSession) -> bool:
     return all((row.reason or "").startswith("idle: ") for row in spark.sql("SHOW JOBS").collect())
 
 
-def _go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
+def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
     """The source and the view, made where they are missing, and the view's rows once all records are read."""
     point: str = task["point"]
     if point in GOING:
@@ -57,7 +57,7 @@ def _go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
 def _main(task: dict[str, Any]) -> None:
     spark = rw_sql.connect(task["warehouse"], config=FEW_ROWS)
-    _go_on(spark, task)
+    go_on(spark, task)
     rw_sql.detach(spark)
     spark.stop()
 

@@ -17,6 +17,7 @@ from tests.crash.kills import DEALT, DRAWS, KINDS, POINTS, SINK_POINTS, UPKEEP_P
 from tests.crash.refreshes import POINTS as REFRESH_POINTS
 from tests.crash.refreshes import RECOVERY_POINTS
 from tests.crash.test_cdc_kills import CDC_POINTS
+from tests.crash.test_request_kills import REQUEST_POINTS
 from tests.crash.test_rest_kills import REST_POINTS
 from tests.integration.test_block_kills import BEFORE as BLOCK_POINTS
 from tests.runtime.direct.test_own_reader_checkpoints import ALL_POINTS as READER_POINTS
@@ -77,6 +78,7 @@ def test_every_fault_point_is_known() -> None:
         *RECOVERY_POINTS,
         *CDC_POINTS,
         *REST_POINTS,
+        *REQUEST_POINTS,
         "apply.before_change",
     }
 

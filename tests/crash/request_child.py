@@ -1,0 +1,48 @@
+"""An owner without Spark that answers the statements of other sessions, or a process that ends a stuck owner.
+
+``python -m tests.crash.request_child WAREHOUSE serve|take-over`` prints a line when it is ready. ``RW_SQL_FAULT`` names
+the fault point at which it is killed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.runtime.control.executor import Executor
+from rw_sql.runtime.control.request_server import RequestServer
+from rw_sql.runtime.control.takeover import take_over
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.spark.absent import NoSpark
+from rw_sql.runtime.support.warehouse import Warehouse
+from tests.support.waits import LAST_RESORT_SECONDS
+from tests.support.warehouses import WrittenWarehouse
+
+
+def context_of(uri: str, owner: str) -> Context:
+    """A process without Spark that is attached to a warehouse."""
+    return Context(warehouse=Warehouse.at(uri), metastore=Metastore.open(uri), sessions=NoSpark(), owner=owner)
+
+
+def serving(written: WrittenWarehouse) -> RequestServer:
+    """The requests' server of this process, which becomes the owner."""
+    context = context_of(written.uri, written.lease(applied=10**6).owner)
+    context.owning.set()
+    return RequestServer(context, Executor(context, None).run)
+
+
+def _main(folder: str, what: str) -> None:
+    if what == "serve":
+        serving(WrittenWarehouse(Path(folder))).start()
+        print("ready", flush=True)
+        time.sleep(LAST_RESORT_SECONDS)  # until it dies
+        sys.exit("the fault point was not reached")
+    print("ready", flush=True)
+    print(take_over(context_of(folder, "another"), DEFAULT_GROUP, is_forced=True).said)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
