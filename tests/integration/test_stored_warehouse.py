@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.kafka_topics import create_topic, delete_topic
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import load_catalog
 from rw_sql.runtime.support.secrets import KEY_VARIABLE, read_secret
@@ -54,6 +54,8 @@ def test_it_opens_runs_moves_undoes_and_rewinds(
         undoes_and_rewinds(session, known)
     finally:
         session.detach()
+        for topic in AT_THE_BROKERS:  # The next kept warehouse has topics of the same names.
+            delete_topic(broker.bootstrap, topic)
 
 
 AT_THE_BROKERS = {"orders", "copied"}
