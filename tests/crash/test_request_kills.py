@@ -29,6 +29,11 @@ ROOT = Path(__file__).parents[2]
 REQUEST_POINTS = ("request.taken", "request.before_answer", "takeover.ended")
 """The fault points of statements that another process runs, and of ``rw-sql takeover``."""
 
+SOURCE = (
+    "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '9', fields.id.kind = 'sequence') "
+    "FORMAT PLAIN ENCODE JSON"
+)
+
 
 def _child(written: WrittenWarehouse, what: str, point: str) -> subprocess.Popen[str]:
     """A process that is ready."""
@@ -51,11 +56,11 @@ def test_the_statement_of_a_killed_owner_is_not_repeated(
     monkeypatch.setattr(remote_executor, "_OWNER_SECONDS", 0.05)
     written = WrittenWarehouse(tmp_path / "warehouse")
     owner = _child(written, "serve", point)
-    client, text = RemoteExecutor(context_of(written.uri, "client")), "CREATE SCHEMA raw"
+    client, text = RemoteExecutor(context_of(written.uri, "client")), SOURCE
     with pytest.raises(SqlError, match="ended before it answered: the statement is done or not done"):
         client.run(text, parse_statement(text), SessionState())
     assert owner.wait(LAST_RESORT_SECONDS) == -signal.SIGKILL
-    assert [each.kind for each in Metastore.open(written.uri).operations()] == ["CREATE SCHEMA"] * is_done
+    assert [each.kind for each in Metastore.open(written.uri).operations()] == ["CREATE SOURCE"] * is_done
     server = serving(written)
     server.look()
     assert len(Metastore.open(written.uri).operations()) == is_done
