@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.errors import SqlError
 from rw_sql.runtime.sql import source_scan as batch_scan
 from tests.integration.attached import produce_json
@@ -78,3 +80,10 @@ def test_a_source_without_an_end_is_refused_and_a_table_of_ones_own_is_read(sess
         assert session.sql("SELECT id FROM g")[0].id == 1
     finally:
         session.spark.catalog.dropTempView("g")
+
+
+def test_empty_batches_between_others_lose_no_row(session: AttachedSession) -> None:
+    schema = pa.schema([("id", pa.int64())])
+    parts = [pa.table([list(range(rows))], schema=schema) for rows in (0, 3, 0, 0, 8, 1, 0)]
+    assert local_frame(session.spark, pa.concat_tables(parts)).count() == 12
+    assert local_frame(session.spark, pa.concat_tables(parts[2:4])).count() == 0

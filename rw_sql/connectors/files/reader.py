@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from rw_sql.connectors.files import rows as file_rows
 from rw_sql.connectors.files import store as file_store
 from rw_sql.connectors.files.store import FileStore
+from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.connectors.support.private_files import private_file
 from rw_sql.connectors.support.record_reader import RECORDS
 
@@ -291,7 +292,7 @@ def _read_here(spark: SparkSession, options: dict[str, str], pieces: Sequence[Pi
         raise TypeError("a list of columns is a struct")
     reader = FileReader(options, wanted)
     batches = list(reader.read(InputPartition(list(pieces))))
-    return spark.createDataFrame(pa.Table.from_batches(batches, schema=to_arrow_schema(wanted, timezone="UTC")))
+    return local_frame(spark, pa.Table.from_batches(batches, schema=to_arrow_schema(wanted, timezone="UTC")))
 
 
 def _register(spark: SparkSession) -> None:

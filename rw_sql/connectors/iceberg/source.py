@@ -8,6 +8,7 @@ from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, U
 from rw_sql.connectors.iceberg import catalog, history
 from rw_sql.connectors.ranged import Encoding, RangedConnector
 from rw_sql.connectors.spec import check_option_values, load_spec
+from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.errors import UNDEFINED_COLUMN, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.packages import require_package
 
@@ -280,7 +281,7 @@ def _frame(
     schema = reader.arrow_schema(reader.projected(table, columns))
     if rows <= SMALL_ROWS and sum(part["bytes"] for part in parts) <= SMALL_BYTES:
         tables = [found for part in parts for found in reader.read_files(table, part)]
-        return spark.createDataFrame(pa.concat_tables(tables) if tables else schema.empty_table())
+        return local_frame(spark, pa.concat_tables(tables) if tables else schema.empty_table())
     spark_schema = from_arrow_schema(schema)
     files = catalog.properties_of_files(table)
     return read_parts(spark, reader.IcebergPartReader(), files, parts, spark_schema.json())

@@ -13,6 +13,7 @@ from rw_sql.connectors.kinesis import shards
 from rw_sql.connectors.ranged import MOST_RECORDS, RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.connectors.support import split_state_json as codec
+from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.connectors.support.wide_offsets import MOST
 from rw_sql.errors import (
     INVALID_PROPERTY,
@@ -264,7 +265,7 @@ class KinesisConnector(RangedConnector):
         ]
         known = [table for table in tables if table is not None]
         if len(known) == len(tables):
-            return spark.createDataFrame(pa.concat_tables([reader.SCHEMA.empty_table(), *known]))
+            return local_frame(spark, pa.concat_tables([reader.SCHEMA.empty_table(), *known]))
         parts = [(split, str(start), str(end), (lives or {}).get(split)) for split, (start, end) in kept.items()]
         return read_parts(spark, KinesisPartReader(), options, parts, reader.RECORDS)
 

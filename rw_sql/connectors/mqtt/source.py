@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.base import EXACTLY, RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, UpstreamSplit
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
+from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.errors import INVALID_PROPERTY, MISSING_PROPERTY
 from rw_sql.packages import require_package
 
@@ -108,12 +109,12 @@ class MqttConnector(RangedConnector):
 
         start, end = ranges.get(_SPLIT, (0, 0))
         if end <= start:
-            return spark.createDataFrame(SCHEMA.empty_table())
+            return local_frame(spark, SCHEMA.empty_table())
         session = SESSIONS.get(_client_id(options))
         table = session.table(start, end) if session is not None else None
         if table is None:
             raise OSError(f"messages {start} to {end - 1} are not here: the broker sends them again")
-        return spark.createDataFrame(table)
+        return local_frame(spark, table)
 
 
 def _client_id(options: Mapping[str, str]) -> str:

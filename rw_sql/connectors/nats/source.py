@@ -18,6 +18,7 @@ from rw_sql.connectors.nats import client as nats_client
 from rw_sql.connectors.nats.subjects import common, is_covered, is_valid
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
+from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.errors import (
     INVALID_PROPERTY,
     MISSING_PROPERTY,
@@ -309,7 +310,7 @@ class NatsConnector(RangedConnector):
         if sum(end - start for start, end in kept.values()) <= SMALL_OFFSETS:
             table = reads.few(options, parts)
             if table is not None:
-                return spark.createDataFrame(table)
+                return local_frame(spark, table)
         infos, _, _ = _look(options, RESOLVE_TIMEOUT_SECONDS)
         lengths = {info.name: _part_length(info) for info in infos}
         cut = [

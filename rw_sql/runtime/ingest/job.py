@@ -12,6 +12,7 @@ import pyarrow as pa
 from rw_sql.connectors.changes import CaptureError, ChangeConnector
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import captures_changes
+from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.definitions import has_changes, source_definition
 from rw_sql.model.job_ids import ingest_fragment
@@ -327,7 +328,7 @@ class Ingest:
             if records is not None:
                 heads = frozenset[bytes]() if self.schemas is None else self.schemas.heads_in(records)
                 made = records if self.messages is None else self.messages.read(records)
-                return frame.sparkSession.createDataFrame(made), records.num_rows, heads
+                return local_frame(frame.sparkSession, made), records.num_rows, heads
         if self.messages is not None:
             return self.messages.read_in_spark(frame), None, frozenset()
         if self.schemas is None:

@@ -24,6 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.runtime.spark.sessions import activate
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Answer(ClassicDataFrame):
 
     @cached_property
     def _jdf(self) -> Any:
-        frame: Any = self._session.createDataFrame(self._rows)
+        frame: Any = local_frame(self._session, self._rows)
         return frame._jdf
 
     @cached_property
