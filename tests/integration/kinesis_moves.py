@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.support.kinesis_server import KinesisServer
 
 MOVES = ("values", "earliest", "latest", "timestamp", "forget", "reshard")
-_ROW = re.compile(r"^\s+(shardId-\S+)\s+(\d+|-)\s+(\d+|-)\s+(\[\d+, \d+\]|not there|unknown)\s+(\S.*)$", re.MULTILINE)
+_ROW = re.compile(r"^\s+(shardId-\S+)\s+(\d+|-)\s+(\d+|-)\s+(\[\d+, \d+\)|not there|unknown)\s+(\S.*)$", re.MULTILINE)
 
 Row = tuple[str, int]
 """A record as its row describes it: its shard and its sequence number."""

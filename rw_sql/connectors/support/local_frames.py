@@ -18,4 +18,5 @@ def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     import pyarrow as pa
 
     batches = [batch for batch in table.to_batches() if batch.num_rows]
+    batches = batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]  # PySpark needs one for some types.
     return spark.createDataFrame(pa.Table.from_batches(batches, schema=table.schema))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.model.split_status import ORPHAN
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def total_text(splits: Sequence[SplitPreview]) -> str:
     """The totals of repeated and skipped records over all splits, as text."""
     most = "" if all(split.is_exact for split in splits) else "at most "
     unknown = sum(s.verdict.startswith("UNKNOWN") for s in splits)
-    parts = [f"DUPLICATES {most}{sum(s.duplicates for s in splits)}", f"GAP {most}{sum(s.gaps for s in splits)}"]
+    counts = (("DUPLICATES", sum(s.duplicates for s in splits)), ("GAP", sum(s.gaps for s in splits)))
+    parts = [f"{word} of unknown size" if n >= MOST_COUNTED - 1 else f"{word} {most}{n}" for word, n in counts]
     if unknown:
         parts.append(f"UNKNOWN for {unknown} split{'s' if unknown != 1 else ''}")
     return ", ".join(parts)
