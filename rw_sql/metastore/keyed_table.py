@@ -39,6 +39,7 @@ class KeyedTable:
         self._blank: Row = dict.fromkeys(self._table.schema.names)
         self._rows: dict[Key, Row] = {}
         self._version = -1
+        self._tidied_version = -1
         self._lock = RLock()
 
     def rows(self) -> Mapping[Key, Row]:
@@ -46,13 +47,18 @@ class KeyedTable:
         if self._table.latest_version() <= self._version:
             return self._rows
         with self._lock:
-            new = self._table.read_new()
-            rows = {} if new.is_whole else dict(self._rows)
-            for row in new.rows.sort_by("seq").to_pylist():
-                key = self._key(row)
-                if key not in rows or rows[key]["seq"] <= row["seq"]:
-                    rows[key] = row
-            self._rows, self._version = rows, new.version
+            try:
+                new = self._table.read_new()
+                rows = {} if new.is_whole else dict(self._rows)
+                for row in new.rows.sort_by("seq").to_pylist():
+                    key = self._key(row)
+                    if key not in rows or rows[key]["seq"] <= row["seq"]:
+                        rows[key] = row
+                self._rows, self._version = rows, new.version
+            except BaseException:
+                # Ctrl-C can come after the handle has marked rows as read, and before they are cached.
+                self._table.mark_unread()
+                raise
             return rows
 
     def write(self, choose: Callable[[Mapping[Key, Row]], Sequence[Row]]) -> Sequence[Row]:
@@ -80,11 +86,40 @@ class KeyedTable:
                 self._table.append(pa.Table.from_pylist(stamped, self._table.schema))
             except Moved:
                 return False
+            except BaseException:
+                # The rows may be committed all the same, for example if the reply was lost.
+                self._table.mark_unread()
+                raise
             self._rows = {**present, **{self._key(row): row for row in stamped}}
             self._version = before + 1
             if self._table.is_upkeep_due(before):
                 self._tend()
             return True
+
+    def tidy(self) -> None:
+        """Folds the table even if only one row is replaced, and removes the files that the previous call replaced.
+
+        Two calls some time apart therefore remove the text of all replaced rows from the disk. A call after which
+        nothing was written does nothing.
+        """
+        if not self._tending.acquire(blocking=False):
+            return
+        seen: list[tuple[bool, int]] = []
+
+        def fold(table: StoredTable) -> pa.Table | None:
+            kept = self._folded(table, is_forced=True)
+            seen.append((kept is not None, table.version))
+            return kept
+
+        try:
+            if self._table.latest_version() == self._tidied_version:
+                return
+            self.rows()
+            StoredTable(self._table.uri).upkeep(replace=fold)
+            # After a fold, the next call has to remove the files. If the upkeep failed, it has to do everything.
+            self._tidied_version = next((version for has_folded, version in seen if not has_folded), -1)
+        finally:
+            self._tending.release()
 
     def _tend(self) -> None:
         """Runs upkeep on another thread.
@@ -107,14 +142,15 @@ class KeyedTable:
     def _key(self, row: Row) -> Key:
         return tuple(row[name] for name in self._keys)
 
-    def _folded(self, table: StoredTable) -> pa.Table | None:
+    def _folded(self, table: StoredTable, *, is_forced: bool = False) -> pa.Table | None:
         """The rows to keep when the table is folded, read through a handle on this table; None if folding would
-        remove too few rows."""
+        remove too few rows. With ``is_forced``, one row is enough."""
         with self._lock:
             present = list(self._rows.values())
         # Rows that are cached need not be read: in an object store, reading costs three requests a file.
         is_known = not table.has_above("seq", max((row["seq"] for row in present), default=-1))
         rows = self._trim(present if is_known else newest_rows(table.read(), self._keys, "seq").to_pylist())
-        if rows and table.count() - len(rows) <= len(rows) + self._worth_folding:
+        replaced = table.count() - len(rows)
+        if replaced <= 0 if is_forced else rows and replaced <= len(rows) + self._worth_folding:
             return None
         return pa.Table.from_pylist(rows, self._table.schema)

@@ -47,7 +47,7 @@ RUNS_KEPT = 500
 
 _THE_LEASE = "jobs"
 _REQUEST_MS = 3_600_000
-"""How long an answered request is kept, in milliseconds: its session polls several times a second."""
+"""How long a request is kept after its answer, in milliseconds: its session polls several times a second."""
 
 _WORTH_FOLDING = 200
 
@@ -66,7 +66,19 @@ def _unreleased(rows: list[_Row]) -> list[_Row]:
 
 def _recent_requests(rows: list[_Row]) -> list[_Row]:
     since = time.time_ns() // 1_000_000 - _REQUEST_MS
-    return [row for row in rows if row["state"] in (ASKED, TAKEN) or row["asked_ms"] > since]
+    return [
+        row for row in rows if row["state"] in (ASKED, TAKEN) or row["asked_ms"] > since or _answered_ms(row) > since
+    ]
+
+
+class _Answered(msgspec.Struct):
+    """The part of an answer that decides how long it is kept."""
+
+    answered_ms: int = 0
+
+
+def _answered_ms(row: _Row) -> int:
+    return 0 if row["answer"] is None else msgspec.json.decode(row["answer"], type=_Answered).answered_ms
 
 
 def _newest_runs(rows: list[_Row]) -> list[_Row]:
@@ -136,8 +148,12 @@ class JobStore:
         return self.renew_lease(replace(lease, is_released=True))
 
     def add_request(self, request: Request) -> None:
-        """Adds a request."""
-        self._requests().write(lambda _: [msgspec.to_builtins(request)])
+        """Adds a request, unless it is stored already.
+
+        A commit whose reply was lost is repeated, and the owner may have taken the request in between.
+        """
+        row = msgspec.to_builtins(request)
+        self._requests().write(lambda present: [] if (request.request,) in present else [row])
 
     def request(self, name: str) -> Request | None:
         """A request by its name; None if it is not stored, or was answered long ago."""
@@ -153,7 +169,8 @@ class JobStore:
     def change_request(self, request: Request, later: Request) -> bool:
         """Replaces a request by a later state of it; returns False if the stored state is another one.
 
-        A request that is done or withdrawn keeps no statement, so that its text is not stored for long.
+        A request that is done or withdrawn keeps no statement, and :meth:`tidy_requests` removes its earlier rows, so
+        that its text is not stored for long.
         """
         row = msgspec.to_builtins(later)
         if later.state in (DONE, WITHDRAWN):
@@ -165,6 +182,14 @@ class JobStore:
             return [row] if is_same else []
 
         return bool(self._requests().write(choose))
+
+    def tidy_requests(self) -> None:
+        """Removes replaced rows of requests from the table, and their files at the next call.
+
+        Does nothing while a request is open: if another commit comes first, the new file stays, with the texts in it.
+        """
+        if not any(row["state"] in (ASKED, TAKEN) for row in self._requests().rows().values()):
+            self._requests().tidy()
 
     def claim_run(self, job: str, epoch: int, owner: str) -> Run:
         """Claims the job's next run number. No two callers get the same number."""

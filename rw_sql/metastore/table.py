@@ -256,6 +256,12 @@ class StoredTable:
             self._read = self._files()
             self._read_version = self.version
 
+    def mark_unread(self) -> None:
+        """Makes the next :meth:`read_new` return all rows."""
+        with self.lock:
+            self._read = set()
+            self._read_version = -1
+
     def is_upkeep_due(self, before: int) -> bool:
         """True if upkeep is due after the commit that follows version ``before``."""
         first, last = before + self._upkeep_offset, before + 1 + self._upkeep_offset

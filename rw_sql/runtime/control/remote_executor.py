@@ -7,8 +7,11 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from deltalake.exceptions import DeltaError
+
 from rw_sql.errors import OWNER_MISSING, SqlError
 from rw_sql.metastore.facts import ASKED, DEFAULT_GROUP, DONE, TAKEN, WITHDRAWN, Request
+from rw_sql.plan.checks.literal_secrets import refuse_literal_secrets
 from rw_sql.plan.statements.move.block import require_inside
 from rw_sql.runtime.control.executor import Executor, user_name
 from rw_sql.runtime.control.request_messages import (
@@ -19,7 +22,7 @@ from rw_sql.runtime.control.request_messages import (
     table_of,
     to_json,
 )
-from rw_sql.runtime.control.request_server import owner_ended
+from rw_sql.runtime.control.request_server import answer_lost, owner_ended, store_failed
 from rw_sql.runtime.control.session_state import Block, SessionState
 from rw_sql.runtime.jobs.groups import owned_groups
 from rw_sql.runtime.jobs.lease import suspended_pid
@@ -41,8 +44,11 @@ _OWNER_SECONDS = 1.0
 
 
 class RemoteExecutor:
-    """Runs the statements of one session. A CREATE or ALTER SECRET runs here, because a request would store its
-    value."""
+    """Runs the statements of one session.
+
+    A CREATE or ALTER SECRET runs here, as does its EXPLAIN, because a request would store its value. A statement with
+    the literal value of a secret option is refused here for the same reason.
+    """
 
     owner = None
 
@@ -57,11 +63,19 @@ class RemoteExecutor:
         An SqlError means that nothing was changed, unless the error says otherwise. Raises SqlError OWNER_MISSING if no
         process runs the jobs.
         """
-        if isinstance(statement, ast.CreateSecret | ast.AlterSecret):
-            if session.block is not None:
-                require_inside(statement)
+        shown = statement.statement if isinstance(statement, ast.Explain) else statement
+        is_of_secret = isinstance(shown, ast.CreateSecret | ast.AlterSecret)
+        try:
+            if is_of_secret and session.block is not None:
+                require_inside(shown)
+            refuse_literal_secrets(shown)
+        except SqlError:
+            if session.block is not None:  # COMMIT must not run a block that lacks a statement.
+                session.block.is_aborted = True
+            raise
+        if is_of_secret:
             return Executor(self._context, None).run(statement, session)
-        answer = self._ask(text, session)
+        answer = self._ask(text, session, ends_block=isinstance(statement, ast.Commit | ast.Rollback))
         while answer.question is not None and session.ask is not None and session.ask(answer.question):
             # Between the question and the confirmation, the effects may have changed: then the owner asks again.
             answer = self._ask(_confirmation(answer.question), session)
@@ -69,7 +83,7 @@ class RemoteExecutor:
             raise error_of(answer.error)
         return table_of(answer)
 
-    def _ask(self, text: str, session: SessionState) -> AnswerBody:
+    def _ask(self, text: str, session: SessionState, *, ends_block: bool = False) -> AnswerBody:
         group = self._owned_group()
         block = session.block
         body = StatementBody(
@@ -88,17 +102,37 @@ class RemoteExecutor:
             body=to_json(body),
         )
         session.waiting.begin("the process that runs the jobs takes the statement")
-        self._context.metastore.jobs.add_request(request)
+        is_stored = False
         try:
+            self._context.metastore.jobs.add_request(request)
+            is_stored = True
             answer = self._wait(request, session)
-        except KeyboardInterrupt:
-            if self._withdraw(request):
+        except BaseException as error:
+            # Whatever ended the wait: the owner must not run later what the user saw fail.
+            if self._is_withdrawn(request, is_stored=is_stored):
                 raise
-            raise StatementInterrupted("waiting ended; the process that runs the jobs continues it") from None
+            if ends_block:  # The owner's block ends with the statement, whether it succeeds or not.
+                session.block = None
+            if isinstance(error, KeyboardInterrupt):
+                raise StatementInterrupted("waiting ended; the process that runs the jobs continues it") from None
+            if isinstance(error, OSError | DeltaError):
+                raise store_failed(error) from error
+            raise
         session.parameters.clear()
         session.parameters.update(answer.parameters)
-        session.block = None if answer.block is None else Block(reason=None, is_aborted=answer.block == "aborted")
+        has_block = answer.block is not None and not ends_block
+        session.block = Block(reason=None, is_aborted=answer.block == "aborted") if has_block else None
         return answer
+
+    def _is_withdrawn(self, request: Request, *, is_stored: bool) -> bool:
+        """Withdraws a request; returns True if no owner will run it. ``is_stored``: it was certainly added."""
+        try:
+            if self._withdraw(request):
+                return True
+            found = self._context.metastore.jobs.request(request.request)
+        except (OSError, DeltaError):
+            return False
+        return not is_stored if found is None else found.state == WITHDRAWN
 
     def _wait(self, request: Request, session: SessionState) -> AnswerBody:
         facts, seconds = self._context.metastore.jobs, _LOOK_SECONDS
@@ -132,6 +166,8 @@ class RemoteExecutor:
                     return
                 raise owner_ended(found.taken_by)
             return
+        if found is None:
+            raise answer_lost()
         if is_owned and waited < patience and suspended_pid(lease) is None:
             return
         if self._withdraw(request):

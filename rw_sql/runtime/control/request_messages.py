@@ -47,7 +47,8 @@ class ErrorBody:
 class AnswerBody:
     """The outcome of a statement: rows, or an error; with the state of its session afterwards.
 
-    ``question``: the statement needs a confirmation, and the error says so.
+    ``question``: the statement needs a confirmation, and the error says so. The metastore keeps the answer for some
+    time after ``answered_ms``.
     """
 
     parameters: dict[str, str]
@@ -56,6 +57,7 @@ class AnswerBody:
     rows: tuple[tuple[object, ...], ...] = ()
     error: ErrorBody | None = None
     question: Question | None = None
+    answered_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

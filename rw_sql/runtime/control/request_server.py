@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import BLOCK_ABORTED, OWNER_MISSING, SqlError
@@ -29,6 +30,7 @@ from rw_sql.runtime.control.request_messages import (
 from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.syntax.parsing.script import parse_statement
 
 if TYPE_CHECKING:
@@ -46,8 +48,16 @@ _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.2, 1.0
 """How often the owner looks for requests: in an object store each look is a request to the store."""
 
 _PROGRESS_SECONDS = 1.0
+_STORE_AGAIN_SECONDS = 1.0
+"""The pause after an answer could not be stored."""
+
+_TIDY_SECONDS = 60.0
+"""How often the owner removes the texts of answered statements from the table's files."""
+
 _MOST_SESSIONS = 200
 """The number of sessions whose state is kept; the one that has been idle longest goes first."""
+
+_COMMITTED_HINT = "SELECT * FROM rw_catalog.rw_operations ORDER BY epoch DESC LIMIT 5 shows what is committed"
 
 
 @dataclass(slots=True)
@@ -69,6 +79,7 @@ class RequestServer:
         self._run = run
         self._sessions: dict[str, _Session] = {}
         self._stopping = threading.Event()
+        self._tidied_at = time.monotonic()
         self._thread = threading.Thread(target=self._loop, name="rw_sql-requests", daemon=True)
 
     def start(self) -> None:
@@ -88,8 +99,18 @@ class RequestServer:
                 continue
             try:
                 self.look()
+                if time.monotonic() - self._tidied_at >= _TIDY_SECONDS:
+                    self._tidied_at = time.monotonic()
+                    # In an object store this takes hundreds of requests to the store.
+                    run_in_background(self._tidy, "requests-upkeep")
             except (SqlError, OSError, DeltaError) as error:
                 logger.warning("requests of other sessions cannot be read: %s", error)
+
+    def _tidy(self) -> None:
+        try:
+            self._context.metastore.jobs.tidy_requests()
+        except (OSError, DeltaError) as error:
+            logger.warning("the texts of answered statements are not removed yet: %s", error)
 
     def look(self) -> None:
         """Takes new requests, and stores the progress of those that run."""
@@ -112,20 +133,36 @@ class RequestServer:
         self._forget_sessions()
 
     def _end_abandoned(self, request: Request) -> None:
-        """Answers a request that a dead owner has taken, or whose answer could not be stored: what it did is in the
-        catalog."""
-        answer = AnswerBody(parameters={}, block=None, error=error_body(owner_ended(request.taken_by)))
+        """Answers a request that a dead owner has taken: what it did is in the catalog.
+
+        The session keeps its parameters. Its block was in the memory of that owner, so it is aborted.
+        """
+        answer = _error_answer(request, owner_ended(request.taken_by))
         done = replace(request, state=DONE, answer=to_json(answer))
         self._context.metastore.jobs.change_request(request, done)
 
     def _answer(self, session: _Session, request: Request) -> None:
         try:
-            answer = self._answer_of(session.state, statement_body(request.body or ""))
-            done = replace(request, state=DONE, answer=to_json(answer), progress=None)
+            try:
+                answer = to_json(self._answer_of(session.state, statement_body(request.body or "")))
+            except Exception as error:  # noqa: BLE001 - of the request, or of a value of a row, that JSON cannot hold
+                answer = to_json(_error_answer(request, error))
             fault("request.before_answer")
-            self._context.metastore.jobs.change_request(request, done)
+            self._store(request, replace(request, state=DONE, answer=answer, progress=None))
         finally:
             session.running, session.told = None, ""
+
+    def _store(self, request: Request, done: Request) -> None:
+        """Stores an answer, and tries again as long as this process runs: the statement is not run twice."""
+        while True:
+            try:
+                self._context.metastore.jobs.change_request(request, done)
+            except (OSError, DeltaError) as error:
+                logger.warning("the answer to a statement of another session cannot be stored: %s", error)
+                if self._stopping.wait(_STORE_AGAIN_SECONDS):
+                    return
+            else:
+                return
 
     def _answer_of(self, state: SessionState, body: StatementBody) -> AnswerBody:
         questions: list[Question] = []
@@ -154,6 +191,7 @@ class RequestServer:
             rows=() if table is None else rows_body(table),
             error=problem,
             question=questions[-1] if questions and problem is not None else None,
+            answered_ms=now_ms(),
         )
 
     def _tell_progress(self, session: _Session) -> None:
@@ -177,7 +215,39 @@ def owner_ended(name: str | None) -> SqlError:
     return SqlError(
         OWNER_MISSING,
         f"process {name}, which ran the statement, ended before it answered: the statement is done or not done",
-        hint="SELECT * FROM rw_catalog.rw_operations ORDER BY epoch DESC LIMIT 5 shows what is committed",
+        hint=_COMMITTED_HINT,
+    )
+
+
+def answer_lost() -> SqlError:
+    """The error for a request whose answer is removed: its session did not look for an hour."""
+    return SqlError(
+        OWNER_MISSING,
+        "the answer to the statement is not stored any more: the statement is done or not done",
+        hint=_COMMITTED_HINT,
+    )
+
+
+def store_failed(error: Exception) -> SqlError:
+    """The error for a request that its session can neither follow nor withdraw."""
+    return SqlError(
+        OWNER_MISSING,
+        f"the wait for the statement failed ({type(error).__name__}: {error}): the statement is done or not done",
+        hint=_COMMITTED_HINT,
+    )
+
+
+def _error_answer(request: Request, error: Exception) -> AnswerBody:
+    """The answer to a request whose outcome is not known here."""
+    try:
+        body = statement_body(request.body or "")
+    except msgspec.MsgspecError:  # A version that is not this one wrote it.
+        return AnswerBody(parameters={}, block=None, error=error_body(error), answered_ms=now_ms())
+    return AnswerBody(
+        parameters=body.parameters,
+        block=None if body.block is None else "aborted",
+        error=error_body(error),
+        answered_ms=now_ms(),
     )
 
 

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
-from rw_sql.errors import SqlError
+from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.facts import ASKED, DONE, TAKEN, Request
-from rw_sql.runtime.control import remote_executor
+from rw_sql.metastore import runtime as metastore_runtime
+from rw_sql.metastore.facts import ASKED, DONE, TAKEN, WITHDRAWN, Request
+from rw_sql.metastore.table import StoredTable
+from rw_sql.runtime.control import remote_executor, request_server
 from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.remote_executor import RemoteExecutor
+from rw_sql.runtime.control.request_messages import AnswerBody, StatementBody, answer_body, to_json
 from rw_sql.runtime.control.request_server import RequestServer
-from rw_sql.runtime.control.session_state import SessionState
+from rw_sql.runtime.control.session_state import Block, SessionState
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.spark.absent import NoSpark
+from rw_sql.runtime.spark.interrupts import StatementInterrupted
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax import parse_statement
@@ -26,8 +35,7 @@ from tests.support.stored_warehouse import KEY
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from rw_sql.plan.result.confirmation import Question
 
@@ -204,3 +212,277 @@ def test_two_owners_do_not_take_one_request(tmp_path: Path) -> None:
     assert other.change_request(request, taken[0])
     assert not written.metastore.jobs.change_request(request, taken[1])
     assert written.metastore.jobs.request("r") == taken[0]
+
+
+KAFKA = "WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = 'b:9092'"
+WITH_LITERALS = (
+    f"CREATE SOURCE k (id INT) {KAFKA}, properties.sasl.password = 'hunter2') FORMAT PLAIN ENCODE JSON",
+    f"EXPLAIN CREATE SOURCE k (id INT) {KAFKA}, properties.sasl.password = 'hunter2') FORMAT PLAIN ENCODE JSON",
+    f"CREATE SOURCE k (id INT) {KAFKA}, properties.sasl.pasword = 'hunter2') FORMAT PLAIN ENCODE JSON",
+    f"CREATE SOURCE k {KAFKA}) FORMAT PLAIN ENCODE AVRO (schema.registry = 'http://r', "
+    "schema.registry.password = 'hunter2')",
+    "CREATE TABLE k (id INT PRIMARY KEY) WITH (connector = 'jdbc', jdbc.url = 'jdbc:postgresql://u:hunter2@h/d')",
+    "CREATE CONNECTION c WITH (type = 'kafka', properties.sasl.password = 'hunter2')",
+    "ALTER CONNECTION c SET (properties.sasl.password = 'hunter2')",
+    "ALTER CONNECTION c CONNECTOR WITH (properties.sasl.password = 'hunter2')",
+    f"CREATE SINK n FROM v {KAFKA}, properties.sasl.password = 'hunter2') FORMAT PLAIN ENCODE JSON",
+    "ALTER SOURCE k UNSAFE SET (properties.sasl.password = 'hunter2')",
+    "SHOW CHECKPOINT '/c' WITH (properties.sasl.password = 'hunter2')",
+)
+
+
+def _texts(pair: Pair) -> str:
+    """All texts in the files of the requests' table, whether the newest version has them or not."""
+    folder = Path(f"{pair.written.uri}/rw_catalog/runtime_requests")
+    while True:
+        try:
+            return json.dumps([pq.ParquetFile(file).read().to_pylist() for file in sorted(folder.glob("*.parquet"))])
+        except FileNotFoundError:  # The owner has just removed it.
+            continue
+
+
+def test_no_statement_with_the_value_of_a_secret_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
+    client = Client(pair.written.uri)
+    client.state.parameters["statement_timeout"] = "1ms"
+    client.run("CREATE SECRET word WITH (backend = 'meta') AS 'hunter2'")
+    assert client.run("EXPLAIN CREATE SECRET s WITH (backend = 'meta') AS 'hunter2'")
+    assert client.run("EXPLAIN ALTER SECRET word AS 'hunter2'")
+    for text in WITH_LITERALS:
+        error = client.error(text)
+        assert error.code in (INVALID_PROPERTY.code, UNKNOWN_PROPERTY.code), text
+        assert "hunter2" not in error.render()
+    assert _names(pair) == []
+    client.state.block = Block(reason=None)
+    client.error(WITH_LITERALS[-2])
+    assert client.state.block.is_aborted
+    # A literal beside a secret's name, and keys that no connector has, are the owner's affair.
+    client.state.block = None
+    assert client.error(f"CREATE SOURCE k (id INT) {KAFKA}, nonsense = '1') FORMAT PLAIN ENCODE JSON").code == "RW425"
+    assert "hunter2" not in _texts(pair)
+
+
+def test_the_text_of_an_answered_statement_leaves_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_server, "_TIDY_SECONDS", 0.05)
+    pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
+    pair.server.start()
+    try:
+        client = Client(pair.written.uri)
+        client.run(SOURCE)
+        assert client.error("PAUSE SOURCE r").code == "RW203"
+        _wait_until(lambda: "sequence" not in _texts(pair))
+        assert client.run("SHOW SOURCES")
+        (first, *_) = _answers(pair)
+        assert first.rows[0][:2] == ("s", "CREATED")
+    finally:
+        pair.server.stop()
+    # Without new requests, nothing more is written.
+    jobs, table = pair.context.metastore.jobs, f"{pair.written.uri}/rw_catalog/runtime_requests"
+
+    def is_settled() -> bool:
+        before = DeltaTable(table).version()
+        jobs.tidy_requests()
+        return DeltaTable(table).version() == before
+
+    _wait_until(is_settled)
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _answers(pair: Pair) -> list[AnswerBody]:
+    rows = DeltaTable(f"{pair.written.uri}/rw_catalog/runtime_requests").to_pyarrow_table().to_pylist()
+    found = [row["answer"] for row in sorted(rows, key=lambda row: row["seq"]) if row["answer"] is not None]
+    return [answer_body(text) for text in found]
+
+
+@pytest.mark.parametrize("block", [None, "open", "aborted"])
+def test_the_answer_for_an_ended_owner_keeps_the_parameters_and_aborts_the_block(
+    tmp_path: Path, block: str | None
+) -> None:
+    pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
+    body = StatementBody(text="SHOW JOBS", parameters={"search_path": "a"}, block=block, can_ask=False, user="u")
+    taken = Request(
+        request="r",
+        session="s",
+        resource_group="default",
+        state=TAKEN,
+        asked_ms=1,
+        body=to_json(body),
+        taken_by="an earlier owner",
+    )
+    pair.context.metastore.jobs.add_request(taken)
+    pair.context.metastore.jobs.add_request(replace(taken, request="q", body="of another version"))
+    pair.server.look()
+    found = pair.context.metastore.jobs.request("r")
+    assert found is not None
+    answer = answer_body(found.answer or "")
+    assert (found.state, answer.parameters) == (DONE, {"search_path": "a"})
+    assert answer.block == (None if block is None else "aborted")
+    other = pair.context.metastore.jobs.request("q")
+    assert other is not None
+    assert other.state == DONE
+
+
+def test_an_answer_that_cannot_be_stored_at_first_is_stored_later(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_server, "_STORE_AGAIN_SECONDS", 0.5)
+    client, jobs = Client(pair.written.uri), pair.context.metastore.jobs
+    changed, failures = jobs.change_request, [DeltaError("the store is away"), OSError("and still away")]
+
+    def change(request: Request, later: Request) -> bool:
+        if later.state == DONE and failures:
+            raise failures.pop()
+        return changed(request, later)
+
+    monkeypatch.setattr(jobs, "change_request", change)
+    client.run("SET statement_timeout = '50s'")
+    assert client.run(SOURCE)[0][:2] == ("s", "CREATED")
+    assert not failures
+    assert client.state.parameters == {"statement_timeout": "50000ms"}
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("text", ["COMMIT", "ROLLBACK"])
+def test_the_block_ends_with_commit_also_if_the_wait_is_interrupted(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    client = Client(pair.written.uri)
+    client.run(SOURCE)
+    client.run("ALTER SYSTEM SET enable_unsafe_ops = true")
+    client.run("BEGIN UNSAFE")
+    pair.server.stop()
+    waits = client.executor._wait
+    monkeypatch.setattr(client.executor, "_wait", _interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        client.run(text)
+    # Withdrawn: the block stays.
+    assert not isinstance(caught.value, StatementInterrupted)
+    assert client.state.block is not None
+
+    def wait_until_taken(request: Request, _: SessionState) -> AnswerBody:
+        pair.server.look()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client.executor, "_wait", wait_until_taken)
+    with pytest.raises(StatementInterrupted):
+        client.run(text)
+    assert client.state.block is None
+    monkeypatch.setattr(client.executor, "_wait", waits)
+    _wait_until(lambda: not pair.context.metastore.jobs.open_requests("default"))
+    pair.server = RequestServer(pair.context, Executor(pair.context, None).run)
+    pair.server.start()
+    assert client.run("SHOW SOURCES")
+
+
+def test_an_answer_is_kept_for_an_hour_after_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
+    jobs = pair.context.metastore.jobs
+    hours = 3_600_000
+    body = StatementBody(text="SHOW JOBS", parameters={}, block=None, can_ask=False, user="u")
+    asked = Request(
+        request="r",
+        session="s",
+        resource_group="default",
+        state=ASKED,
+        asked_ms=now_ms() - 2 * hours,
+        body=to_json(body),
+    )
+    jobs.add_request(asked)
+    pair.server.look()
+    _wait_until(lambda: not jobs.open_requests("default"))
+    jobs.tidy_requests()
+    found = jobs.request("r")
+    assert found is not None
+    assert found.state == DONE
+    monkeypatch.setattr(metastore_runtime, "_REQUEST_MS", -hours)
+    jobs.add_request(replace(asked, request="q", state=WITHDRAWN))
+    jobs.tidy_requests()
+    assert jobs.request("r") is None
+    # A session that has slept that long gets an error.
+    monkeypatch.setattr(remote_executor, "_OWNER_SECONDS", 0.0)
+    client = Client(pair.written.uri)
+    with pytest.raises(SqlError, match="is not stored any more: the statement is done or not done"):
+        client.executor._wait(asked, client.state)
+
+
+def test_a_request_that_is_added_again_is_not_run_again(tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path / "warehouse")
+    jobs = written.metastore.jobs
+    request = Request(request="r", session="s", resource_group="default", state=ASKED, asked_ms=1, body="{}")
+    taken = replace(request, state=TAKEN, taken_by="one")
+    jobs.add_request(request)
+    assert jobs.change_request(request, taken)
+    jobs.add_request(request)
+    assert jobs.request("r") == taken
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), DeltaError("away"), OSError("away")])
+@pytest.mark.parametrize("place", ["add", "wait", "append"])
+def test_a_statement_that_the_user_saw_fail_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, error: BaseException
+) -> None:
+    """The error comes after the request is stored: as the reply, in the table's code, or while the session waits."""
+    pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
+    client = Client(pair.written.uri)
+    jobs = client.context.metastore.jobs
+    added, read, appended = jobs.add_request, jobs.request, StoredTable.append
+    failures = [error]
+
+    def fail() -> None:
+        if failures:
+            raise failures.pop()
+
+    def add(request: Request) -> None:
+        added(request)
+        if place == "add":
+            fail()
+
+    def look(name: str) -> Request | None:
+        if place == "wait":
+            fail()
+        return read(name)
+
+    def append(table: StoredTable, *given: Any, **named: Any) -> None:
+        appended(table, *given, **named)
+        if place == "append":
+            fail()
+
+    monkeypatch.setattr(jobs, "add_request", add)
+    monkeypatch.setattr(jobs, "request", look)
+    monkeypatch.setattr(StoredTable, "append", append)
+    with pytest.raises(type(error)):
+        client.run(SOURCE)
+    monkeypatch.undo()
+    pair.server.look()
+    (name,) = _names(pair)
+    found = pair.context.metastore.jobs.request(name)
+    assert found is not None
+    assert found.state == WITHDRAWN
+    assert pair.context.metastore.snapshot().epoch == 0
+
+
+def test_a_wait_that_fails_after_the_owner_took_the_statement_says_that_the_outcome_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
+    client = Client(pair.written.uri)
+
+    def wait(_: Request, __: SessionState) -> AnswerBody:
+        pair.server.look()
+        raise DeltaError("the store is away")
+
+    monkeypatch.setattr(client.executor, "_wait", wait)
+    error = client.error(SOURCE)
+    assert (error.code, error.message) == (
+        "RW425",
+        "the wait for the statement failed (DeltaError: the store is away): the statement is done or not done",
+    )
+    _wait_until(lambda: pair.context.metastore.snapshot().epoch == 1)

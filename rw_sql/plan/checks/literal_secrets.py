@@ -1,0 +1,97 @@
+"""Finds literal secrets in a statement without the catalog, before the text of the statement is stored anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.connection_types import connection_spec, connection_types
+from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
+from rw_sql.connectors.spec import load_spec
+from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError, masked, near_names
+from rw_sql.model.definitions import option_text
+from rw_sql.plan.checks.sources import require_secret
+from rw_sql.syntax.statements import AlterSecret, AlterSetConfig, ConnectionValue, CreateSecret, Option, SecretValue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.syntax.statements import Statement
+
+_URL = "jdbc.url"
+_WITHOUT_CONNECTOR_OPTIONS = (CreateSecret, AlterSecret, AlterSetConfig)
+
+
+def refuse_literal_secrets(statement: Statement) -> None:
+    """Raises SqlError for a literal in a secret option of any connector, in an unknown option that seems to be meant as
+    one, and for a URL that contains a password.
+
+    The connector of an ALTER is only known from the catalog. No option is secret in one connector and plain in another.
+    """
+    if not isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
+        for options in _lists(statement):
+            _refuse(options)
+
+
+def _lists(node: object) -> Iterator[tuple[Option, ...]]:
+    """All lists of options in a statement."""
+    if isinstance(node, tuple | list):
+        if found := tuple(item for item in node if isinstance(item, Option)):
+            yield found
+        for item in node:
+            yield from _lists(item)
+    elif is_dataclass(node) and not isinstance(node, Option):
+        for field in fields(node):
+            yield from _lists(getattr(node, field.name))
+
+
+def _refuse(options: tuple[Option, ...]) -> None:
+    for option in options:
+        if isinstance(option.value, SecretValue | ConnectionValue):
+            continue
+        knowing = [spec for spec in _specs() if spec.option(option.key) is not None]
+        for spec in knowing:
+            require_secret((option,), spec)
+        if not knowing and _seems_secret(option.key):
+            raise SqlError(
+                UNKNOWN_PROPERTY,
+                f'no connector has a property "{option.key}"',
+                span=option.key_place,
+                hint=f'did you mean "{near}"?' if (near := _near(option.key)) else f"omit {option.key}",
+            )
+        if option.key == _URL and masked(f"'{option_text(option.value)}'") != f"'{option_text(option.value)}'":
+            raise SqlError(
+                INVALID_PROPERTY,
+                f'property "{_URL}" must not hold a password',
+                span=option.value_place,
+                hint="CREATE SECRET s WITH (backend = 'meta') AS '…'; then password = SECRET s",
+                hides_literals=True,
+            )
+
+
+def _seems_secret(key: str) -> bool:
+    return masked(f"{key} = 'x'") != f"{key} = 'x'" or _near(key) is not None
+
+
+@cache
+def _near(key: str) -> str | None:
+    """The secret option that an unknown key is most similar to; None if it is more similar to a plain option."""
+    found = [(near[0], spec.option(near[0])) for spec in _specs() if (near := spec.near(key))]
+    names = near_names(key, {name for name, _ in found}, most=1)
+    # A name from another system need not be similar to the option that it stands for.
+    return next(
+        (name for name, known in found if known is not None and known.is_secret and name in (names or [name])), None
+    )
+
+
+@cache
+def _specs() -> tuple[ConnectorSpec, ...]:
+    """The specs of all connectors and connection types."""
+    return (
+        *(connector(name).spec for name in connector_names()),
+        *(sink_connector(name).spec for name in sink_connector_names()),
+        *(connection_spec(kind) for kind in connection_types()),
+        load_spec("schema_registry"),
+    )
