@@ -14,6 +14,7 @@ from deltalake import write_deltalake
 
 from rw_sql.connectors.base import PooledTopic, Upstream, UpstreamSplit
 from rw_sql.connectors.kafka.source import KafkaConnector
+from rw_sql.connectors.registry import BUILT_IN
 from rw_sql.metastore.records import (
     AssignSplits,
     MaterializedViewRecord,
@@ -22,6 +23,7 @@ from rw_sql.metastore.records import (
     PutSplitStates,
     SourceRecord,
 )
+from rw_sql.model.job_specs import IngestSpec
 from rw_sql.runtime.control import resting
 from rw_sql.runtime.control import rests as rests_module
 from rw_sql.runtime.control.reconciler import Reconciler
@@ -436,6 +438,24 @@ def test_the_lags_of_all_sources_of_a_cluster_take_one_request(world: World, mon
     assert (lags["ingest-10"], lags["ingest-20"]) == (3, 0)
     assert world.cluster.requests == [2]
     assert not world.cluster.looks
+
+
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in ("delta", "jdbc", "iceberg")])
+def test_no_source_rests_whose_running_reader_alone_receives_its_records(name: str) -> None:
+    """No look sees a message that an MQTT broker sends: a source at rest would never wake."""
+    is_cdc = name.endswith("-cdc")
+    columns, written = ("", "") if is_cdc else (" (id INT)", " FORMAT PLAIN ENCODE JSON")
+    spec = IngestSpec(
+        job="ingest-1",
+        source_id=1,
+        name="s",
+        definition=f"CREATE SOURCE s{columns} WITH (connector = '{name}'){written}",
+        options=(),
+        generation=1,
+        splits=("0",),
+        since=1,
+    )
+    assert resting.may_rest(spec) is (name not in ("mqtt", "mysql-cdc", "postgres-cdc"))
 
 
 def test_one_by_one_connectors_are_watched_too() -> None:
