@@ -253,6 +253,12 @@ class Rests:
                 slot = slots.get(job)
                 if slot is not None and slot.idle is not None and slot.problem != problem:
                     slot.problem, slot.is_settled = problem, False
+            for job in finding.unknown:
+                slot = slots.get(job)
+                if slot is not None and isinstance(slot.idle, IdleSource) and not slot.is_woken:
+                    logger.warning("%s is started: the upstream gives no end of one of its splits", job)
+                    slot.is_queued = True
+                    slot.wake()
             for job, behind in finding.behind.items():
                 slot = slots.get(job)
                 if slot is None or not isinstance(slot.idle, IdleSource) or slot.is_woken:
@@ -267,7 +273,7 @@ class Rests:
     def _report(self, finding: Finding) -> None:
         """Called on the watcher's threads."""
         is_over = bool(self._troubled) and not self._troubled.isdisjoint(finding.answered)
-        if finding.behind or finding.changed or finding.problems or is_over:
+        if finding.behind or finding.changed or finding.problems or finding.unknown or is_over:
             self._troubled = (self._troubled - frozenset(finding.answered)) | finding.problems.keys()
             self._findings.append(finding)
             self._wake()

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from rw_sql.connectors.base import PooledConnector
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.model.split_status import OK, identity_status
+from rw_sql.runtime.jobs.startable import still_asked
 from rw_sql.runtime.support.failures import cause_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Collection, Hashable, Mapping
 
     from rw_sql.connectors.base import Connector, SplitState
 
@@ -41,6 +42,10 @@ _APART = 16
 _UNREACHABLE_LOOKS = 3
 """The number of failed looks in a row after which the sources of a cluster are reported as unreachable."""
 
+_UNKNOWN_LOOKS = 12
+"""The number of looks in a row without the end of a split after which its source is started, to report the reason. A
+leader that moves takes less."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
@@ -54,13 +59,15 @@ class Watched:
 class Finding:
     """The result of one look: records to read by job, sources whose splits may have changed, and problems by job.
 
-    ``answered`` are the jobs whose upstream answered; an earlier problem of theirs is over.
+    ``answered`` are the jobs whose upstream answered; an earlier problem of theirs is over. ``unknown`` are the jobs
+    with a split whose end could not be read for some looks: only a start can say why.
     """
 
     behind: Mapping[str, int] = field(default_factory=dict)
     changed: tuple[int, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict)
     answered: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 Report: TypeAlias = "Callable[[Finding], None]"
@@ -74,9 +81,22 @@ class _Group:
     options: Mapping[str, str]
     members: dict[str, Watched] = field(default_factory=dict)
     own_options: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    unknown_looks: dict[str, int] = field(default_factory=dict)
     topics_at: float = 0.0
+    topics_failures: int = 0
     failures: int = 0
     due: threading.Event = field(default_factory=threading.Event)
+
+    def note_ends(self, looked: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+        """Counts for each job the looks without the end of a split of it, which the look's result names.
+
+        Returns the jobs whose ends were unknown for too many looks.
+        """
+        known = self.unknown_looks
+        unknown = {job: known.get(job, 0) + 1 for job, missing in looked.items() if missing}
+        others = {job: looks for job, looks in known.items() if job in self.members and job not in looked}
+        self.unknown_looks = others | unknown
+        return tuple(job for job, looks in unknown.items() if looks >= _UNKNOWN_LOOKS)
 
     def limits(self) -> tuple[float, float]:
         """The minimum interval between two looks, and the share of a core that they may take.
@@ -190,18 +210,32 @@ class UpstreamWatcher:
         splits = list(dict.fromkeys(split for watched in members.values() for split in watched.states))
         ends = kind.pooled_ends(group.options, splits)
         behind = {job: _behind(watched, ends) for job, watched in members.items()}
-        changed: tuple[int, ...] = ()
-        now = time.monotonic()
-        if now >= group.topics_at:
-            group.topics_at = now + TOPICS_SECONDS
-            changed = self._changed_topics(group, kind, members)
+        missing = {job: watched.states.keys() - ends.keys() for job, watched in members.items()}
         self._report(
             Finding(
                 behind={job: records for job, records in behind.items() if records > 0},
-                changed=changed,
-                answered=tuple(members),
+                answered=tuple(job for job, splits in missing.items() if not splits),
+                unknown=group.note_ends(missing),
             )
         )
+        if time.monotonic() >= group.topics_at:
+            self._look_at_topics(group, kind, members)
+
+    def _look_at_topics(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> None:
+        try:
+            changed = self._changed_topics(group, kind, members)
+        except Exception as error:  # noqa: BLE001 - a connector's edge
+            # Ends are known without topics: the jobs have no problem, and the next look at the topics retries.
+            group.topics_failures += 1
+            if group.topics_failures == 1:
+                logger.warning("topics could not be looked at: %s", cause_line(str(error)) or type(error).__name__)
+        else:
+            if group.topics_failures:
+                logger.info("topics are looked at again, after %d failures", group.topics_failures)
+            group.topics_failures = 0
+            if changed:
+                self._report(Finding(changed=changed))
+        group.topics_at = time.monotonic() + TOPICS_SECONDS
 
     def _changed_topics(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> tuple[int, ...]:
         """The sources whose topics are gone, were created again, or have other splits."""
@@ -238,18 +272,21 @@ class UpstreamWatcher:
             if split in upstream.splits
         )
         has_changed = bool(upstream.missing) or not is_same or not ends.keys() <= watched.states.keys()
+        asked = still_asked(group.kind, tuple(watched.states), watched.states, upstream)
+        missing = frozenset(asked) - ends.keys()
         behind = _behind(watched, ends)
         self._report(
             Finding(
                 behind={job: behind} if behind > 0 else {},
                 changed=(watched.source_id,) if has_changed else (),
-                answered=(job,),
+                answered=() if missing else (job,),
+                unknown=group.note_ends({job: missing}),
             )
         )
 
 
 def _behind(watched: Watched, ends: Mapping[str, int]) -> int:
-    """The number of offsets beyond a source's positions; a split whose end is unknown counts as none.
+    """The number of offsets beyond a source's positions, as far as the ends of its splits are known.
 
     An end below the position counts as one: the reader has to be started to say why.
     """

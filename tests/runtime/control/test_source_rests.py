@@ -49,6 +49,9 @@ class Cluster(KafkaConnector):
         self.ends: dict[str, int] = {}
         self.ids: dict[str, str] = {}
         self.error: str | None = None
+        self.topics_error: str | None = None
+        self.topics_looks = 0
+        self.unreadable: set[str] = set()
         self.requests: list[int] = []
         self.looks = 0
 
@@ -68,11 +71,14 @@ class Cluster(KafkaConnector):
         self.requests.append(len(splits))
         if self.error is not None:
             raise ConnectionError(self.error)
-        return {split: self.ends[split] for split in splits if split in self.ends}
+        return {split: self.ends[split] for split in splits if split in self.ends.keys() - self.unreadable}
 
     def pooled_topics(
         self, options: Mapping[str, str], topics: Collection[str], *, timeout: float = 8.0
     ) -> Mapping[str, PooledTopic]:
+        self.topics_looks += 1
+        if self.topics_error is not None:
+            raise ConnectionError(self.topics_error)
         found = {}
         for topic in topics:
             splits = frozenset(split for split in self.ends if split.startswith(f"{topic}:"))
@@ -320,6 +326,55 @@ def test_new_partitions_and_another_topic_of_the_name_are_reported(
 
     world.reach(look, "both are found")
     assert 30 not in found
+
+
+def test_a_split_without_an_end_starts_its_source_and_no_other(world: World) -> None:
+    """Its topic may not be read any more: only a start says why, and other sources of the cluster rest on."""
+    for id_ in (10, 20):
+        world.source(id_)
+    world.rest(10, 20)
+    world.starts.clear()
+    world.cluster.unreadable.add("t10:0")
+    looks = len(world.cluster.requests)
+    world.start_error["ingest-10"] = StalledError("UNREACHABLE t10: not authorized")
+    world.reach(lambda: "ingest-10" in world.started(), "it was started")
+    assert len(world.cluster.requests) - looks >= upstream_watcher._UNKNOWN_LOOKS
+    world.reach(lambda: world.reason("ingest-10") == "UNREACHABLE t10: not authorized", "its start says why")
+    assert set(world.started()) == {"ingest-10"}
+    world.cluster.ends["t20:0"] = 1
+    world.reach(lambda: "ingest-20" in world.started(), "the other one was started for its record")
+
+
+def test_a_split_without_an_end_for_a_moment_starts_nothing(world: World) -> None:
+    world.source(10)
+    world.rest(10)
+    for _ in range(3):
+        looks = len(world.cluster.requests)
+        world.cluster.unreadable.add("t10:0")
+        world.reach(lambda before=looks: len(world.cluster.requests) >= before + 3, "it is looked at")  # type: ignore[misc]
+        world.cluster.unreadable.clear()
+        looks = len(world.cluster.requests)
+        world.reach(lambda before=looks: len(world.cluster.requests) >= before + 2, "it is looked at")  # type: ignore[misc]
+    assert world.started().count("ingest-10") == 1
+
+
+def test_topics_that_cannot_be_looked_at_hide_no_records_and_are_looked_at_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream_watcher, "TOPICS_SECONDS", 0.02)
+    for id_ in (10, 20):
+        world.source(id_)
+    world.rest(10, 20)
+    world.cluster.topics_error = "not authorized"
+    looks = world.cluster.topics_looks
+    world.reach(lambda: world.cluster.topics_looks >= looks + 5, "topics are looked at")
+    assert world.reason("ingest-20").startswith("idle: ")
+    world.cluster.ends["t10:0"] = 1
+    world.reach(lambda: world.started().count("ingest-10") == 2, "its record was found")
+    world.cluster.topics_error = None
+    world.reconciler.take_changed()
+    world.cluster.ids["t20"] = "another"
+    world.reach(lambda: 20 in world.reconciler.take_changed(), "the topic was created again")
 
 
 def test_a_stall_that_discovery_finds_ends_the_rest(world: World) -> None:
