@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 from rw_sql.connectors.base import PooledTopic, Upstream, UpstreamSplit
+from rw_sql.connectors.files.source import PosixFsConnector
 from rw_sql.connectors.kafka.source import KafkaConnector
 from rw_sql.connectors.registry import BUILT_IN
 from rw_sql.metastore.records import (
@@ -493,6 +495,48 @@ def test_the_lags_of_all_sources_of_a_cluster_take_one_request(world: World, mon
     assert (lags["ingest-10"], lags["ingest-20"]) == (3, 0)
     assert world.cluster.requests == [2]
     assert not world.cluster.looks
+
+
+def test_a_source_is_looked_at_as_often_as_its_reader_would_and_no_more() -> None:
+    """Listing a folder costs requests: a source at rest costs no more of them than a running one."""
+    for options, seconds in (({}, 60.0), ({"refresh.interval.sec": "3600"}, 3600.0)):
+        group = upstream_watcher._Group(kind=PosixFsConnector(), options={})
+        assert group.interval(options) == seconds
+    group.members = dict.fromkeys(("one", "other"), cast("Any", None))
+    group.turns = {"one": upstream_watcher._Turn()}
+    # The share of a core wins over all intervals: both sources together take 0.75 % of it.
+    group.note_look("one", {}, 1.0, 1.0)
+    assert group.turns["one"].due_at - time.monotonic() > 250
+    assert group.wait_after(1.0) > 30
+
+
+def test_an_upstream_that_hangs_is_looked_at_rarely_and_reported_after_three_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("LEAST_SECONDS", "_ONE_BY_ONE_SECONDS"):
+        monkeypatch.setattr(upstream_watcher, name, 0.02)
+    found: list[upstream_watcher.Finding] = []
+    looks: dict[str, int] = {"good": 0, "bad": 0}
+
+    def look(options: Mapping[str, str]) -> Upstream:
+        name = options["name"]
+        looks[name] += 1
+        if name == "bad":
+            threading.Event().wait(0.01)
+            return Upstream(error="it hangs")
+        return Upstream(splits={"a": UpstreamSplit(split="a", start=0, end=5)})
+
+    plain: Any = SimpleNamespace(spec=SimpleNamespace(name="own"), look=look, split_topic=lambda split: split)
+    watcher = upstream_watcher.UpstreamWatcher(found.append)
+    state = next(iter(resting.states_of(FakeReader(spec=cast("Any", None), positions={"a": 5})).values()))
+    # Both share a thread.
+    for number, name in ((16, "bad"), (32, "good")):
+        watched = upstream_watcher.Watched(source_id=number, states={"a": state})
+        watcher.watch(name, plain, {"name": name}, watched)
+    wait_until(lambda: any(each.problems for each in found), "it is reported")
+    watcher.stop()
+    assert looks["bad"] >= 3
+    assert looks["good"] >= looks["bad"]
 
 
 @pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in ("delta", "jdbc", "iceberg")])
