@@ -221,15 +221,15 @@ class PooledConnector(Protocol):
     ) -> Mapping[str, int]:
         """The end offsets of these splits, which may belong to several sources with this :meth:`pool_key`.
 
-        A split whose end cannot be read (its topic was deleted, its leader is moving) is missing. Raises OSError if the
-        upstream does not answer.
+        A split whose end cannot be read (its topic is gone or may not be read, its leader is moving) is missing: its
+        source is started after a while, to report the reason. Raises OSError if the upstream does not answer.
         """
         ...
 
     def pooled_topics(
         self, options: Mapping[str, str], topics: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, PooledTopic]:
-        """The topics that exist, as :meth:`Connector.split_topic` names them. Raises OSError as
+        """The topics that exist and can be read, as :meth:`Connector.split_topic` names them. Raises OSError as
         :meth:`pooled_ends`."""
         ...
 

@@ -36,7 +36,11 @@ from rw_sql.plan.statements.schema.schema import (
     lower_use_schema,
 )
 from rw_sql.plan.statements.session.parameters import lower_alter_system_set, lower_set_parameter
-from rw_sql.plan.statements.session.resource_group import lower_alter_resource_group, lower_show_cluster
+from rw_sql.plan.statements.session.resource_group import (
+    lower_alter_resource_group,
+    lower_show_cluster,
+    require_no_rewind,
+)
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, resolved
 from rw_sql.plan.statements.show.continuity import lower_show_source_continuity
 from rw_sql.plan.statements.show.lineage import lower_show_lineage
@@ -125,7 +129,9 @@ def lower(
         )
     except OtherKindError as error:
         raise with_the_right_statement(error, statement, snapshot)  # noqa: B904 - the same error, its hint completed
-    return with_tables(snapshot, plan)
+    plan = with_tables(snapshot, plan)
+    require_no_rewind(plan, snapshot, inspector)
+    return plan
 
 
 def lower_explained(

@@ -98,6 +98,7 @@ class CannedWorld:
     schemas: dict[str, RegisteredSchema] = field(default_factory=dict)
     registry_error: str | None = None
     points: tuple[RewindPoint, ...] = ()
+    carried_out: frozenset[int] = frozenset()
     rewind_look: RewindLook = field(default_factory=lambda: RewindLook(tables=()))
     asked: list[Asked] = field(default_factory=list)
 

@@ -383,6 +383,9 @@ class CannedRewinds(Port):
     def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
         return tuple(point for point in self.world.points if source_id in (None, point.source_id))
 
+    def carried_out(self) -> frozenset[int]:
+        return self.world.carried_out
+
     def look(self, point: RewindPoint) -> RewindLook:
         return self.world.rewind_look
 

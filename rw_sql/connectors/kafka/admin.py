@@ -8,12 +8,18 @@ import time
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from concurrent.futures import Future
     from types import TracebackType
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Answers: TypeAlias = "tuple[dict[K, V], dict[K, str]]"
+"""The answers of one request for many topics or partitions, and the errors of the others."""
 
 REFUSED_GRACE_SECONDS = 3.0
 """How long requests are retried while all brokers refuse connections, in seconds. They may be restarting."""
@@ -63,6 +69,7 @@ class _Codes:
     all_down: int
     fatal: frozenset[int]
     missing_topic: frozenset[int]
+    refused_topic: frozenset[int]
     passing: frozenset[int]
 
 
@@ -82,6 +89,7 @@ def _codes() -> _Codes:
                 KafkaError.TOPIC_EXCEPTION,
             }
         ),
+        refused_topic=frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED}),
         passing=frozenset(
             {
                 KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -193,8 +201,11 @@ class BrokerAdmin:
         self._faults.last, self._faults.fatal, self._faults.refused_since = "", None, None
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str | None]:
-        """The ids of the existing topics. Raises BrokerError."""
-        return {topic: view.id for topic, view in self.topic_views(topics).items()}
+        """The ids of the existing topics. Raises BrokerError, also if a topic cannot be described."""
+        found, failed = self.topic_views(topics)
+        for topic, reason in failed.items():
+            raise BrokerError(f'topic "{topic}": {reason}')
+        return {topic: view.id for topic, view in found.items()}
 
     def ask(self, start: Callable[[Any, float], Future[Any]]) -> Any:
         """Runs one call, passing librdkafka's client and the remaining seconds, and returns its result.
@@ -235,48 +246,55 @@ class BrokerAdmin:
             if passing:
                 self._admin.poll(_RETRY_SECONDS)
 
-    def known_ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The ends of the partitions, in one request per broker; a partition that reports an error is missing.
+    def known_ends(self, partitions: Iterable[tuple[str, int]]) -> Answers[tuple[str, int], int]:
+        """The ends of the partitions, in one request per broker, and the errors of those that report one.
 
         Raises BrokerError if no broker answers.
         """
         level = self._level()
         asked = dict(self._ask(part, LATEST) for part in partitions)
         if not asked:
-            return {}
+            return {}, {}
         futures = self._call(partial(self._list_offsets, asked, level))
-        self._wait(list(futures.values()))
-        found: dict[tuple[str, int], int] = {}
-        reason: Exception | None = None
-        for partition, future in futures.items():
-            try:
-                found[partition.topic, partition.partition] = future.result().offset
-            except self._failure as error:
-                reason = error
-        if not found and reason is not None and _code(reason) not in self._codes.missing_topic:
-            raise BrokerError(self._reason(reason)) from reason
-        return found
+        results = {(partition.topic, partition.partition): future for partition, future in futures.items()}
+        return self._answers(results, lambda answer: answer.offset)
 
-    def topic_views(self, topics: Iterable[str]) -> dict[str, TopicView]:
-        """The existing topics; what may be done with them is not asked. Raises BrokerError."""
+    def topic_views(self, topics: Iterable[str]) -> Answers[str, TopicView]:
+        """The existing topics, and the errors of those that cannot be described; missing ones are in neither.
+
+        What may be done with the topics is not asked. Raises BrokerError if no broker answers.
+        """
         from confluent_kafka import TopicCollection
 
         wanted = list(dict.fromkeys(topics))
         if not wanted:
-            return {}
+            return {}, {}
         futures = self._call(lambda: self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._left()))
+        return self._answers(futures, _topic_view)
+
+    def _answers(self, futures: Mapping[K, Future[Any]], read: Callable[[Any], V]) -> Answers[K, V]:
+        """The results of futures, and the reasons of those that failed, except for what does not exist.
+
+        One topic that may not be read says nothing about the others. If all fail for reasons that are not their
+        topic's, BrokerError is raised.
+        """
         self._wait(list(futures.values()))
-        found: dict[str, TopicView] = {}
-        for topic, future in futures.items():
+        found: dict[K, V] = {}
+        failed: dict[K, str] = {}
+        others: Exception | None = None
+        is_answered = False
+        for key, future in futures.items():
             try:
-                answer = future.result()
+                found[key] = read(future.result())
             except self._failure as error:
-                if _code(error) not in self._codes.missing_topic:
-                    raise BrokerError(f'topic "{topic}": {self._reason(error)}') from error
-            else:
-                numbers = tuple(sorted(part.id for part in answer.partitions))
-                found[topic] = TopicView(id=_topic_id(answer.topic_id), partitions=numbers)
-        return found
+                code = _code(error)
+                is_answered = is_answered or code in self._codes.missing_topic or code in self._codes.refused_topic
+                if code not in self._codes.missing_topic:
+                    others = error
+                    failed[key] = self._reason(error)
+        if not found and not is_answered and others is not None:
+            raise BrokerError(self._reason(others)) from others
+        return found, failed
 
     def _level(self) -> Any:
         from confluent_kafka import IsolationLevel
@@ -367,6 +385,11 @@ class TopicView:
     id: str | None
     partitions: tuple[int, ...]
     is_writable: bool = True
+
+
+def _topic_view(answer: Any) -> TopicView:
+    numbers = tuple(sorted(part.id for part in answer.partitions))
+    return TopicView(id=_topic_id(answer.topic_id), partitions=numbers)
 
 
 def admin_module() -> Any:

@@ -99,14 +99,14 @@ class KafkaConnector(PlainConnector):
     ) -> Mapping[str, int]:
         """One ListOffsets request per broker for all partitions."""
         parts = {kafka_reader.split_parts(split): split for split in splits}
-        found = self._pooled(options, lambda admin: admin.known_ends(parts), timeout)
+        found, _ = self._pooled(options, lambda admin: admin.known_ends(parts), timeout)
         return {parts[part]: end for part, end in found.items()}
 
     def pooled_topics(
         self, options: Mapping[str, str], topics: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, PooledTopic]:
         """One DescribeTopicPartitions request for all topics."""
-        found = self._pooled(options, lambda admin: admin.topic_views(topics), timeout)
+        found, _ = self._pooled(options, lambda admin: admin.topic_views(topics), timeout)
         return {
             topic: PooledTopic(
                 incarnation=view.id,

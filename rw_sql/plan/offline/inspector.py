@@ -386,6 +386,9 @@ class _Rewinds:
     def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
         return ()
 
+    def carried_out(self) -> frozenset[int]:
+        raise Unanswerable(FILE)
+
     def look(self, point: RewindPoint) -> RewindLook:
         raise Unanswerable(FILE)
 

@@ -37,6 +37,10 @@ class RewindPort(Protocol):
         """The rewind points, and the operations that have none for a known reason, oldest operation first."""
         ...
 
+    def carried_out(self) -> frozenset[int]:
+        """The REWINDs that have been carried out, as their own operation numbers."""
+        ...
+
     def look(self, point: RewindPoint) -> RewindLook:
         """The effect of a rewind to a point."""
         ...

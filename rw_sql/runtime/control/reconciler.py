@@ -117,7 +117,8 @@ class Reconciler:
         wanted = self._desired
         busy = self._busy()
         coming = self._arrivals.look(snapshot)
-        withheld = self._rewinding.withheld(snapshot, busy) | doubled(wanted, busy) | (coming & wanted.keys())
+        withheld = self._rewinding.withheld(snapshot, dict.fromkeys(coming) | busy)
+        withheld |= doubled(wanted, busy) | (coming & wanted.keys())
         kept = withheld | quiesced.keys()
         if snapshot.epoch != self._wanted_epoch or kept != self._kept:
             self._want({job: spec for job, spec in wanted.items() if job not in kept})
@@ -137,8 +138,8 @@ class Reconciler:
         # Computed before the report, so that every job that counts as applied is reported.
         pending = frozenset(slot.job_id for slot in moving if not self._matches_catalog(slot))
         pending |= self._owed | self._rewinding.owed | coming
-        # A settled job is at rest and desired: it lets go of nothing.
-        self.let_go_epoch = self.let_go_epoch if any(map(self._lingers, moving)) else self._wanted_epoch
+        if not (self._rewinding.is_working or any(map(self._lingers, moving))):
+            self.let_go_epoch = self._wanted_epoch
         # Waiting statements of this process continue while the statuses are written; readers of the statuses wait.
         with self._context.metastore.jobs.saying:
             fresh = self._report(moving)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from rw_sql.connectors.base import SplitState
-from rw_sql.connectors.changes import ChangeConnector
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.registry import connector, sends_once
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.model.definitions import connector_of, source_definition
@@ -142,13 +141,14 @@ Idle: TypeAlias = IdleReader | IdleSource
 def may_rest(spec: JobSpec | None) -> bool:
     """True for a job that can rest.
 
-    A reader of a database's changes cannot: its slot makes the server keep its log until the reader confirms it. A view
-    that reads an upstream itself cannot, because the upstream's watcher knows only the positions of logs. What reads a
-    Delta table of the user's cannot, because nothing reports its commits.
+    A source whose upstream sends each record once cannot. Only its running reader receives messages, and no look sees
+    them (MQTT); a database keeps its log until the reader confirms it. A view that reads an upstream itself cannot,
+    because the upstream's watcher knows only the positions of logs. What reads a Delta table of the user's cannot,
+    because nothing reports its commits.
     """
     match spec:
         case IngestSpec():
-            return bool(spec.splits) and not isinstance(kind_of(spec), ChangeConnector)
+            return bool(spec.splits) and not sends_once(kind_of(spec).spec.name)
         case ViewSpec():
             return bool(spec.inputs) and not spec.readers and not any(given.path for given in spec.inputs)
         case SinkSpec():

@@ -7,6 +7,7 @@ not at rest.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,8 @@ class Rests:
         self._fresh: list[JobSlot] = []
         self._batches: dict[str, tuple[int, float] | None] = {}
         self._next_remote_look = 0.0
+        # Held while the watcher's threads report, and while jobs come to rest.
+        self._lock = threading.Lock()
         self._findings: list[Finding] = []
         self._troubled: frozenset[str] = frozenset()
         self._noted: dict[str, Idle] = {}
@@ -124,7 +127,8 @@ class Rests:
             return
         for given in idle.spec.inputs:
             self._readers[given.id][slot.job_id] = slot
-        self._fresh.append(slot)
+        with self._lock:
+            self._fresh.append(slot)
 
     def end(self, slot: JobSlot) -> None:
         """A job is about to be started or stopped: nothing wakes it any more."""
@@ -153,7 +157,8 @@ class Rests:
                 slot.wake()
         awake = [slot for slot in slots.values() if slot.idle is None or slot.is_woken]
         active = frozenset(slot.object_id for slot in awake)
-        fresh, self._fresh = self._fresh, []
+        with self._lock:
+            fresh, self._fresh = self._fresh, []
         # Those that were active until now may have committed since the last pass.
         self._wake_readers(self._with_commits(awake, now) | (self._active - active), fresh)
         self._active = active
@@ -242,7 +247,8 @@ class Rests:
                 slot.wake()
 
     def _take_findings(self, slots: Mapping[str, JobSlot]) -> None:
-        findings, self._findings = self._findings, []
+        with self._lock:
+            findings, self._findings = self._findings, []
         for finding in findings:
             self._changed_sources |= frozenset(finding.changed)
             for job in finding.answered:
@@ -253,6 +259,12 @@ class Rests:
                 slot = slots.get(job)
                 if slot is not None and slot.idle is not None and slot.problem != problem:
                     slot.problem, slot.is_settled = problem, False
+            for job in finding.unknown:
+                slot = slots.get(job)
+                if slot is not None and isinstance(slot.idle, IdleSource) and not slot.is_woken:
+                    logger.warning("%s is started: the upstream gives no end of one of its splits", job)
+                    slot.is_queued = True
+                    slot.wake()
             for job, behind in finding.behind.items():
                 slot = slots.get(job)
                 if slot is None or not isinstance(slot.idle, IdleSource) or slot.is_woken:
@@ -266,11 +278,13 @@ class Rests:
 
     def _report(self, finding: Finding) -> None:
         """Called on the watcher's threads."""
-        is_over = bool(self._troubled) and not self._troubled.isdisjoint(finding.answered)
-        if finding.behind or finding.changed or finding.problems or is_over:
+        with self._lock:
+            is_over = bool(self._troubled) and not self._troubled.isdisjoint(finding.answered)
+            if not (finding.behind or finding.changed or finding.problems or finding.unknown or is_over):
+                return
             self._troubled = (self._troubled - frozenset(finding.answered)) | finding.problems.keys()
             self._findings.append(finding)
-            self._wake()
+        self._wake()
 
     def _note(self, slots: Mapping[str, JobSlot], now: float) -> None:
         """Writes the list of jobs at rest if it changed, so that the next process leaves them so."""

@@ -1,4 +1,4 @@
-"""Periods in which no process ran the jobs of a warehouse. These periods do not count as waiting for a reader.
+"""Periods in which no process ran the jobs of a resource group. They do not count as waiting for its readers.
 
 After a week without jobs, the readers are a week behind, but this does not mean that they are stuck. Two kinds of
 periods are recorded: the time before an owner takes the lease, and gaps between an owner's heartbeats (because the
@@ -10,10 +10,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.runtime.jobs.lease import is_owned
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rw_sql.metastore.facts import Lease
+    from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.support.warehouse import Warehouse
 
 LEAST_MS = 60_000
@@ -29,20 +33,37 @@ Stretch = tuple[int, int]
 
 
 def note_downtime(warehouse: Warehouse, last: Lease | None, at_ms: int) -> None:
-    """Records that no process ran the jobs from a lease's last heartbeat until ``at_ms``, if that is long enough."""
+    """Records that no process ran the jobs of a lease's group from its last heartbeat until ``at_ms``, if that is long
+    enough."""
     if last is None or at_ms - last.heartbeat_ms < LEAST_MS:
         return
-    known = downtime(warehouse)
+    known = downtime(warehouse, last.group)
     known.append((last.heartbeat_ms, at_ms))
-    warehouse.write_text(_file(warehouse), json.dumps(sorted(known)[-MOST:]))
+    warehouse.write_text(_file(warehouse, last.group), json.dumps(sorted(known)[-MOST:]))
 
 
-def downtime(warehouse: Warehouse) -> list[Stretch]:
-    """The recorded periods in which no process ran the jobs; they may overlap."""
+def downtime(warehouse: Warehouse, group: str = DEFAULT_GROUP) -> list[Stretch]:
+    """The recorded periods in which no process ran the jobs of a group; they may overlap."""
     try:
-        return [(int(start), int(end)) for start, end in json.loads(warehouse.read_text(_file(warehouse)))]
+        return [(int(start), int(end)) for start, end in json.loads(warehouse.read_text(_file(warehouse, group)))]
     except FileNotFoundError:
         return []
+
+
+def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
+    """The recorded periods of a group, and the one in progress: another group may have no owner now.
+
+    Its next owner records the period, which may be after its readers were given up.
+    """
+    found = downtime(context.warehouse, group)
+    if group == context.group:
+        return found
+    lease = context.metastore.jobs.lease(group)
+    if lease is None:
+        return [(0, now_ms)]
+    if not is_owned(lease, now_ms=now_ms) or now_ms - lease.heartbeat_ms >= LEAST_MS:
+        found.append((lease.heartbeat_ms, now_ms))
+    return found
 
 
 def waited_ms(since_ms: int, now_ms: int, stretches: Iterable[Stretch]) -> int:
@@ -57,5 +78,7 @@ def waited_ms(since_ms: int, now_ms: int, stretches: Iterable[Stretch]) -> int:
     return waited + max(0, now_ms - at)
 
 
-def _file(warehouse: Warehouse) -> str:
-    return f"{warehouse.uri}/checkpoints/downtime.json"
+def _file(warehouse: Warehouse, group: str) -> str:
+    # Each owner writes its own file.
+    name = "downtime" if group == DEFAULT_GROUP else f"downtime-{group}"
+    return f"{warehouse.uri}/checkpoints/{name}.json"

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from rw_sql.connectors.base import PooledConnector
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.model.split_status import OK, identity_status
+from rw_sql.runtime.jobs.startable import still_asked
 from rw_sql.runtime.support.failures import cause_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Collection, Hashable, Mapping
 
     from rw_sql.connectors.base import Connector, SplitState
 
@@ -35,11 +36,23 @@ TOPICS_SECONDS = 10.0
 _ONE_BY_ONE_SECONDS = 1.0
 """The minimum interval for a connector that does not say how often its readers look."""
 
+_FAILED_LOOK_FACTOR = 16.0
+"""A source whose look fails is looked at again after this multiple of the time that the look took."""
+
+DISCOVERY_SECONDS = 10.0
+"""The interval at which a reader looks for new splits if its options set none, in seconds."""
+
+DISCOVERY_OPTION = "refresh.interval.sec"
+
 _APART = 16
 """The number of threads for sources of connectors that need a request per source."""
 
 _UNREACHABLE_LOOKS = 3
 """The number of failed looks in a row after which the sources of a cluster are reported as unreachable."""
+
+_UNKNOWN_LOOKS = 12
+"""The number of looks in a row without the end of a split after which its source is started, to report the reason. A
+leader that moves takes less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +67,26 @@ class Watched:
 class Finding:
     """The result of one look: records to read by job, sources whose splits may have changed, and problems by job.
 
-    ``answered`` are the jobs whose upstream answered; an earlier problem of theirs is over.
+    ``answered`` are the jobs whose upstream answered; an earlier problem of theirs is over. ``unknown`` are the jobs
+    with a split whose end could not be read for some looks: only a start can say why.
     """
 
     behind: Mapping[str, int] = field(default_factory=dict)
     changed: tuple[int, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict)
     answered: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 Report: TypeAlias = "Callable[[Finding], None]"
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The next look at a source that is looked at on its own, and its failed looks in a row."""
+
+    due_at: float = 0.0
+    failures: int = 0
 
 
 @dataclass(slots=True)
@@ -74,19 +97,48 @@ class _Group:
     options: Mapping[str, str]
     members: dict[str, Watched] = field(default_factory=dict)
     own_options: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    turns: dict[str, _Turn] = field(default_factory=dict)
+    unknown_looks: dict[str, int] = field(default_factory=dict)
     topics_at: float = 0.0
+    topics_failures: int = 0
     failures: int = 0
     due: threading.Event = field(default_factory=threading.Event)
 
-    def limits(self) -> tuple[float, float]:
-        """The minimum interval between two looks, and the share of a core that they may take.
+    def note_ends(self, looked: Mapping[str, Collection[str]], most: int = _UNKNOWN_LOOKS) -> tuple[str, ...]:
+        """Counts for each job the looks without the end of a split of it, which the look's result names.
 
-        Connectors that are asked one by one are asked no more often than by their own readers.
+        Returns the jobs whose ends were unknown for too many looks.
         """
-        if isinstance(self.kind, PooledConnector):
-            return LEAST_SECONDS, _CPU_SHARE
-        own = getattr(self.kind, "poll_seconds", None) if isinstance(self.kind, RangedConnector) else None
-        return max(LEAST_SECONDS, own or _ONE_BY_ONE_SECONDS), _CPU_SHARE / 4
+        known = self.unknown_looks
+        unknown = {job: known.get(job, 0) + 1 for job, missing in looked.items() if missing}
+        others = {job: looks for job, looks in known.items() if job in self.members and job not in looked}
+        self.unknown_looks = others | unknown
+        return tuple(job for job, looks in unknown.items() if looks >= most)
+
+    def wait_after(self, spent: float) -> float:
+        """The time until the next look at all sources of a cluster, which took this CPU time in seconds."""
+        return max(min(LEAST_SECONDS * 2.0 ** min(self.failures, 8), MOST_SECONDS), spent / _CPU_SHARE)
+
+    def interval(self, options: Mapping[str, str]) -> float:
+        """The interval of looks at one source: that at which its own reader would find new records."""
+        if not isinstance(self.kind, RangedConnector):
+            return max(LEAST_SECONDS, _ONE_BY_ONE_SECONDS)
+        if self.kind.poll_seconds is not None:
+            return max(LEAST_SECONDS, self.kind.poll_seconds)
+        return discovery_seconds(self.kind, options)
+
+    def note_look(self, job: str, options: Mapping[str, str], spent: float, took: float) -> None:
+        """Plans the next look at one source. The last one took ``spent`` seconds of CPU time, and ``took`` in all.
+
+        A look that fails may have waited for its timeout, during which no other source of the thread is looked at: the
+        next one comes after many times that.
+        """
+        turn = self.turns[job]
+        wait = self.interval(options)
+        if turn.failures:
+            retry = max(LEAST_SECONDS, _ONE_BY_ONE_SECONDS) * 2.0 ** min(turn.failures - 1, 8)
+            wait = max(min(wait, retry), min(retry, MOST_SECONDS), took * _FAILED_LOOK_FACTOR)
+        turn.due_at = time.monotonic() + max(wait, spent * len(self.members) / _CPU_SHARE * 4)
 
 
 class UpstreamWatcher:
@@ -119,7 +171,8 @@ class UpstreamWatcher:
                 group.topics_at = time.monotonic() + TOPICS_SECONDS
             group.members[job] = watched
             if not is_pooled:
-                group.own_options[job] = options
+                group.own_options[job], group.turns[job] = options, _Turn()
+                group.due.set()
             self._group_of[job] = key
         if is_new:
             thread = threading.Thread(target=self._run, args=(key, group), name=f"rw_sql-watch-{name}", daemon=True)
@@ -137,6 +190,7 @@ class UpstreamWatcher:
             return
         group.members.pop(job, None)
         group.own_options.pop(job, None)
+        group.turns.pop(job, None)
         if not group.members:
             del self._groups[key]
             group.due.set()
@@ -160,9 +214,12 @@ class UpstreamWatcher:
                 # Any exception of the client: the next look retries.
                 group.failures += 1
                 self._note_failure(group, error)
-            least, share = group.limits()
-            spent = time.thread_time() - began
-            wait = min(max(least * 2.0 ** min(group.failures, 8), spent / share), MOST_SECONDS)
+            if isinstance(group.kind, PooledConnector):
+                wait = group.wait_after(time.thread_time() - began)
+            else:
+                with self._lock:
+                    first = min((turn.due_at for turn in group.turns.values()), default=0.0)
+                wait = max(0.0, first - time.monotonic())
             if group.due.wait(wait):
                 group.due.clear()
             with self._lock:
@@ -183,25 +240,52 @@ class UpstreamWatcher:
         if isinstance(group.kind, PooledConnector):
             self._look_at_all(group, group.kind, members)
         else:
-            for job, watched in members.items():
-                self._look_at_one(group, job, watched, own.get(job, group.options))
+            with self._lock:
+                failures = {job: turn.failures for job, turn in group.turns.items()}
+            for job, watched in sorted(members.items(), key=lambda member: failures.get(member[0], 0)):
+                turn, options = group.turns.get(job), own.get(job, group.options)
+                if turn is None or time.monotonic() < turn.due_at:
+                    continue
+                began, cpu = time.monotonic(), time.thread_time()
+                is_answered = self._look_at_one(group, job, watched, options, turn.failures)
+                spent, took = time.thread_time() - cpu, time.monotonic() - began
+                with self._lock:
+                    turn.failures = 0 if is_answered else turn.failures + 1
+                    if group.turns.get(job) is turn:
+                        group.note_look(job, options, spent, took)
+                if not is_answered:
+                    return  # It may have taken seconds: those that answer come first again.
 
     def _look_at_all(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> None:
         splits = list(dict.fromkeys(split for watched in members.values() for split in watched.states))
         ends = kind.pooled_ends(group.options, splits)
         behind = {job: _behind(watched, ends) for job, watched in members.items()}
-        changed: tuple[int, ...] = ()
-        now = time.monotonic()
-        if now >= group.topics_at:
-            group.topics_at = now + TOPICS_SECONDS
-            changed = self._changed_topics(group, kind, members)
+        missing = {job: watched.states.keys() - ends.keys() for job, watched in members.items()}
         self._report(
             Finding(
                 behind={job: records for job, records in behind.items() if records > 0},
-                changed=changed,
-                answered=tuple(members),
+                answered=tuple(job for job, splits in missing.items() if not splits),
+                unknown=group.note_ends(missing),
             )
         )
+        if time.monotonic() >= group.topics_at:
+            self._look_at_topics(group, kind, members)
+
+    def _look_at_topics(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> None:
+        try:
+            changed = self._changed_topics(group, kind, members)
+        except Exception as error:  # noqa: BLE001 - a connector's edge
+            # Ends are known without topics: the jobs have no problem, and the next look at the topics retries.
+            group.topics_failures += 1
+            if group.topics_failures == 1:
+                logger.warning("topics could not be looked at: %s", cause_line(str(error)) or type(error).__name__)
+        else:
+            if group.topics_failures:
+                logger.info("topics are looked at again, after %d failures", group.topics_failures)
+            group.topics_failures = 0
+            if changed:
+                self._report(Finding(changed=changed))
+        group.topics_at = time.monotonic() + TOPICS_SECONDS
 
     def _changed_topics(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> tuple[int, ...]:
         """The sources whose topics are gone, were created again, or have other splits."""
@@ -222,15 +306,19 @@ class UpstreamWatcher:
                 changed.append(watched.source_id)
         return tuple(changed)
 
-    def _look_at_one(self, group: _Group, job: str, watched: Watched, options: Mapping[str, str]) -> None:
+    def _look_at_one(
+        self, group: _Group, job: str, watched: Watched, options: Mapping[str, str], failures: int
+    ) -> bool:
+        """Looks at one source, after this number of failed looks; returns False if it does not answer."""
         try:
             upstream = group.kind.look(options)
             error = upstream.error
         except Exception as caught:  # noqa: BLE001 - a connector's edge
             error = cause_line(str(caught)) or type(caught).__name__
         if error is not None:
-            self._report(Finding(problems={job: f"UNREACHABLE {error}"}))
-            return
+            if failures + 1 >= _UNREACHABLE_LOOKS:
+                self._report(Finding(problems={job: f"UNREACHABLE {error}"}))
+            return False
         ends = {split: seen.end for split, seen in upstream.splits.items()}
         is_same = all(
             identity_status(state, upstream.splits[split]) == OK
@@ -238,18 +326,28 @@ class UpstreamWatcher:
             if split in upstream.splits
         )
         has_changed = bool(upstream.missing) or not is_same or not ends.keys() <= watched.states.keys()
+        asked = still_asked(group.kind, tuple(watched.states), watched.states, upstream)
+        missing = frozenset(asked) - ends.keys()
         behind = _behind(watched, ends)
         self._report(
             Finding(
                 behind={job: behind} if behind > 0 else {},
                 changed=(watched.source_id,) if has_changed else (),
-                answered=(job,),
+                answered=() if missing else (job,),
+                unknown=group.note_ends({job: missing}, _UNREACHABLE_LOOKS),
             )
         )
+        return True
+
+
+def discovery_seconds(kind: Connector, options: Mapping[str, str]) -> float:
+    """The interval at which a source's reader looks for new splits, in seconds."""
+    given = kind.spec.value(options, DISCOVERY_OPTION)
+    return DISCOVERY_SECONDS if given is None else float(given)
 
 
 def _behind(watched: Watched, ends: Mapping[str, int]) -> int:
-    """The number of offsets beyond a source's positions; a split whose end is unknown counts as none.
+    """The number of offsets beyond a source's positions, as far as the ends of its splits are known.
 
     An end below the position counts as one: the reader has to be started to say why.
     """

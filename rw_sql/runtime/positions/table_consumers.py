@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
+from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.metastore.records import MaterializedViewRecord, RebuildRecord, SinkRecord
 from rw_sql.model.job_specs import SinkSpec, ViewSpec, rebuilt_view
 from rw_sql.runtime.delta.delta_log import commit_versions, latest_version, read_actions
@@ -35,13 +36,14 @@ class Reader:
     """One reader of a table, with the first version that the reader still needs; None if it has not begun to read.
 
     ``waits_since_ms`` is the time of the oldest commit that it has not read, in milliseconds since 1970; None if there
-    is none.
+    is none. ``group`` is the resource group whose owner runs it.
     """
 
     name: str
     kind: str
     needs: int | None
     waits_since_ms: int | None
+    group: str = DEFAULT_GROUP
 
 
 def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: str, table_id: str) -> list[Reader]:
@@ -55,7 +57,10 @@ def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: 
             # Cleaned up: older than any limit.
             since = None if versions[-1] > newest else commit_time_ms(warehouse, table, versions[-1]) or 0
         needs = _needs(versions, record, object_id, is_first=newest_planned(warehouse, checkpoint) == 0)
-        found.append(Reader(name=record.name, kind=record.kind, needs=needs, waits_since_ms=since))
+        reader = Reader(
+            name=record.name, kind=record.kind, needs=needs, waits_since_ms=since, group=record.resource_group
+        )
+        found.append(reader)
     return found
 
 

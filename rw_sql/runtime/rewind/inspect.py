@@ -31,6 +31,9 @@ class RewindPoints:
     def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
         return self._context.metastore.jobs.rewind_points(source_id)
 
+    def carried_out(self) -> frozenset[int]:
+        return self._context.metastore.jobs.rewound()
+
     def look(self, point: RewindPoint) -> RewindLook:
         context, snapshot = self._context, self._snapshot
         tables = []

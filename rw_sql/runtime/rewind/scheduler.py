@@ -73,7 +73,8 @@ class Rewinding:
         self._found: tuple[tuple[SourceRecord, tuple[OperationRecord, ...]], ...] = ()
 
     def withheld(self, snapshot: Snapshot, busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-        """The jobs that must not run now. ``busy`` are the jobs that run, or are being started or stopped.
+        """The jobs that must not run now. ``busy`` are the jobs that run, or are being started or stopped, here or
+        by the owner of the group that they leave.
 
         Starts the work that the returned jobs wait for, as soon as all of them are stopped.
         """
@@ -111,8 +112,17 @@ class Rewinding:
             if not any(job in busy for job in jobs):
                 self._carry_out(snapshot, rewind, jobs)
         self._works = {id_: work for id_, work in self._works.items() if work.is_working or work.retry_at}
+        # Nothing is applied while tables of a source are replaced that was moved to another group meanwhile.
+        moved = {id_ for id_, work in self._works.items() if work.is_working and group_of(snapshot, id_) != group}
+        owed.update(map(ingest_fragment, moved))
         self.owed = frozenset(owed)
         return frozenset(found)
+
+    @property
+    def is_working(self) -> bool:
+        """True while a rewind point is made or a REWIND is carried out: no other owner may start the jobs, moved or
+        not."""
+        return any(work.is_working for work in self._works.values())
 
     def stop(self) -> None:
         """Waits until no work is in progress."""

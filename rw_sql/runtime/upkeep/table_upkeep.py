@@ -23,7 +23,7 @@ from rw_sql.connectors.spec import duration_seconds
 from rw_sql.runtime.decoding.decoder import BUCKET
 from rw_sql.runtime.delta.delta_log import commits, job_commits
 from rw_sql.runtime.delta.table_files import TableFiles, compact, live_files, maintenance_properties
-from rw_sql.runtime.jobs.downtime import downtime, waited_ms
+from rw_sql.runtime.jobs.downtime import downtime_until, waited_ms
 from rw_sql.runtime.positions.log_size import MILLISECONDS_PER_BUCKET
 from rw_sql.runtime.positions.pins import least_needed_version
 from rw_sql.runtime.positions.table_consumers import readers_of
@@ -157,19 +157,21 @@ class Upkeep:
     def _held_readers(self, snapshot: Snapshot) -> list[Reader]:
         """The readers for which rows are kept: all except those that have not read for too long.
 
-        Time during which no process ran the jobs does not count, because no reader could read then.
+        Time during which no process ran the jobs of its group does not count, because a reader could not read then.
         """
         table = self.output.table
         found = readers_of(self.context.warehouse, snapshot, self.object_id, self.output.path, str(table.metadata().id))
         now_ms, hold_ms = int(self.clock() * 1000), self.retention.max_hold_seconds * 1000
         if all(reader.waits_since_ms is None or now_ms - reader.waits_since_ms <= hold_ms for reader in found):
             return found
-        stretches = downtime(self.context.warehouse)
-        return [
-            reader
-            for reader in found
-            if reader.waits_since_ms is None or waited_ms(reader.waits_since_ms, now_ms, stretches) <= hold_ms
-        ]
+        groups = {reader.group for reader in found}
+        stretches = {group: downtime_until(self.context, group, now_ms) for group in groups}
+
+        def is_held(reader: Reader) -> bool:
+            since = reader.waits_since_ms
+            return since is None or waited_ms(since, now_ms, stretches[reader.group]) <= hold_ms
+
+        return [reader for reader in found if is_held(reader)]
 
     def _bound(self, readers: list[Reader]) -> int:
         """The version before which no commit is needed."""

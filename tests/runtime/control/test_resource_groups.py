@@ -16,7 +16,18 @@ import pytest
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import DEFAULT_GROUP, JobStatus, Lease
-from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PauseRecord, PutObject
+from rw_sql.metastore.records import (
+    AssignSplits,
+    DropObject,
+    MaterializedViewRecord,
+    Operation,
+    PauseRecord,
+    PutObject,
+    PutSplitStates,
+    RewindRecord,
+    SourceRecord,
+)
+from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import desired_jobs
 from rw_sql.plan.statements.session.resource_group import lower_alter_resource_group
 from rw_sql.runtime.control import reconciler as module
@@ -29,6 +40,7 @@ from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.groups import least_applied, owned_groups, unapplied
 from rw_sql.runtime.jobs.lease import is_held, try_take
 from rw_sql.runtime.jobs.statuses import present_statuses
+from rw_sql.runtime.rewind import scheduler
 from rw_sql.runtime.spark.absent import NoSpark
 from rw_sql.runtime.support.processes import now_ms, process_start, this_machine
 from rw_sql.runtime.support.warehouse import Warehouse
@@ -40,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from rw_sql.metastore import Snapshot
     from rw_sql.model.job_specs import JobSpec
 
 GROUPS = ("default", "a", "b")
@@ -277,6 +290,116 @@ def test_a_moved_job_starts_when_the_other_owner_has_stopped_it(
     world.settle()
     assert world.wrong == []
     assert (first.running(), second.running()) == (set(), {"mv-1"})
+
+
+def put_source(world: World, id_: int, group: str) -> None:
+    """A source with one split, and a view of it with the next id."""
+    options = (("topic", "t"), ("properties.bootstrap.server", "h:1"))
+    written = ", ".join(f"{key} = '{value}'" for key, value in options)
+    definition = f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', {written}) FORMAT PLAIN ENCODE JSON"
+    record = SourceRecord(
+        id=id_,
+        name="s",
+        definition=definition,
+        connector="kafka",
+        options=options,
+        is_shared=True,
+        resource_group=group,
+    )
+    fragment = ingest_fragment(id_)
+    world.commit(
+        PutObject(record=record),
+        PutObject(
+            record=MaterializedViewRecord(
+                id=id_ + 1, name="v", definition="", query="SELECT 1", schema="", inputs=(id_,), resource_group=group
+            )
+        ),
+        AssignSplits(fragment=fragment, splits=("t:0",)),
+        PutSplitStates(fragment=fragment, states={"t:0": '{"offset":0}'}),
+    )
+
+
+def move_source(world: World, id_: int, group: str) -> int:
+    """Moves a source and its view without a statement, which is refused while a REWIND is pending; the epoch."""
+    snapshot = world.metastore.snapshot()
+    changes = []
+    for record in (snapshot.get(id_), snapshot.get(id_ + 1)):
+        assert isinstance(record, SourceRecord | MaterializedViewRecord)
+        changes.append(PutObject(record=replace(record, resource_group=group, group_since=snapshot.epoch + 1)))
+    world.commit(*changes)
+    return snapshot.epoch + 1
+
+
+@dataclass
+class Rewinds:
+    """REWINDs that last until ``may_end``, instead of their work on tables: the owners that have begun one."""
+
+    begun: list[str] = field(default_factory=list)
+    may_end: threading.Event = field(default_factory=threading.Event)
+
+    def carry_out(self, context: Context, _: Snapshot, rewind: RewindRecord) -> None:
+        self.begun.append(context.owner)
+        assert self.may_end.wait(60)
+        context.metastore.jobs.note_rewound(rewind.epoch, rewind.source_id)
+
+
+@pytest.fixture
+def rewinds(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rewinds]:
+    made = Rewinds()
+    monkeypatch.setattr(scheduler, "carry_out", made.carry_out)
+    yield made
+    made.may_end.set()
+
+
+def put_rewind(world: World, source_id: int) -> None:
+    epoch = world.metastore.snapshot().epoch + 1
+    world.commit(PutObject(record=RewindRecord(id=9, name="s", source_id=source_id, operation=1, epoch=epoch)))
+
+
+def test_a_source_starts_in_another_group_only_when_its_rewind_is_carried_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewinds: Rewinds
+) -> None:
+    world = World(tmp_path / "warehouse", monkeypatch)
+    world.take("a")
+    world.take("b")
+    first, second = world.owners
+    put_source(world, 1, "a")
+    put_rewind(world, 1)
+    first.turn()
+    wait_until(lambda: rewinds.begun == [first.context.owner], "the REWIND is being carried out")
+    moved = move_source(world, 1, "b")
+    for _ in range(5):
+        first.turn()
+        second.turn()
+    assert first.lease.let_go_epoch is not None
+    assert first.lease.let_go_epoch < moved
+    assert first.lease.applied_epoch < moved
+    assert second.jobs == {}
+    assert len(rewinds.begun) == 1
+    rewinds.may_end.set()
+    world.settle()
+    assert second.running() == {"ingest-1", "mv-2"}
+
+
+def test_a_rewind_is_not_carried_out_before_the_other_owner_has_stopped_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewinds: Rewinds
+) -> None:
+    world = World(tmp_path / "warehouse", monkeypatch)
+    world.take("a")
+    world.take("b")
+    first, second = world.owners
+    put_source(world, 1, "a")
+    world.settle()
+    assert first.running() == {"ingest-1", "mv-2"}
+    move_source(world, 1, "b")
+    put_rewind(world, 1)
+    for _ in range(5):
+        second.turn()
+    assert rewinds.begun == []
+    rewinds.may_end.set()
+    world.settle()
+    assert rewinds.begun == [second.context.owner]
+    assert second.running() == {"ingest-1", "mv-2"}
 
 
 def test_leases_of_groups_are_apart_and_one_of_today_is_the_default_group(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -13,7 +14,9 @@ import pytest
 from deltalake import write_deltalake
 
 from rw_sql.connectors.base import PooledTopic, Upstream, UpstreamSplit
+from rw_sql.connectors.files.source import PosixFsConnector
 from rw_sql.connectors.kafka.source import KafkaConnector
+from rw_sql.connectors.registry import BUILT_IN
 from rw_sql.metastore.records import (
     AssignSplits,
     MaterializedViewRecord,
@@ -22,6 +25,7 @@ from rw_sql.metastore.records import (
     PutSplitStates,
     SourceRecord,
 )
+from rw_sql.model.job_specs import IngestSpec
 from rw_sql.runtime.control import resting
 from rw_sql.runtime.control import rests as rests_module
 from rw_sql.runtime.control.reconciler import Reconciler
@@ -47,6 +51,9 @@ class Cluster(KafkaConnector):
         self.ends: dict[str, int] = {}
         self.ids: dict[str, str] = {}
         self.error: str | None = None
+        self.topics_error: str | None = None
+        self.topics_looks = 0
+        self.unreadable: set[str] = set()
         self.requests: list[int] = []
         self.looks = 0
 
@@ -66,11 +73,14 @@ class Cluster(KafkaConnector):
         self.requests.append(len(splits))
         if self.error is not None:
             raise ConnectionError(self.error)
-        return {split: self.ends[split] for split in splits if split in self.ends}
+        return {split: self.ends[split] for split in splits if split in self.ends.keys() - self.unreadable}
 
     def pooled_topics(
         self, options: Mapping[str, str], topics: Collection[str], *, timeout: float = 8.0
     ) -> Mapping[str, PooledTopic]:
+        self.topics_looks += 1
+        if self.topics_error is not None:
+            raise ConnectionError(self.topics_error)
         found = {}
         for topic in topics:
             splits = frozenset(split for split in self.ends if split.startswith(f"{topic}:"))
@@ -320,6 +330,55 @@ def test_new_partitions_and_another_topic_of_the_name_are_reported(
     assert 30 not in found
 
 
+def test_a_split_without_an_end_starts_its_source_and_no_other(world: World) -> None:
+    """Its topic may not be read any more: only a start says why, and other sources of the cluster rest on."""
+    for id_ in (10, 20):
+        world.source(id_)
+    world.rest(10, 20)
+    world.starts.clear()
+    world.cluster.unreadable.add("t10:0")
+    looks = len(world.cluster.requests)
+    world.start_error["ingest-10"] = StalledError("UNREACHABLE t10: not authorized")
+    world.reach(lambda: "ingest-10" in world.started(), "it was started")
+    assert len(world.cluster.requests) - looks >= upstream_watcher._UNKNOWN_LOOKS
+    world.reach(lambda: world.reason("ingest-10") == "UNREACHABLE t10: not authorized", "its start says why")
+    assert set(world.started()) == {"ingest-10"}
+    world.cluster.ends["t20:0"] = 1
+    world.reach(lambda: "ingest-20" in world.started(), "the other one was started for its record")
+
+
+def test_a_split_without_an_end_for_a_moment_starts_nothing(world: World) -> None:
+    world.source(10)
+    world.rest(10)
+    for _ in range(3):
+        looks = len(world.cluster.requests)
+        world.cluster.unreadable.add("t10:0")
+        world.reach(lambda before=looks: len(world.cluster.requests) >= before + 3, "it is looked at")  # type: ignore[misc]
+        world.cluster.unreadable.clear()
+        looks = len(world.cluster.requests)
+        world.reach(lambda before=looks: len(world.cluster.requests) >= before + 2, "it is looked at")  # type: ignore[misc]
+    assert world.started().count("ingest-10") == 1
+
+
+def test_topics_that_cannot_be_looked_at_hide_no_records_and_are_looked_at_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream_watcher, "TOPICS_SECONDS", 0.02)
+    for id_ in (10, 20):
+        world.source(id_)
+    world.rest(10, 20)
+    world.cluster.topics_error = "not authorized"
+    looks = world.cluster.topics_looks
+    world.reach(lambda: world.cluster.topics_looks >= looks + 5, "topics are looked at")
+    assert world.reason("ingest-20").startswith("idle: ")
+    world.cluster.ends["t10:0"] = 1
+    world.reach(lambda: world.started().count("ingest-10") == 2, "its record was found")
+    world.cluster.topics_error = None
+    world.reconciler.take_changed()
+    world.cluster.ids["t20"] = "another"
+    world.reach(lambda: 20 in world.reconciler.take_changed(), "the topic was created again")
+
+
 def test_a_stall_that_discovery_finds_ends_the_rest(world: World) -> None:
     world.source(10)
     world.rest(10)
@@ -436,6 +495,66 @@ def test_the_lags_of_all_sources_of_a_cluster_take_one_request(world: World, mon
     assert (lags["ingest-10"], lags["ingest-20"]) == (3, 0)
     assert world.cluster.requests == [2]
     assert not world.cluster.looks
+
+
+def test_a_source_is_looked_at_as_often_as_its_reader_would_and_no_more() -> None:
+    """Listing a folder costs requests: a source at rest costs no more of them than a running one."""
+    for options, seconds in (({}, 60.0), ({"refresh.interval.sec": "3600"}, 3600.0)):
+        group = upstream_watcher._Group(kind=PosixFsConnector(), options={})
+        assert group.interval(options) == seconds
+    group.members = dict.fromkeys(("one", "other"), cast("Any", None))
+    group.turns = {"one": upstream_watcher._Turn()}
+    # The share of a core wins over all intervals: both sources together take 0.75 % of it.
+    group.note_look("one", {}, 1.0, 1.0)
+    assert group.turns["one"].due_at - time.monotonic() > 250
+    assert group.wait_after(1.0) > 30
+
+
+def test_an_upstream_that_hangs_is_looked_at_rarely_and_reported_after_three_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("LEAST_SECONDS", "_ONE_BY_ONE_SECONDS"):
+        monkeypatch.setattr(upstream_watcher, name, 0.02)
+    found: list[upstream_watcher.Finding] = []
+    looks: dict[str, int] = {"good": 0, "bad": 0}
+
+    def look(options: Mapping[str, str]) -> Upstream:
+        name = options["name"]
+        looks[name] += 1
+        if name == "bad":
+            threading.Event().wait(0.01)
+            return Upstream(error="it hangs")
+        return Upstream(splits={"a": UpstreamSplit(split="a", start=0, end=5)})
+
+    plain: Any = SimpleNamespace(spec=SimpleNamespace(name="own"), look=look, split_topic=lambda split: split)
+    watcher = upstream_watcher.UpstreamWatcher(found.append)
+    state = next(iter(resting.states_of(FakeReader(spec=cast("Any", None), positions={"a": 5})).values()))
+    # Both share a thread.
+    for number, name in ((16, "bad"), (32, "good")):
+        watched = upstream_watcher.Watched(source_id=number, states={"a": state})
+        watcher.watch(name, plain, {"name": name}, watched)
+    wait_until(lambda: any(each.problems for each in found), "it is reported")
+    watcher.stop()
+    assert looks["bad"] >= 3
+    assert looks["good"] >= looks["bad"]
+
+
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in ("delta", "jdbc", "iceberg")])
+def test_no_source_rests_whose_running_reader_alone_receives_its_records(name: str) -> None:
+    """No look sees a message that an MQTT broker sends: a source at rest would never wake."""
+    is_cdc = name.endswith("-cdc")
+    columns, written = ("", "") if is_cdc else (" (id INT)", " FORMAT PLAIN ENCODE JSON")
+    spec = IngestSpec(
+        job="ingest-1",
+        source_id=1,
+        name="s",
+        definition=f"CREATE SOURCE s{columns} WITH (connector = '{name}'){written}",
+        options=(),
+        generation=1,
+        splits=("0",),
+        since=1,
+    )
+    assert resting.may_rest(spec) is (name not in ("mqtt", "mysql-cdc", "postgres-cdc"))
 
 
 def test_one_by_one_connectors_are_watched_too() -> None:

@@ -17,7 +17,7 @@ from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.downtime import downtime, note_downtime, waited_ms
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
-from tests.runtime.tended import TendedLog
+from tests.runtime.tended import TendedLog, put
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +89,36 @@ def test_while_nobody_runs_the_jobs_no_reader_is_given_up(log: TendedLog) -> Non
     log.later_seconds += week / 1000
     log.turn()
     assert log.versions()[0] > 0
+
+
+def test_a_reader_of_a_group_without_an_owner_is_not_given_up(log: TendedLog) -> None:
+    """Nobody has recorded the period yet: only the group's next owner does."""
+    began = now_ms()
+    week = 7 * 24 * 3600 * 1000
+    view = log.view("v", created_at_ms=began)
+    put(log.context.metastore, replace(view, resource_group="nightly"))
+    log.append(3)
+    upkeep, snapshot = log.upkeep(), log.context.metastore.snapshot()
+    log.later_seconds = week / 1000 + 60
+    # The group never had an owner.
+    assert [reader.name for reader in upkeep._held_readers(snapshot)] == ["v"]
+    # Its owner has ended.
+    facts = log.context.metastore.jobs
+    ended = replace(lease_at(began + 1000), group="nightly")
+    assert facts.take_lease(ended, replacing=None)
+    assert [reader.name for reader in upkeep._held_readers(snapshot)] == ["v"]
+    # The next owner records the period, in the file of the group; from then on the reader is waited for as any other.
+    note_downtime(log.warehouse, ended, began + week)
+    assert downtime(log.warehouse) == []
+    assert downtime(log.warehouse, "nightly") == [(began + 1000, began + week)]
+    log.later_seconds *= 2
+    alive = replace(ended, heartbeat_ms=int(upkeep.clock() * 1000))
+    assert facts.renew_lease(alive)
+    assert upkeep._held_readers(snapshot) == []
+    # The owner of the log's own group was there all the time: its readers do not count the other group's periods.
+    put(log.context.metastore, view)
+    log.later_seconds = week / 1000 + 60
+    assert upkeep._held_readers(log.context.metastore.snapshot()) == []
 
 
 def lease_at(heartbeat_ms: int) -> Lease:

@@ -6,15 +6,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import INVALID_OPTION, SYNTAX_ERROR, SqlError
+from rw_sql.errors import CONCURRENT_CHANGE, INVALID_OPTION, SYNTAX_ERROR, SqlError
+from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord, TableRecord
 from rw_sql.model.definitions import GROUP_OPTION, definition_of, sink_definition, table_definition, view_definition
 from rw_sql.model.names import find_sink, find_source, find_table, find_view
-from rw_sql.model.resource_groups import grouped, in_group, require_group_name
+from rw_sql.model.resource_groups import group_of, grouped, in_group, require_group_name
 from rw_sql.plan.result.plan import Plan, ResultRow, Table
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing
 from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.rendering.merge import merge_options
 from rw_sql.syntax.statements import AlterReset, AlterSet, NumberValue, Option, TextValue
 
@@ -124,6 +126,37 @@ def _moved(
         return in_group(replace(record, definition=render(table)), wanted, snapshot)
     view = merge_options(view_definition(record.definition), wanted, gone)
     return in_group(replace(record, definition=render(view)), wanted, snapshot)
+
+
+def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> None:
+    """Raises SqlError CONCURRENT_CHANGE if a plan moves a source or a dependent of it to another resource group, or
+    creates a dependent in another one, while a REWIND of the source is not carried out.
+
+    The owner of the source's group replaces the tables and checkpoints of these jobs meanwhile: another owner must not
+    run them.
+    """
+    rewinds = snapshot.all("rewind")
+    if plan.operation is None or not rewinds:
+        return
+    put = [change.record for change in plan.operation.changes if isinstance(change, PutObject)]
+    records = [record for record in put if isinstance(record, SourceRecord | MaterializedViewRecord | SinkRecord)]
+    for rewind in rewinds:
+        group = group_of(snapshot, rewind.source_id)
+        concerned = {rewind.source_id, *(record.id for record in snapshot.dependents_of(rewind.source_id))}
+        for record in records:
+            if snapshot.get(record.id) is None:
+                moves = record.resource_group != group and not concerned.isdisjoint(getattr(record, "inputs", ()))
+            else:
+                moves = record.id in concerned and record.resource_group != group_of(snapshot, record.id)
+            if moves and rewind.epoch not in inspector.rewinds.carried_out():
+                serve = f"rw-sql serve{'' if group == DEFAULT_GROUP else f' --resource-group {group}'}"
+                raise SqlError(
+                    CONCURRENT_CHANGE,
+                    f'"{record.name}" cannot be in resource group {record.resource_group} until REWIND SOURCE '
+                    f"{sql_name(rewind.name)} TO OPERATION {rewind.operation} is carried out",
+                    span=getattr(getattr(plan.statement, "name", None), "span", None),
+                    hint=f"SHOW JOBS; {serve} carries it out if no process runs these jobs; then again",
+                )
 
 
 def lower_show_cluster(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:

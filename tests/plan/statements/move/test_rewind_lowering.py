@@ -51,6 +51,29 @@ def moved_on(world: CannedWorld) -> int:
     return operation
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ALTER SOURCE s SET RESOURCE_GROUP TO 'other'",
+        "ALTER MATERIALIZED VIEW v SET RESOURCE_GROUP TO 'other'",
+        "CREATE MATERIALIZED VIEW w WITH (resource_group = 'other') AS SELECT id FROM v",
+    ],
+)
+def test_no_job_of_a_source_comes_to_another_group_before_its_rewind_is_carried_out(text: str) -> None:
+    """The owner of the source's group replaces the tables meanwhile; another owner must not run the jobs."""
+    world = moved_world()
+    operation = moved_on(world)
+    with_point(world, operation)
+    world.run(f"REWIND SOURCE s TO OPERATION {operation}")
+    error = refused(world, text)
+    assert error.code == "RW309"
+    assert f"REWIND SOURCE s TO OPERATION {operation} is carried out" in error.message
+    assert error.hint is not None
+    assert "rw-sql serve carries it out" in error.hint
+    world.carried_out = frozenset({world.operations[0].epoch})
+    world.run(text)
+
+
 def refused_rewind(world: CannedWorld, text: str) -> SqlError:
     error = refused(world, text)
     assert error.code == "RW334"
