@@ -365,7 +365,7 @@ def test_the_block_ends_with_commit_also_if_the_wait_is_interrupted(
         client.run(text)
     # Withdrawn: the block stays.
     assert not isinstance(caught.value, StatementInterrupted)
-    assert client.state.block is not None
+    blocks = [client.state.block]
 
     def wait_until_taken(request: Request, _: SessionState) -> AnswerBody:
         pair.server.look()
@@ -374,7 +374,8 @@ def test_the_block_ends_with_commit_also_if_the_wait_is_interrupted(
     monkeypatch.setattr(client.executor, "_wait", wait_until_taken)
     with pytest.raises(StatementInterrupted):
         client.run(text)
-    assert client.state.block is None
+    blocks.append(client.state.block)
+    assert [block is None for block in blocks] == [False, True]
     monkeypatch.setattr(client.executor, "_wait", waits)
     _wait_until(lambda: not pair.context.metastore.jobs.open_requests("default"))
     pair.server = RequestServer(pair.context, Executor(pair.context, None).run)
