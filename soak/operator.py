@@ -105,10 +105,15 @@ class Operator:
         started, error = time.monotonic(), ""
         while time.monotonic() < started + _PATIENCE_SECONDS:
             try:
-                self.sql("FLUSH")
+                rows = self.sql("FLUSH")
             except (rw_sql.SqlError, PySparkException) as refused:
                 error = str(refused)
                 self.counts["answers with an error"] += 1
+                time.sleep(_RETRY_SECONDS)
+                continue
+            if any(change != "FLUSHED" for _, change, *_ in rows):  # FLUSH does not wait for a stalled job.
+                error = str(rows)
+                self.counts["FLUSHes that left a stalled job out"] += 1
                 time.sleep(_RETRY_SECONDS)
                 continue
             self.upstream.read()
