@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -69,3 +70,31 @@ def produced_again(session: AttachedSession, injected: dict[str, int | None]) ->
     log = f"delta.`{session.warehouse}/data/2/1`"
     names = ", ".join(f"'{split}'" for split in back)
     return {row.id for row in session.sql(f"SELECT id FROM {log} WHERE _rw_split IN ({names})")}
+
+
+def test_a_start_that_was_interrupted_while_its_first_batch_was_planned(
+    spark: SparkSession, broker: BrokerInfo, topic_name: str, tmp_path: Path
+) -> None:
+    warehouse = tmp_path / "warehouse"
+    create_topic(broker.bootstrap, topic_name, 1)
+    session = AttachedSession(spark, str(warehouse))
+    session.run(
+        f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = '{topic_name}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW counted AS SELECT id % 2 AS odd, count(*) AS n FROM s GROUP BY id % 2",
+        "CREATE MATERIALIZED VIEW copied AS SELECT id FROM s",
+    )
+    session.detach()
+    # The state after a kill between writing and renaming the files of each query's first batch.
+    for name in ("mv-2", "mv-3"):
+        (checkpoint,) = (warehouse / "checkpoints" / name).iterdir()
+        shutil.rmtree(checkpoint)
+        for folder in ("offsets", "commits"):
+            (checkpoint / folder).mkdir(parents=True)
+            (checkpoint / folder / ".0.8a51.tmp").write_text("v1")
+    produce_json(broker.bootstrap, topic_name, [{"id": id_} for id_ in range(3)])
+    session = AttachedSession(spark, str(warehouse))
+    assert session.flushed_rows_of("counted") == [(0, 2), (1, 1)]
+    assert session.flushed_rows_of("copied") == [(0,), (1,), (2,)]
+    assert {job.restarts for job in session.jobs().values()} == {0}
+    session.detach()

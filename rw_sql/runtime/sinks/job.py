@@ -23,6 +23,7 @@ from rw_sql.runtime.jobs.inputs import VERSION, input_frame, path_of, require_in
 from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
 from rw_sql.runtime.jobs.table_paths import with_way_out
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
+from rw_sql.runtime.positions.leftovers import remove_leftovers
 from rw_sql.runtime.positions.planned_rows import planned_rows
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.positions.table_consumers import require_versions
@@ -161,6 +162,7 @@ class Sink:
         spark = self.session = self.context.sessions.new(parallelism=self.spec.parallelism)
         fault("sink.before_query")
         frame, mode = self._frame(spark)
+        remove_leftovers(self.context.warehouse, self.checkpoint)
         self.streaming.query = (
             frame.writeStream.queryName(self.spec.job)
             .outputMode(mode)

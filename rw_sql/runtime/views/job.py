@@ -24,6 +24,7 @@ from rw_sql.runtime.jobs.inputs import require_columns, require_input
 from rw_sql.runtime.jobs.streaming_run import StreamingRun
 from rw_sql.runtime.jobs.table_paths import with_way_out
 from rw_sql.runtime.positions.commit_history import note_stretches
+from rw_sql.runtime.positions.leftovers import remove_leftovers
 from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges, note_ranges
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.positions.table_consumers import require_versions
@@ -276,6 +277,7 @@ class View:
             writer = writer.trigger(availableNow=True)
         elif self.readers is not None and self.readers.interval_ms:
             writer = writer.trigger(processingTime=f"{self.readers.interval_ms} milliseconds")
+        remove_leftovers(self.context.warehouse, self.checkpoint)
         fault("view.before_query")
         self.streaming.query = writer.start()
         fault("view.after_query")

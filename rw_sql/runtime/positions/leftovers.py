@@ -1,0 +1,28 @@
+"""What an interrupted start leaves in a query's checkpoint.
+
+Spark and rw_sql write a checkpoint's file under a temporary name and then rename it. A kill or a stop between both
+leaves the temporary file. Spark ignores it from the second batch on. A query without any batch, however, is not started
+on a checkpoint that is not empty (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY, Spark 4.1 and later).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+_FOLDERS = ("offsets", "commits")
+
+
+def remove_leftovers(warehouse: Warehouse, checkpoint: str) -> None:
+    """Removes temporary files from a checkpoint without a planned batch; changes nothing in any other.
+
+    No query may run on the checkpoint.
+    """
+    found = {folder: warehouse.list_names(f"{checkpoint}/{folder}") for folder in _FOLDERS}
+    if any(name.isdigit() for names in found.values() for name in names):
+        return
+    for folder, names in found.items():
+        for name in names:
+            warehouse.remove(f"{checkpoint}/{folder}/{name}")
