@@ -9,9 +9,9 @@ DOCS := $(VENV)/.docs
 RELEASE := $(VENV)/.release
 PICTURES := $(VENV)/.pictures
 
-# The versions that development and CI use, on every supported Python and system; a user's pip is not bound by them.
+# The versions that development and CI use, on every supported Python and system; an installed package is not bound by them.
 LOCK := requirements/dev.lock
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK)
+INSTALL := LOCK=$(LOCK) requirements/install $(BIN)/python
 
 # Images for containers often set it. Then every process of every test compiles the package anew (0.8 s where a session is
 # attached), and pytest the assertions of all tests for each worker (8 s).
@@ -28,16 +28,16 @@ help: ## this list
 
 setup: $(READY) ## make .venv with rw_sql and all that its tests and demo need
 
-# A registry that answers badly once should not fail a build, and the demo's flights are needed by nothing else: pip is
-# tried again, in the end without them; the demo then says that it makes its rows up.
+# A registry that answers badly once should not fail a build, and the demo's flights are needed by nothing else: the
+# installation is tried again, in the end without them; the demo then says that it makes its rows up.
 $(READY): pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "rw_sql needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1): make PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@for extras in dev,demo dev,demo dev dev; do \
-	    echo "pip install .[$$extras]"; \
-	    $(PIP_INSTALL) --editable ".[$$extras]" && exit 0; \
-	done; echo "pip could not install what rw_sql needs; its messages are above"; exit 1
+	    echo "installs .[$$extras]"; \
+	    $(INSTALL) --editable ".[$$extras]" && exit 0; \
+	done; echo "what rw_sql needs could not be installed; the messages are above"; exit 1
 	@touch $@
 
 # Versions that are in the file stay as they are: make lock UPGRADE=--upgrade takes the newest of all, and
@@ -121,7 +121,7 @@ format: setup ## rewrite the code as check wants it
 	$(BIN)/ruff format
 
 $(DOCS): $(READY)
-	@$(PIP_INSTALL) --editable ".[docs]"
+	@$(INSTALL) --editable ".[docs]"
 	@touch $@
 
 # Needs no network; a reader's browser fetches what draws the pictures, as mkdocs-material does by itself.
@@ -129,7 +129,7 @@ docs: $(DOCS) ## the documentation's site into site/; a link that leads nowhere 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
 $(PICTURES): $(READY)
-	@$(PIP_INSTALL) --editable ".[pictures]"
+	@$(INSTALL) --editable ".[pictures]"
 	@touch $@
 
 # Chromium is the system's (Debian: apt-get install chromium), that of the variable CHROMIUM, or playwright's own.
@@ -151,7 +151,7 @@ soak: setup $(JARS) ## one warehouse with random statements, moves and faults: m
 	$(BIN)/python -m soak --minutes $(MINUTES)
 
 $(RELEASE): $(READY)
-	@$(PIP_INSTALL) --editable ".[release]"
+	@$(INSTALL) --editable ".[release]"
 	@touch $@
 
 # The wheel is tried by itself, in a folder and an environment that know nothing of this clone: first light, then whole.
