@@ -1,6 +1,7 @@
 """Connectors: sources (options, split ids and states, upstream metadata, readers) and sinks (options, writers).
 
-Public, for third-party connectors: ``base``, ``plain``, ``ranged``, ``spec``, ``sink``, ``formats``, ``registry``.
+Public, for third-party connectors: ``base``, ``plain``, ``ranged``, ``snapshots``, ``spec``, ``sink``, ``formats``,
+``registry``.
 
 Each family (a folder such as ``kafka`` or ``files``) imports only these modules and ``support``, never another
 family. Imports: ``assets``, ``errors``. Imported by: ``model``, ``plan``, ``runtime``. Begin with ``base``, then

@@ -10,8 +10,9 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.base import NamingConnector, SnapshotReader
+from rw_sql.connectors.base import NamingConnector
 from rw_sql.connectors.changes import ChangeConnector
+from rw_sql.connectors.snapshots import SnapshotReader
 from rw_sql.errors import NOT_SUPPORTED, Span, SqlError, near_names
 
 if TYPE_CHECKING:

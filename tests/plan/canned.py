@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, SplitState, UpstreamSplit
+from rw_sql.connectors.base import GroupOffsets, SplitState, UpstreamSplit
 from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
 from rw_sql.connectors.kafka.source import topics_of
 from rw_sql.connectors.schemas.client import RegisteredSchema
 from rw_sql.connectors.sink import SinkLook
+from rw_sql.connectors.snapshots import ColumnMisfit
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.codec import before_to_json, changes_to_json

@@ -10,19 +10,12 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors import registry
-from rw_sql.connectors.base import (
-    ColumnChecker,
-    ColumnLister,
-    ColumnMisfit,
-    GroupOffsets,
-    SplitState,
-    Upstream,
-    UpstreamSplit,
-)
+from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.kafka.source import topics_of
 from rw_sql.connectors.schemas.look import SchemaLook
 from rw_sql.connectors.sink import SinkLook
+from rw_sql.connectors.snapshots import ColumnChecker, ColumnLister, ColumnMisfit
 from rw_sql.errors import FILE_UNREADABLE, UPSTREAM_MISSING, SqlError
 from rw_sql.metastore.records import FORGOTTEN, SourceRecord
 from rw_sql.model.job_ids import ingest_fragment

@@ -169,7 +169,7 @@ class DeltaConnector(RangedConnector):
         encode: str = "NATIVE",
         encode_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """The current table. See :class:`rw_sql.connectors.base.SnapshotReader`."""
+        """The current table. See :class:`rw_sql.connectors.snapshots.SnapshotReader`."""
         from rw_sql.connectors.delta import reader as delta_reader
 
         path = _path(options)

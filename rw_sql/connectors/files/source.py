@@ -175,7 +175,7 @@ class FileConnector(RangedConnector):
         encode: str = "NATIVE",
         encode_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """All rows of all current Parquet files. See :class:`rw_sql.connectors.base.SnapshotReader`."""
+        """All rows of all current Parquet files. See :class:`rw_sql.connectors.snapshots.SnapshotReader`."""
         from pyspark.sql import functions as f
 
         if encode != "PARQUET":
@@ -195,7 +195,7 @@ class FileConnector(RangedConnector):
         encode: str,
         encode_options: Mapping[str, str],
     ) -> DataFrame:
-        """All lines of all current files. See :class:`rw_sql.connectors.base.LineReader`."""
+        """All lines of all current files. See :class:`rw_sql.connectors.snapshots.LineReader`."""
         return self._read_all(spark, options, Encoding(encode=encode, options=encode_options), columns)
 
     def _read_all(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rw_sql.connectors.base import ColumnMisfit
 from rw_sql.connectors.iceberg.reader import arrow_schema
+from rw_sql.connectors.snapshots import ColumnMisfit
 from rw_sql.errors import near_names
 
 if TYPE_CHECKING:

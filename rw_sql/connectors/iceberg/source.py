@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.connectors.base import ColumnMisfit, SplitState
+    from rw_sql.connectors.base import SplitState
     from rw_sql.connectors.iceberg.history import TableSnapshot
+    from rw_sql.connectors.snapshots import ColumnMisfit
     from rw_sql.connectors.spec import ConnectorSpec
 
 SKIP_CHANGES = "iceberg.skip_change_snapshots"
@@ -209,7 +210,7 @@ class IcebergConnector(RangedConnector):
         encode: str = "NATIVE",
         encode_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """The current table. See :class:`rw_sql.connectors.base.SnapshotReader`."""
+        """The current table. See :class:`rw_sql.connectors.snapshots.SnapshotReader`."""
         from pyspark.sql import functions as f
 
         from rw_sql.connectors.iceberg import reader

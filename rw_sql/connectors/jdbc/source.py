@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, ColumnMisfit, Upstream
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream
 from rw_sql.connectors.jdbc.types import BYTES, columns_of, comes_out_of
 from rw_sql.connectors.jdbc.url import connect, conninfo, told
 from rw_sql.connectors.snapshot_only import BatchOnly
+from rw_sql.connectors.snapshots import ColumnMisfit
 from rw_sql.connectors.spec import check_option_values, load_spec
 from rw_sql.errors import INVALID_DEFINITION, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError, near_names
 
@@ -51,7 +52,7 @@ _AGAIN = "run the statement again once the database answers"
 
 
 class JdbcConnector(BatchOnly):
-    """See :class:`rw_sql.connectors.base.Connector` and :class:`rw_sql.connectors.base.SnapshotReader`."""
+    """See :class:`rw_sql.connectors.base.Connector` and :class:`rw_sql.connectors.snapshots.SnapshotReader`."""
 
     @property
     def spec(self) -> ConnectorSpec:

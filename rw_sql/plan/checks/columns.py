@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.base import ColumnChecker, ColumnLister
 from rw_sql.connectors.registry import connector, connector_names
+from rw_sql.connectors.snapshots import ColumnChecker, ColumnLister
 from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, UNDEFINED_COLUMN, SqlError
 from rw_sql.model.definitions import connector_of, field_of, option_text
 from rw_sql.syntax import parse_statement, spark_type

@@ -28,9 +28,9 @@ from rw_sql.plan.ports.tables import TableLook
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from rw_sql.connectors.base import ColumnMisfit
     from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.sink import SinkShape
+    from rw_sql.connectors.snapshots import ColumnMisfit
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress, JobStatus, RewindPoint
     from rw_sql.metastore.records import MaterializedViewRecord, OperationRecord, SecretRecord, StoredState

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
+    from rw_sql.connectors.base import GroupOffsets, Upstream
     from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.schemas.look import SchemaLook
     from rw_sql.connectors.sink import SinkLook, SinkShape
+    from rw_sql.connectors.snapshots import ColumnMisfit
     from rw_sql.metastore.records import SecretRecord
     from rw_sql.model.options import PlannedOptions
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.connectors import registry
-from rw_sql.connectors.base import ColumnChecker, ColumnLister
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.registry import change_connector
 from rw_sql.connectors.schemas.look import look_at_subject, read_schema_file, registry_error
+from rw_sql.connectors.snapshots import ColumnChecker, ColumnLister
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
+    from rw_sql.connectors.base import GroupOffsets, Upstream
     from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.schemas.look import SchemaLook
     from rw_sql.connectors.sink import SinkLook, SinkShape
+    from rw_sql.connectors.snapshots import ColumnMisfit
     from rw_sql.metastore.records import SecretRecord
     from rw_sql.model.options import PlannedOptions
 

@@ -16,8 +16,8 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from rw_sql.connectors.base import ColumnReader, LineReader
 from rw_sql.connectors.formats import DELIMITER, encode_value
+from rw_sql.connectors.snapshots import ColumnReader, LineReader
 from rw_sql.model.definitions import field_of, option_text, table_definition
 from rw_sql.runtime.decoding.change_formats.rows import ROW
 from rw_sql.runtime.decoding.decoder import OFFSET, SPLIT, json_rules
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from rw_sql.connectors.base import SnapshotReader
+    from rw_sql.connectors.snapshots import SnapshotReader
     from rw_sql.metastore.records import TableRecord
     from rw_sql.runtime.delta.job_output import JobOutput
     from rw_sql.runtime.refresh.staging import Staged, Staging

@@ -11,11 +11,12 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from rw_sql.connectors.base import SnapshotReader, SplitState
+from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.files.reader import dealt
 from rw_sql.connectors.files.source import FileConnector
 from rw_sql.connectors.ranged import batch_ends, batch_offset
 from rw_sql.connectors.registry import connector
+from rw_sql.connectors.snapshots import SnapshotReader
 from rw_sql.connectors.support.private_files import SecretText
 from rw_sql.connectors.support.range_stream import take
 from rw_sql.errors import SqlError

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.connectors.base import SnapshotReader
 from rw_sql.connectors.jdbc import reader as jdbc_reader
 from rw_sql.connectors.jdbc.source import JdbcConnector, page_ranges
 from rw_sql.connectors.jdbc.url import connect, conninfo
+from rw_sql.connectors.snapshots import SnapshotReader
 from rw_sql.errors import SqlError
 from tests.support.postgres import PASSWORD, PostgresInfo
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rw_sql.connectors.base import ColumnMisfit
+from rw_sql.connectors.snapshots import ColumnMisfit
 from rw_sql.metastore.codec import record_from_json, record_to_json
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import Operation, PutObject
