@@ -6,32 +6,28 @@ folder, so that later starts take about three seconds.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rw_sql.cli.servers.local_server import (
+    LocalServer,
     end_process,
     free_port,
     is_port_open,
     java_program,
-    remembered,
     running,
     spark_home,
 )
 from rw_sql.errors import UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars
-from rw_sql.runtime.support.processes import process_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KAFKA_PACKAGE = "org.apache.kafka:kafka_2.13:4.1.0"
-START_SECONDS = 300.0
 _RESOLVE_ATTEMPTS = 3
 _HEAP = "512m"
 _FILE = "broker.json"
@@ -66,37 +62,24 @@ def start_broker(
     if (running := is_running(home)) is not None:
         return running
     class_path = kafka_class_path()
-    before = remembered(home / _FILE)
-    at = port or (before["port"] if before else free_port())
-    if is_port_open(f"127.0.0.1:{at}"):
-        raise SqlError(UPSTREAM_UNREACHABLE, f"port {at} is taken by another process", hint="port 0 takes a free one")
+    server = LocalServer(
+        name="broker", folder=home, file=_FILE, console="console.log", logs=("broker.log", "console.log")
+    )
+    before, at = server.remembered, server.port(port)
     controller_at = controller_port or free_port()
     cluster_id = before["cluster_id"] if before else _new_cluster_id()
     _write_settings(home, at, controller_at, extra or {})
     java = [*_java(home), "-cp", class_path]
     if not (home / "data" / "meta.properties").exists():
         _format(java, home, cluster_id)
-    with (home / "console.log").open("ab") as console:
-        process = subprocess.Popen(
-            [*java, "kafka.Kafka", str(home / "server.properties")],
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd=home,
-        )
-    info = BrokerInfo(pid=process.pid, bootstrap=f"127.0.0.1:{at}", cluster_id=cluster_id, folder=str(home))
-    (home / _FILE).write_text(
-        json.dumps({**asdict(info), "port": at, "started": process_start(process.pid)}), encoding="utf-8"
+    bootstrap = f"127.0.0.1:{at}"
+    pid = server.start(
+        [*java, "kafka.Kafka", str(home / "server.properties")],
+        {"bootstrap": bootstrap, "cluster_id": cluster_id, "folder": str(home), "port": at},
+        bootstrap,
+        lambda: _is_answering(bootstrap, cluster_id),
     )
-    try:
-        _wait_until_it_answers(process, info, home)
-    except BaseException:
-        # On any exception, Ctrl-C included: the caller does not have the broker's handle yet, so it could not stop it.
-        process.kill()
-        process.wait()
-        raise
-    return info
+    return BrokerInfo(pid=pid, bootstrap=bootstrap, cluster_id=cluster_id, folder=str(home))
 
 
 def stop_broker(folder: str | Path) -> bool:
@@ -252,27 +235,11 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _wait_until_it_answers(process: subprocess.Popen[bytes], info: BrokerInfo, home: Path) -> None:
+def _is_answering(bootstrap: str, cluster_id: str) -> bool:
     from rw_sql.cli.kafka_topics import answering_cluster
 
-    deadline = time.monotonic() + START_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        # Another process may use the port, so only this folder's own cluster counts.
-        if is_port_open(info.bootstrap) and answering_cluster(info.bootstrap, seconds=5) == info.cluster_id:
-            return
-        time.sleep(0.05)
-    if process.poll() is None:
-        process.kill()
-        process.wait()
-    said = [
-        (home / name).read_text(errors="replace") for name in ("broker.log", "console.log") if (home / name).exists()
-    ]
-    raise SqlError(
-        UPSTREAM_UNREACHABLE,
-        f"the broker at {info.bootstrap} did not come up",
-        detail="\n".join([line for line in "\n".join(said).splitlines() if line.strip() and line[0] != "\t"][-6:]),
-        hint=f"the broker's log is in {home}; another port: --port N",
-    )
+    # Another process may use the port, so only this folder's own cluster counts.
+    return is_port_open(bootstrap) and answering_cluster(bootstrap, seconds=5) == cluster_id
 
 
 def _new_cluster_id() -> str:

@@ -1,4 +1,5 @@
-"""Code shared by the servers of ``rw-sql dev``: finds Java, free ports, and the running server of a folder."""
+"""Code shared by the servers of ``rw-sql dev``: finds Java, free ports, and the running server of a folder; starts and
+ends a server's process."""
 
 from __future__ import annotations
 
@@ -8,14 +9,102 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rw_sql.errors import JAVA_MISSING, SqlError
+from rw_sql.errors import JAVA_MISSING, UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.runtime.support.processes import is_process_alive, process_start
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+START_SECONDS = 300.0
+"""The time limit in seconds for a server's start, which a busy machine delays."""
+
 STOP_SECONDS = 60.0
+
+_LOG_LINES = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalServer:
+    """A server whose files are in one folder.
+
+    ``name`` is its name in messages, ``file`` the file in the folder with the facts about its last start, ``console``
+    the file that receives its output, ``logs`` the files whose last lines explain a failed start.
+    """
+
+    name: str
+    folder: Path
+    file: str
+    console: str
+    logs: Sequence[str]
+
+    @property
+    def remembered(self) -> dict[str, Any] | None:
+        """The facts about the last start; None before the first."""
+        return remembered(self.folder / self.file)
+
+    def port(self, wanted: int) -> int:
+        """The port for a start: ``wanted``, or for 0 that of the last start, or a free one.
+
+        Raises SqlError UPSTREAM_UNREACHABLE if another process listens there.
+        """
+        before = self.remembered
+        port: int = wanted or (before["port"] if before else free_port())
+        if is_port_open(f"127.0.0.1:{port}"):
+            raise SqlError(
+                UPSTREAM_UNREACHABLE, f"port {port} is taken by another process", hint="port 0 takes a free one"
+            )
+        return port
+
+    def start(self, command: Sequence[str], facts: Mapping[str, object], at: str, is_ready: Callable[[], bool]) -> int:
+        """Starts the server, which outlives this process, and returns its process id when ``is_ready`` is true.
+
+        ``facts`` are remembered besides the process; ``at`` is the server's address in messages. Raises SqlError
+        UPSTREAM_UNREACHABLE with the end of its logs if it does not start.
+        """
+        with (self.folder / self.console).open("ab") as console:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=self.folder,
+            )
+        known = {"pid": process.pid, "started": process_start(process.pid), **facts}
+        (self.folder / self.file).write_text(json.dumps(known), encoding="utf-8")
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while process.poll() is None and time.monotonic() < deadline:
+                if is_ready():
+                    return process.pid
+                time.sleep(0.05)
+        except BaseException:
+            # On any exception, Ctrl-C included: the caller does not have the server's handle yet, so it could not
+            # stop it.
+            process.kill()
+            process.wait()
+            raise
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        raise SqlError(
+            UPSTREAM_UNREACHABLE,
+            f"the {self.name} at {at} did not start",
+            detail="\n".join(self._last_lines()),
+            hint=f"its log is in {self.folder}; another port: --port N",
+        )
+
+    def _last_lines(self) -> list[str]:
+        logs = (self.folder / name for name in self.logs)
+        text = "\n".join(log.read_text(errors="replace") for log in logs if log.exists())
+        # Lines that begin with a tab are those of a Java stack trace.
+        return [line for line in text.splitlines() if line.strip() and line[0] != "\t"][-_LOG_LINES:]
 
 
 def java_program() -> str:

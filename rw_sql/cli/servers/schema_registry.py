@@ -12,31 +12,20 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import time
 import urllib.request
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from rw_sql.cli.servers.local_server import (
-    end_process,
-    free_port,
-    is_port_open,
-    java_program,
-    remembered,
-    running,
-    spark_home,
-)
+from rw_sql.cli.servers.local_server import LocalServer, end_process, java_program, running, spark_home
 from rw_sql.errors import FILE_UNREADABLE, UPSTREAM_UNREACHABLE, SqlError
-from rw_sql.runtime.support.processes import process_start
 
 VERSION = "2.6.13.Final"
-START_SECONDS = 300.0
 API = "/apis/ccompat/v7"
 """The path below which the registry serves Confluent's API."""
 
 _GROUP, _NAME = "io.apicurio", "apicurio-registry-app"
 _RESOLVE_ATTEMPTS = 3
-_FILE = "registry.json"
+_FILE, _LOG = "registry.json", "registry.log"
 
 _SETTINGS = """<ivysettings>
   <settings defaultResolver="all"/>
@@ -80,10 +69,8 @@ def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
     if (found := is_running(home)) is not None:
         return found
     runner = registry_runner()
-    before = remembered(home / _FILE)
-    at = port or (before["port"] if before else free_port())
-    if is_port_open(f"127.0.0.1:{at}"):
-        raise SqlError(UPSTREAM_UNREACHABLE, f"port {at} is taken by another process", hint="port 0 takes a free one")
+    server = LocalServer(name="registry", folder=home, file=_FILE, console=_LOG, logs=(_LOG,))
+    at = server.port(port)
     command = [
         java_program(),
         # Like the broker, it should start quickly and leave the cores to its clients.
@@ -93,22 +80,9 @@ def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
         "-Dquarkus.analytics.disabled=true",
         *("-jar", str(runner)),
     ]
-    with (home / "registry.log").open("ab") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, cwd=home
-        )
-    info = RegistryInfo(pid=process.pid, url=f"http://127.0.0.1:{at}{API}", folder=str(home))
-    (home / _FILE).write_text(
-        json.dumps({**asdict(info), "port": at, "started": process_start(process.pid)}), encoding="utf-8"
-    )
-    try:
-        _wait_until_it_answers(process, info, home)
-    except BaseException:
-        # On any exception, Ctrl-C included: the caller does not have the registry's handle yet.
-        process.kill()
-        process.wait()
-        raise
-    return info
+    url = f"http://127.0.0.1:{at}{API}"
+    pid = server.start(command, {"url": url, "folder": str(home), "port": at}, url, lambda: is_answering(url))
+    return RegistryInfo(pid=pid, url=url, folder=str(home))
 
 
 def stop_registry(folder: str | Path) -> bool:
@@ -193,22 +167,4 @@ def _resolve(work: Path) -> Path:
         f"the registry could not be fetched as {_GROUP}:{_NAME}:{VERSION}",
         detail="\n".join((done.stdout + done.stderr if done else "").strip().splitlines()[-8:]),
         hint="behind a proxy: export SPARK_SUBMIT_OPTS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'",
-    )
-
-
-def _wait_until_it_answers(process: subprocess.Popen[bytes], info: RegistryInfo, home: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        if is_answering(info.url):
-            return
-        time.sleep(0.05)
-    if process.poll() is None:
-        process.kill()
-        process.wait()
-    said = (home / "registry.log").read_text(errors="replace").splitlines()
-    raise SqlError(
-        UPSTREAM_UNREACHABLE,
-        f"the registry at {info.url} did not come up",
-        detail="\n".join([line for line in said if line.strip()][-6:]),
-        hint=f"its log is in {home}; another port: --port N",
     )
