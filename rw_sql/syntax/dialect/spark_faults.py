@@ -24,6 +24,7 @@ from rw_sql.errors import (
     SqlError,
     near_names,
 )
+from rw_sql.syntax.dialect.equivalents import missing_function_hint
 from rw_sql.syntax.lexing.spark_words import CLAUSES, near_clause
 from rw_sql.syntax.lexing.tokens import unterminated
 from rw_sql.syntax.near_statements import near_statement
@@ -179,8 +180,7 @@ def _schema(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
 def _function(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     parts = name_parts(fault.parameters.get("routineName") or fault.parameters.get("name", ""))
     name = parts[-1] if parts else ""
-    near = near_names(name.lower(), {*known.functions()}, most=1)
-    hint = f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all functions"
+    hint = missing_function_hint(name, {*known.functions()})
     return SqlError(
         UNDEFINED_OBJECT, f'function "{name}" does not exist', hint=hint, span=_place(text, fault, parts[-1:])
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import INVALID_EXPRESSION, NOT_SUPPORTED, Span, SqlError
+from rw_sql.syntax.dialect.equivalents import EPOCH, EQUIVALENTS, SORTED, advice
 from rw_sql.syntax.dialect.lists import (
     AGGREGATES,
     ALIASED_AS,
@@ -271,6 +272,9 @@ class _Writer:
             self.refuse(
                 "now() in a view", "rows would have to leave the view by themselves; proctime() is when one came", node
             )
+        known = EQUIVALENTS.get(type(node).__name__)
+        if known is not None:
+            self.refuse(known.name, advice(known.spark), node)
         what = f"function {node.sql_name().lower()}" if isinstance(node, exp.Func) else _spoken(type(node).__name__)
         self.refuse(what, None, node)
 
@@ -291,7 +295,8 @@ class _Writer:
             case exp.Interval() if _interval_parts(node) is None:
                 self.refuse("this interval", "write INTERVAL '10' MINUTE, in seconds to days", node)
             case exp.Extract() if node.this.name.upper() not in EXTRACTED:
-                self.refuse(f"extract({node.this.name.lower()} ...)", None, node)
+                field = node.this.name.lower()
+                self.refuse(f"extract({field} ...)", advice(EPOCH) if field == "epoch" else None, node)
             case exp.TimestampTrunc() | exp.DateTrunc() if str(node.args["unit"].name).upper() not in TRUNCATED:
                 self.refuse(f"date_trunc('{node.args['unit'].name.lower()}', ...)", None, node)
             case exp.TimestampTrunc() | exp.DateTrunc() if _cast_type(node.this) not in ("TIMESTAMP", "TIMESTAMPTZ"):
@@ -307,7 +312,7 @@ class _Writer:
             case exp.Bracket() if len(node.expressions) != 1 or not _is_index(node):
                 self.refuse("an array's element by what may be below 1", "write a number of 1 or more", node)
             case exp.GroupConcat() | exp.ArrayAgg() if node.find(exp.Order) is not None:
-                self.refuse("ORDER BY in an aggregate", None, node)
+                self.refuse("ORDER BY in an aggregate", advice(SORTED), node)
             case exp.Table() if node.args.get("version") is not None or node.args.get("when") is not None:
                 self.refuse("FOR SYSTEM_TIME AS OF", "join the tables; a stream joins its newest state", node)
             case exp.Join() if node.args.get("method") not in (None, "", "NATURAL"):
@@ -318,8 +323,11 @@ class _Writer:
                 self.refuse("-> with anything but a constant key", None, node)
             case exp.WindowSpec() if node.args.get("exclude") is not None:
                 self.refuse("EXCLUDE in a window's frame", None, node)
-            case exp.Unnest() | exp.Lateral() | exp.Values():
-                self.refuse(_spoken(type(node).__name__), None, node)
+            case exp.Unnest() | exp.Lateral():
+                known = EQUIVALENTS[type(node).__name__]
+                self.refuse(known.name, advice(known.spark), node)
+            case exp.Values():
+                self.refuse("VALUES", None, node)
 
     # Rewriting
 

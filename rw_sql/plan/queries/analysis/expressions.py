@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from rw_sql.errors import INVALID_QUERY, UNDEFINED_OBJECT, near_names
+from rw_sql.errors import INVALID_QUERY, UNDEFINED_OBJECT
 from rw_sql.plan.queries.analysis import data_types as types
 from rw_sql.plan.queries.analysis.findings import counted
 from rw_sql.plan.queries.analysis.functions import AGGREGATE, UNIT_FIRST, UNITS, WINDOW, builtins
 from rw_sql.plan.queries.analysis.names import NameChecker
 from rw_sql.plan.queries.analysis.reading import children
 from rw_sql.plan.queries.analysis.result_types import parameter_types, result_type
+from rw_sql.syntax.dialect.equivalents import missing_function_hint
 from rw_sql.syntax.query import query_hints
 
 if TYPE_CHECKING:
@@ -149,13 +150,8 @@ class ExpressionChecker(NameChecker):
         place_of_name = self.text.place(node)
         if known is None:
             if not self._is_of_user(name):
-                near = near_names(name, builtins(), most=1)
-                self.report.add(
-                    place_of_name,
-                    UNDEFINED_OBJECT,
-                    f'function "{node.name}" does not exist',
-                    f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all functions",
-                )
+                hint = missing_function_hint(name, builtins())
+                self.report.add(place_of_name, UNDEFINED_OBJECT, f'function "{node.name}" does not exist', hint)
             self._arguments(node, scope, SELECT if place == WITHIN else place)
             return None
         arguments = _count(node)

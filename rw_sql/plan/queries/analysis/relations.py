@@ -12,6 +12,7 @@ from rw_sql.plan.queries.analysis.expressions import FROM, ON, ExpressionChecker
 from rw_sql.plan.queries.analysis.findings import counted
 from rw_sql.plan.queries.analysis.frames import Attribute, Frame, Output, Scope
 from rw_sql.plan.queries.analysis.functions import GENERATOR, TABLE, builtins
+from rw_sql.syntax.dialect.equivalents import missing_function_hint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -196,10 +197,7 @@ class RelationChecker(ExpressionChecker):
         if known is not None:
             return known.kind in (TABLE, GENERATOR)
         tables = [other for other, found in builtins().items() if found.kind in (TABLE, GENERATOR)]
-        near = near_names(name, tables, most=1)
-        hint = f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all functions"
-        if name in ("tumble", "hop"):
-            hint = "SET query_dialect = 'risingwave', or GROUP BY window(a_column, '1 minute')"
+        hint = missing_function_hint(name, tables, in_from=True)
         self.report.add(self.text.place(call), UNDEFINED_OBJECT, f'function "{call.name}" in FROM does not exist', hint)
         return False
 

@@ -1,0 +1,118 @@
+"""What to write in Spark's SQL instead of constructs and functions of RisingWave and PostgreSQL.
+
+:mod:`to_spark` refuses the constructs, because their counterparts in Spark have another meaning in some cases: the user
+has to choose. The functions are those that Spark does not have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import near_names
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """``name`` is the construct as users know it; ``spark`` is what to write in Spark's SQL."""
+
+    name: str
+    spark: str
+
+
+EQUIVALENTS = {
+    "ArrayContainsAll": Equivalent("the operator @>", "size(array_except(b, a)) = 0 for a @> b"),
+    "ArrayOverlaps": Equivalent("the operator &&", "arrays_overlap(a, b)"),
+    "AtTimeZone": Equivalent("AT TIME ZONE", "from_utc_timestamp(x, 'zone') or to_utc_timestamp(x, 'zone')"),
+    "Explode": Equivalent("function unnest", "explode(array)"),
+    "ExplodingGenerateSeries": Equivalent("function generate_series", "explode(sequence(first, last))"),
+    "GenerateSeries": Equivalent("function generate_series", "explode(sequence(first, last))"),
+    "JSONBContains": Equivalent("the operator ?", "get_json_object(x, '$.key') IS NOT NULL"),
+    "JSONBContainsTopKey": Equivalent("the operator ?", "get_json_object(x, '$.key') IS NOT NULL"),
+    "Lateral": Equivalent("LATERAL", "LATERAL VIEW explode(array), or a join"),
+    "RegexpILike": Equivalent("the operator ~*", "x RLIKE '(?i)pattern', with Java's regular expressions"),
+    "RegexpLike": Equivalent("the operator ~", "x RLIKE 'pattern', with Java's regular expressions"),
+    "StrToTime": Equivalent("function to_timestamp", "to_timestamp(x, 'yyyy-MM-dd HH:mm:ss')"),
+    "StrToDate": Equivalent("function to_date", "to_date(x, 'yyyy-MM-dd')"),
+    "TimeToStr": Equivalent("function to_char", "date_format(x, 'yyyy-MM-dd')"),
+    "ToChar": Equivalent("function to_char", "date_format(x, 'yyyy-MM-dd') or format_number(x, 2)"),
+    "Unnest": Equivalent("function unnest", "FROM t LATERAL VIEW explode(array) AS x"),
+}
+"""By the name of sqlglot's class of the construct."""
+
+EPOCH = "unix_micros(x) / 1000000"
+"""For ``extract(epoch FROM x)``."""
+
+SORTED = "array_sort(collect_list(x)), or listagg(x, ',') WITHIN GROUP (ORDER BY y)"
+"""For an aggregate with ORDER BY in its arguments."""
+
+
+_JSON_OBJECT = "to_json(named_struct('key', value))"
+_JSON_ARRAY = "explode(from_json(x, 'ARRAY<STRING>'))"
+_WINDOW = "GROUP BY window(a_column, '1 minute'), or SET query_dialect = 'risingwave'"
+
+_FUNCTIONS = {
+    "array_cat": "concat(a, b)",
+    "array_length": "array_size(x)",
+    "array_to_string": "array_join(x, ',')",
+    "array_positions": "array_position(x, value), the first of them",
+    "array_replace": "transform(x, e -> CASE WHEN e = a THEN b ELSE e END)",
+    "clock_timestamp": "current_timestamp()",
+    "date_bin": "date_trunc('HOUR', x), or window(x, '15 minutes').start",
+    "format": "printf('%s', x)",
+    "gen_random_uuid": "uuid()",
+    "generate_series": "explode(sequence(first, last))",
+    "hop": _WINDOW,
+    "json_agg": "to_json(collect_list(x))",
+    "json_array_elements": _JSON_ARRAY,
+    "json_build_object": _JSON_OBJECT,
+    "jsonb_agg": "to_json(collect_list(x))",
+    "jsonb_array_elements": _JSON_ARRAY,
+    "jsonb_array_elements_text": _JSON_ARRAY,
+    "jsonb_array_length": "json_array_length(x)",
+    "jsonb_build_object": _JSON_OBJECT,
+    "jsonb_each": "explode(from_json(x, 'MAP<STRING, STRING>'))",
+    "jsonb_extract_path_text": "get_json_object(x, '$.key')",
+    "jsonb_object_agg": "to_json(map_from_entries(collect_list(struct(k, v))))",
+    "jsonb_path_query": "get_json_object(x, '$.key')",
+    "pg_typeof": "typeof(x)",
+    "proctime": "current_timestamp()",
+    "regexp_match": "regexp_extract(x, 'pattern', 1)",
+    "regexp_matches": "regexp_extract_all(x, 'pattern', 1)",
+    "row_to_json": "to_json(x)",
+    "sha256": "sha2(x, 256)",
+    "sha512": "sha2(x, 512)",
+    "starts_with": "startswith(x, prefix)",
+    "string_to_array": "split(x, ',')",
+    "strpos": "instr(x, part)",
+    "to_hex": "lower(hex(x))",
+    "to_jsonb": "to_json(x)",
+    "tumble": _WINDOW,
+    "unnest": "explode(array)",
+}
+"""Functions of RisingWave and PostgreSQL that Spark does not have."""
+
+_TABLE_FUNCTIONS = {
+    "generate_series": "range(first, last + 1)",
+    "jsonb_array_elements": f"FROM t LATERAL VIEW {_JSON_ARRAY} AS x",
+    "unnest": "FROM t LATERAL VIEW explode(array) AS x",
+}
+"""Those of them that in FROM need another text."""
+
+
+def missing_function_hint(name: str, known: Collection[str], *, in_from: bool = False) -> str:
+    """The hint for a function that does not exist; ``known`` are the functions that do."""
+    lower = name.lower()
+    spark = (_TABLE_FUNCTIONS.get(lower) if in_from else None) or _FUNCTIONS.get(lower)
+    if spark is not None:
+        return f"write {spark}"
+    near = near_names(lower, known, most=1)
+    return f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all functions"
+
+
+def advice(spark: str) -> str:
+    """The hint for a construct whose counterpart in Spark's SQL is ``spark``."""
+    return f"SET query_dialect = 'spark', and write {spark}"
