@@ -51,6 +51,31 @@ BUILT_IN_SINKS = {
 }
 """The built-in sink connectors: name → class. Third-party connectors cannot use these names."""
 
+_OTHERS = "use one of these, or install a package that has this connector"
+
+_KAFKA = "connector = 'kafka' is for every broker with Kafka's protocol"
+_POSTGRES = "connector = 'postgres-cdc' reads changes; 'jdbc' is for REFRESH TABLE"
+_DEBEZIUM = "let Debezium write its changes to Kafka: connector = 'kafka' with FORMAT DEBEZIUM ENCODE JSON"
+_INSTEAD = {
+    **dict.fromkeys(("confluent", "msk", "redpanda"), _KAFKA),
+    **dict.fromkeys(("citus-cdc", "db2-cdc", "mongodb-cdc", "oracle-cdc", "sqlserver-cdc"), _DEBEZIUM),
+    **dict.fromkeys(("mariadb", "mariadb-cdc", "mysql"), "connector = 'mysql-cdc' reads MySQL and MariaDB"),
+    **dict.fromkeys(("postgres", "postgresql"), _POSTGRES),
+    **dict.fromkeys(("file", "filesystem", "fs"), "connector = 'posix_fs' reads the files of a folder"),
+    "azure_blob": "connector = 'azblob' reads Azure's blobs",
+    "nexmark": "connector = 'datagen' generates rows",
+}
+"""What to use instead of sources that RisingWave or other systems have under this name."""
+
+_JDBC = "connector = 'jdbc' writes to databases: jdbc.url = 'jdbc:postgresql://host/database', table.name = '…'"
+_FILES = "connector = 'fs' writes files, 'deltalake' and 'iceberg' tables in an object store"
+_SINK_INSTEAD = {
+    **dict.fromkeys(("confluent", "msk", "redpanda"), _KAFKA),
+    **dict.fromkeys(("cockroachdb", "mariadb", "mysql", "oracle", "postgres", "postgresql", "redshift"), _JDBC),
+    **dict.fromkeys(("sqlserver", "sqlite"), _JDBC),
+    **dict.fromkeys(("azblob", "file", "filesystem", "gcs", "parquet", "posix_fs", "s3", "webhdfs"), _FILES),
+}
+
 
 @cache
 def connector_names() -> tuple[str, ...]:
@@ -68,7 +93,7 @@ def connector(name: str, span: Span | None = None) -> Connector:
         raise SqlError(
             NOT_SUPPORTED,
             f'connector "{name}" is not supported, accept [{", ".join(connector_names())}]',
-            hint=f"did you mean '{near[0]}'?" if near else f"connector = '{connector_names()[0]}', or another of these",
+            hint=_INSTEAD.get(name.lower()) or (f"did you mean '{near[0]}'?" if near else _OTHERS),
             span=span,
         )
     return _load(name)
@@ -134,9 +159,7 @@ def sink_connector(name: str, span: Span | None = None) -> SinkConnector:
         raise SqlError(
             NOT_SUPPORTED,
             f'sink connector "{name}" is not supported, accept [{", ".join(sink_connector_names())}]',
-            hint=f"did you mean '{near[0]}'?"
-            if near
-            else f"connector = '{sink_connector_names()[0]}', or another of these",
+            hint=_SINK_INSTEAD.get(name.lower()) or (f"did you mean '{near[0]}'?" if near else _OTHERS),
             span=span,
         )
     return _load_sink(name)

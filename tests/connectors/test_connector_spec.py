@@ -195,3 +195,28 @@ def test_defaults_fit_their_own_options(name: str) -> None:
         assert option.doc.endswith("."), option.key
         assert option.default is None or option.fault(option.default) is None, option.key
         assert not (option.is_required and option.default), option.key
+
+
+@pytest.mark.parametrize(
+    ("name", "advised"),
+    [
+        ("sqlserver-cdc", "FORMAT DEBEZIUM"),
+        ("redpanda", "'kafka'"),
+        ("Postgres", "'postgres-cdc'"),
+        ("x", "use one"),
+    ],
+)
+def test_sources_of_other_systems_have_a_hint(name: str, advised: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        connector(name)
+    assert advised in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "advised"),
+    [("postgres", "'jdbc'"), ("s3", "'deltalake'"), ("redpanda", "'kafka'"), ("x", "use one")],
+)
+def test_sinks_of_other_systems_have_a_hint(name: str, advised: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        sink_connector(name)
+    assert advised in (caught.value.hint or "")

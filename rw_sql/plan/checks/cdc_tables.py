@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.registry import captures_changes, change_connector
 from rw_sql.connectors.spec import check_include
 from rw_sql.errors import (
     INVALID_DEFINITION,
@@ -16,12 +17,12 @@ from rw_sql.errors import (
     SqlError,
     near_names,
 )
-from rw_sql.model.definitions import GROUP_OPTION, field_of, option_text, primary_key
+from rw_sql.model.definitions import GROUP_OPTION, connector_of, field_of, option_text, primary_key
 from rw_sql.model.job_specs import SNAPSHOT, SNAPSHOT_BATCH_SIZE
 from rw_sql.model.resource_groups import written_group
 from rw_sql.plan.checks.tables import require_own_constraints
 from rw_sql.syntax import canonical_type, spark_type
-from rw_sql.syntax.lexing.identifiers import literal, quoted
+from rw_sql.syntax.lexing.identifiers import literal, quoted, sql_name
 
 if TYPE_CHECKING:
     from rw_sql.connectors.changes import Lack, UpstreamColumn, UpstreamTable
@@ -44,6 +45,29 @@ _WIDER = {
     "NUMERIC": ("RW_INT256", "RW_UINT256", "NUMERIC"),
 }
 """For each type, the wider types that can represent all of its values."""
+
+
+def require_source_between(statement: CreateTable) -> None:
+    """Raises SqlError NOT_SUPPORTED for a table that reads a database's changes without a source, as in RisingWave.
+
+    One source reads the changes of all its tables, by one connection.
+    """
+    kind = connector_of(statement)
+    if kind is None or not captures_changes(kind):
+        return
+    written = {option.key: option_text(option.value) for option in statement.options}
+    table = written.get("table.name", "…")
+    if "." not in table:
+        part, example = change_connector(kind).table_prefix
+        table = f"{written.get(f'{part}.name', example)}.{table}"
+    source = sql_name(f"{statement.name.last}_source")
+    raise SqlError(
+        NOT_SUPPORTED,
+        f'a table reads connector "{kind}" through a source, not by itself',
+        hint=f"CREATE SOURCE {source} WITH (connector = '{kind}', …) without the table's name, then "
+        f"CREATE TABLE {statement.name} (*) FROM {source} TABLE {literal(table)}",
+        span=next(option.span for option in statement.options if option.key == "connector"),
+    )
 
 
 def check_cdc_table(statement: CreateTable, spec: ConnectorSpec) -> None:

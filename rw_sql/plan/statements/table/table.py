@@ -38,6 +38,7 @@ from rw_sql.model.relations import nullable_schema, relation_of
 from rw_sql.model.resource_groups import written_group
 from rw_sql.model.source_readers import forget_fragments
 from rw_sql.model.view_inputs import order_columns
+from rw_sql.plan.checks.cdc_tables import require_source_between
 from rw_sql.plan.checks.columns import is_validated, without_switch
 from rw_sql.plan.checks.schemas import with_schema
 from rw_sql.plan.checks.tables import check_runnable, check_table, conflict_of, table_columns
@@ -67,6 +68,7 @@ def lower_create_table(statement: CreateTable, snapshot: Snapshot, inspector: In
     if statement.if_not_exists and snapshot.find("table", name):
         return nothing(statement, name, f'table "{name}" already exists')
     require_free(snapshot, statement.name)
+    require_source_between(statement)
     statement = with_schema(statement, snapshot, inspector)
     check_runnable(statement)
     check_table(statement)

@@ -371,3 +371,19 @@ def test_a_table_of_mysql() -> None:
     assert "schema_name" in refused(world, "CREATE TABLE t (*) INCLUDE schema_name FROM my TABLE 'shop.orders'").message
     paused = world.run("PAUSE SOURCE my")
     assert "the server removes its log after a time" in paused.changes[1].detail
+
+
+@pytest.mark.parametrize(
+    ("options", "advised"),
+    [
+        ("connector = 'postgres-cdc', hostname = 'db', table.name = 'orders'", "FROM g_source TABLE 'public.orders'"),
+        ("connector = 'postgres-cdc', schema.name = 's', table.name = 'o'", "FROM g_source TABLE 's.o'"),
+        ("connector = 'postgres-cdc', hostname = 'db'", "FROM g_source TABLE 'public.…'"),
+        ("connector = 'mysql-cdc', database.name = 'd', table.name = 'd.orders'", "FROM g_source TABLE 'd.orders'"),
+        ("connector = 'mysql-cdc', database.name = 'd', table.name = 'orders'", "FROM g_source TABLE 'd.orders'"),
+    ],
+)
+def test_a_table_that_captures_a_database_itself_is_told_to_read_a_source(options: str, advised: str) -> None:
+    error = refused(cdc_world(), f"CREATE TABLE g (id INT PRIMARY KEY) WITH ({options})")
+    assert "through a source" in error.message
+    assert advised in (error.hint or "")
