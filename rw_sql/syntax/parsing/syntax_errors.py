@@ -96,7 +96,12 @@ def syntax_error(token: Token, accepted: set[str], last: Any, *, before: Sequenc
     if slip is not None:
         return slip
     expected, listed = _expected(accepted, keywords, last)
-    hint = hint or _misplaced(token, accepted, expected, before) or _what_next(token, expected, listed, before)
+    hint = (
+        _of_others(token, expected, before)
+        or hint
+        or _misplaced(token, accepted, expected, before)
+        or _what_next(token, expected, listed, before)
+    )
     return SqlError(SYNTAX_ERROR, f"expected {expected}, found: {found(token)}", hint=hint, span=token.span)
 
 
@@ -127,6 +132,31 @@ def _wrong_order(token: Token, before: Sequence[Token]) -> SqlError | None:
         hint = f"write WITH (…) {clause}"
         return SqlError(SYNTAX_ERROR, "WITH must come before FORMAT", hint=hint, span=token.span)
     return None
+
+
+_USERS = "rw_sql has no users: the rights on the warehouse's files decide"
+_OF_OTHERS = {
+    **dict.fromkeys(("USER", "ROLE"), _USERS),
+    "AGGREGATE": "register a function of your own in PySpark: spark.udf.register",
+    "CLUSTER": "resource groups separate jobs: WITH (resource_group = 'a_group'); SHOW CLUSTER lists their owners",
+    "FETCH": "there are no cursors: run the SELECT itself",
+    "KILL": "CANCEL JOBS with the id of a job, which SHOW JOBS lists",
+    "PREPARE": "there are no prepared statements: run the statement itself",
+    "PUBLICATION": "publications are in PostgreSQL; CREATE SOURCE with connector = 'postgres-cdc' creates one there",
+    "SUBSCRIPTION": "CREATE SINK sends the changes of a table or view",
+}
+"""Hints for statements of PostgreSQL, RisingWave and Materialize that have no equal here, by the unexpected word."""
+
+
+def _of_others(token: Token, expected: str, before: Sequence[Token]) -> str | None:
+    """The hint for a statement that another system has."""
+    if token.kind != WORD:
+        return None
+    if token.upper in ("SOURCES", "SINKS") and before and before[-1].upper in ("PAUSE", "RESUME"):
+        many = f"{before[-1].upper} ALL SOURCES" if token.upper == "SOURCES" else f"{before[-1].upper} SINK a_sink"
+        return f"write {many}"
+    is_statement = expected == "statement" or expected.startswith("an object type after")
+    return _OF_OTHERS.get(token.upper) if is_statement else None
 
 
 _UNSAID = ('"."', "ALLOW", "CASCADE", "EMIT", "REASON")
