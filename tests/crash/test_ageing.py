@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,3 +74,24 @@ def test_the_seeds_of_the_kill_tests_draw_every_pause(tmp_path: Path) -> None:
         pauses.pass_over(tmp_path)
     assert len(pauses.drawn) < 10
     assert 0 < HOUR < WEEK < max(PAUSES.values())
+
+
+@pytest.mark.long
+def test_what_is_committed_while_a_warehouse_grows_old_is_kept(tmp_path: Path) -> None:
+    log, ended, names = TendedLog.open(str(tmp_path)), threading.Event(), list[str]()
+
+    def commit() -> None:
+        while not ended.wait(0.05):
+            names.append(f"v{len(names)}")
+            log.view(names[-1])
+
+    committing = threading.Thread(target=commit)
+    committing.start()
+    while len(names) < 60:
+        grow_old(tmp_path, HOUR)
+    ended.set()
+    committing.join()
+    metastore = Metastore.open(str(tmp_path))
+    epochs = sorted(operation.epoch for operation in metastore.operations())
+    assert epochs == list(range(1, metastore.snapshot().epoch + 1))
+    assert len(epochs) > len(names)

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.support.processes import is_process_alive
@@ -42,7 +43,10 @@ _OF_A_CHECKPOINT = (("add", "modificationTime"), ("remove", "deletionTimestamp")
 
 
 def grow_old(warehouse: Path, seconds: float) -> None:
-    """Moves all stored times of a warehouse back by that much. No process may be running its jobs."""
+    """Moves all stored times of a warehouse back by that much.
+
+    No process may be running its jobs. Statements of other processes may be committed meanwhile.
+    """
     milliseconds = int(seconds * 1000)
     for table in sorted(warehouse.glob("rw_catalog/*")):
         if (table / "_delta_log").is_dir():
@@ -109,8 +113,19 @@ def wait_until_left(warehouse: Path) -> None:
 
 
 def _age_rows(table: Path, milliseconds: int) -> None:
-    """Puts the rows of a table of the catalog in their place with all times in them moved back."""
-    rows = DeltaTable(str(table)).to_pyarrow_table()
+    """Replaces the rows of a table of the catalog by the same rows with all times in them moved back.
+
+    Starts again if another process commits between the read and the write, so that its rows are not lost.
+    """
+    while True:
+        try:
+            return _replace_rows(DeltaTable(str(table)), milliseconds)
+        except CommitFailedError:
+            continue
+
+
+def _replace_rows(table: DeltaTable, milliseconds: int) -> None:
+    rows = table.to_pyarrow_table()
     columns, is_changed = [], False
     for named in rows.schema:
         column = rows[named.name]
@@ -122,7 +137,12 @@ def _age_rows(table: Path, milliseconds: int) -> None:
         is_changed = is_changed or not column.equals(rows[named.name])
         columns.append(column)
     if is_changed:
-        write_deltalake(str(table), pa.table(columns, schema=rows.schema), mode="overwrite")
+        write_deltalake(
+            table,
+            pa.table(columns, schema=rows.schema),
+            mode="overwrite",
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
 
 
 def _age_log(log: Path, milliseconds: int) -> None:
