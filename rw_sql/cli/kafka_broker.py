@@ -69,7 +69,9 @@ def start_broker(
     before = remembered(home / _FILE)
     at = port or (before["port"] if before else free_port())
     if is_port_open(f"127.0.0.1:{at}"):
-        raise SqlError(UPSTREAM_UNREACHABLE, f"port {at} is taken by another process", hint="port 0 takes a free one")
+        raise SqlError(
+            UPSTREAM_UNREACHABLE, f"port {at} is taken by another process", hint="port 0 selects a free port"
+        )
     controller_at = controller_port or free_port()
     cluster_id = before["cluster_id"] if before else _new_cluster_id()
     _write_settings(home, at, controller_at, extra or {})
@@ -198,7 +200,7 @@ def _format(java: list[str], home: Path, cluster_id: str) -> None:
     if done.returncode:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
-            f"the folder {home} cannot hold a broker",
+            f"the folder {home} cannot be used for a broker",
             detail=done.stderr.strip()[-800:],
             hint="give an empty folder that can be written",
         )
@@ -269,7 +271,7 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], info: BrokerInfo, h
     ]
     raise SqlError(
         UPSTREAM_UNREACHABLE,
-        f"the broker at {info.bootstrap} did not come up",
+        f"the broker at {info.bootstrap} did not start",
         detail="\n".join([line for line in "\n".join(said).splitlines() if line.strip() and line[0] != "\t"][-6:]),
         hint=f"the broker's log is in {home}; another port: --port N",
     )

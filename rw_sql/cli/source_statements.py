@@ -168,7 +168,7 @@ def inject_statement(
 ) -> InjectSourceOffsets:
     """``INJECT SOURCE OFFSETS``."""
     if convention not in ("next", "last_seen"):
-        raise SqlError(INVALID_OPTION, f"--convention is next or last_seen, not {convention!r}", hint="leave it out")
+        raise SqlError(INVALID_OPTION, f"--convention is next or last_seen, not {convention!r}", hint="omit it")
     return InjectSourceOffsets(
         name=source_name(name),
         target=words.target(),

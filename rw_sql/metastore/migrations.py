@@ -56,8 +56,9 @@ def require_format(directory: str, catalog: Catalog) -> None:
     if seen < catalog.number:
         raise SqlError(
             NOT_SUPPORTED,
-            f"the metastore at {directory} has format {seen}, this version needs {catalog.number}, and a look does not"
-            " migrate it",
+            f"the metastore at {directory} has format {seen}, this version needs {catalog.number}, and a command "
+            "that only reads"
+            " does not migrate it",
             hint="rw-sql serve migrates it; an older rw_sql cannot open it afterwards",
         )
 
@@ -65,7 +66,7 @@ def require_format(directory: str, catalog: Catalog) -> None:
 def _newer(directory: str, seen: int, catalog: Catalog) -> SqlError:
     return SqlError(
         METASTORE_IS_NEWER,
-        f"the metastore at {directory} has format {seen}, and this version knows up to {catalog.number}",
+        f"the metastore at {directory} has format {seen}, and this version supports up to {catalog.number}",
         hint="upgrade rw_sql to the version that wrote this metastore",
     )
 

@@ -259,7 +259,7 @@ class Metastore:
             self._record(rows)
         except (DeltaError, OSError) as error:
             told = ", ".join(f"{row['epoch']} ({row['outcome']})" for row in rows)
-            _log.warning("what came of these operations could not be written down: %s: %s", told, error)
+            _log.warning("the outcomes of these operations could not be stored: %s: %s", told, error)
 
     def has_made(self, after: int, upto: int) -> bool:
         """True if this object committed every epoch in ``(after, upto]``; False if it did not, or if its memory does
@@ -390,7 +390,7 @@ class Metastore:
             self._recent.append(effect)
             snapshot = fold(snapshot, effect)
         if snapshot.epoch != epoch:
-            raise OSError(f"{self._operations.uri} holds operations up to {snapshot.epoch} and names epoch {epoch}")
+            raise OSError(f"{self._operations.uri} contains operations up to {snapshot.epoch} but names epoch {epoch}")
         self._seen = (version, snapshot)
 
     def _catch_up(self) -> Snapshot:

@@ -221,7 +221,7 @@ class StoredTable:
                 self._read = files
                 self._read_version = self.version
                 return NewRows(rows=rows, is_whole=is_whole, version=self._read_version)
-        raise OSError(f"the files of {self.uri} are gone")
+        raise OSError(f"the files of {self.uri} no longer exist")
 
     def read(self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None) -> pa.Table:
         """The rows at the handle's version.
@@ -237,7 +237,7 @@ class StoredTable:
                     return self._read_files(files, columns)
                 except FileNotFoundError:
                     self._reopen()
-        raise OSError(f"the files of {self.uri} are gone")
+        raise OSError(f"the files of {self.uri} no longer exist")
 
     def has_above(self, column: str, value: int) -> bool:
         """True if the handle's version may contain rows with a larger value in a column, according to the files'

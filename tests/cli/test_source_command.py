@@ -150,7 +150,7 @@ def test_what_is_exported() -> None:
     rows = [row("t:0", 7), row("t:1", None, status="NEW"), row("old:0", 3, status="ORPHAN")]
     assert offsets_of(rows, "s", None) == ({"t:0": 7}, ())
     lost = offsets_of([row("t:0", 7, status="RECREATED")], "s", None)
-    assert lost == ({"t:0": 7}, ("t:0 is RECREATED: 7 is no offset of it",))
+    assert lost == ({"t:0": 7}, ("t:0 is RECREATED: 7 is not an offset of it",))
     with pytest.raises(SqlError, match="has no position yet"):
         offsets_of([row("t:1", None, status="NEW")], "s", None)
 

@@ -28,7 +28,7 @@ GroupOption = Annotated[
     typer.Option(
         "--resource-group",
         metavar="NAME",
-        help="The resource group whose jobs are meant: that of WITH (resource_group = 'NAME'). default by default.",
+        help="The resource group, as in WITH (resource_group = 'NAME'). Without it, the group named default.",
     ),
 ]
 Variables = Annotated[

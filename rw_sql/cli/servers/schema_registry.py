@@ -83,7 +83,9 @@ def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
     before = remembered(home / _FILE)
     at = port or (before["port"] if before else free_port())
     if is_port_open(f"127.0.0.1:{at}"):
-        raise SqlError(UPSTREAM_UNREACHABLE, f"port {at} is taken by another process", hint="port 0 takes a free one")
+        raise SqlError(
+            UPSTREAM_UNREACHABLE, f"port {at} is taken by another process", hint="port 0 selects a free port"
+        )
     command = [
         java_program(),
         # Like the broker, it should start quickly and leave the cores to its clients.
@@ -208,7 +210,7 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], info: RegistryInfo,
     said = (home / "registry.log").read_text(errors="replace").splitlines()
     raise SqlError(
         UPSTREAM_UNREACHABLE,
-        f"the registry at {info.url} did not come up",
+        f"the registry at {info.url} did not start",
         detail="\n".join([line for line in said if line.strip()][-6:]),
         hint=f"its log is in {home}; another port: --port N",
     )

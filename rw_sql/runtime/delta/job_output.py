@@ -141,9 +141,9 @@ class JobOutput:
     def followed_by(self, path: str, *, run: int, epoch: int) -> JobOutput | None:
         """Converts this output to the output of the job's next run, without a fence.
 
-        This output must commit nothing more. The old fence applies until the next run's first batch, which is
-        refused if another run has committed. Returns None if a fence is needed: something was committed in between,
-        another run was claimed, or the table was replaced.
+        This output must commit nothing more. The fence of the old run remains valid until the next run's first batch,
+        which is refused if another run has committed. Returns None if a fence is needed: something was committed in
+        between, another run was claimed, or the table was replaced.
         """
         if path != self.path or run != self.run + 1:
             return None

@@ -98,7 +98,7 @@ class VersionChecksums:
         except Exception as error:  # noqa: BLE001 - the commit is made, whatever becomes of this
             # Spark computes the state itself.
             self._known = None
-            logger.warning("no checksum of %s: %s", self.path, error)
+            logger.warning("no checksum was written for %s: %s", self.path, error)
 
     def _next(self, version: int) -> TableState | None:
         before = self._known
