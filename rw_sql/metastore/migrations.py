@@ -11,7 +11,7 @@ from deltalake.exceptions import CommitFailedError
 
 from rw_sql.errors import METASTORE_IS_NEWER, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.catalog import AddColumns, CreateTable
-from rw_sql.metastore.table import Moved, StoredTable, create_table, join
+from rw_sql.metastore.table import CommitConflict, StoredTable, create_table, join
 
 if TYPE_CHECKING:
     from rw_sql.metastore.catalog import Catalog
@@ -40,7 +40,7 @@ def migrate(directory: str, catalog: Catalog) -> None:
         try:
             if table.transaction(_APPLIED) == seen:
                 table.append(pa.Table.from_pylist([row], table.schema), transaction=(_APPLIED, migration.number))
-        except Moved:
+        except CommitConflict:
             table.refresh()
 
 

@@ -34,7 +34,7 @@ from rw_sql.metastore.projections import fold_rows, projection_rows, snapshot_fr
 from rw_sql.metastore.records import OperationRecord
 from rw_sql.metastore.runtime import JobStore
 from rw_sql.metastore.snapshot import PROJECTIONS, Snapshot, before_image, effect_of, fold, projection_of
-from rw_sql.metastore.table import Moved, StoredTable, join
+from rw_sql.metastore.table import CommitConflict, StoredTable, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -345,7 +345,7 @@ class Metastore:
                 before = table.version
                 try:
                     table.append(rows, transaction=transaction)
-                except Moved:
+                except CommitConflict:
                     continue
                 except (DeltaError, OSError):
                     # The call may have failed before or after the commit. Only the log shows which.
@@ -435,7 +435,7 @@ class Metastore:
                     table.append(
                         projection_rows(projection, effects, table.schema), transaction=(_PROJECTED, snapshot.epoch)
                     )
-                except Moved:
+                except CommitConflict:
                     continue
                 if table.is_upkeep_due(before):
                     # Folding replaces all rows, so it would always lose against a steady flow of commits.
@@ -469,7 +469,7 @@ class Metastore:
                 if snapshot.touched.get(name, 0) <= table.transaction(_PROJECTED) < snapshot.epoch:
                     try:
                         table.append(table.schema.empty_table(), transaction=(_PROJECTED, snapshot.epoch))
-                    except Moved:
+                    except CommitConflict:
                         continue
 
 
