@@ -27,7 +27,7 @@ from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow, SplitPreview, Table
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.statements.checkpoint.context import Target, look_around, require_brokers
-from rw_sql.plan.statements.checkpoint.targets import Moved, read_target, read_written
+from rw_sql.plan.statements.checkpoint.targets import NewPosition, read_target, read_written
 from rw_sql.plan.statements.checkpoint.verdicts import previewed, state_notices
 from rw_sql.syntax import render
 
@@ -182,7 +182,7 @@ def _watch_seconds(statement: InjectCheckpointOffsets) -> float:
     return seconds
 
 
-def _checked(statement: InjectCheckpointOffsets, context: InjectContext, each: Moved) -> Moved:
+def _checked(statement: InjectCheckpointOffsets, context: InjectContext, each: NewPosition) -> NewPosition:
     """Checks that the upstream has the new position, or that the statement allows clamping it to the upstream's
     bounds."""
     target, position = each.target, each.position
@@ -216,7 +216,7 @@ def _checked(statement: InjectCheckpointOffsets, context: InjectContext, each: M
     if start <= position <= end or not (statement.is_validated or target.kind == FILE):
         return each
     if "CLAMP" in statement.allow:
-        return Moved(target=target, position=min(max(position, start), end), span=each.span)
+        return NewPosition(target=target, position=min(max(position, start), end), span=each.span)
     side = "beyond the end" if position > end else "before the start"
     raise SqlError(
         OFFSET_OUT_OF_RANGE,
@@ -226,7 +226,7 @@ def _checked(statement: InjectCheckpointOffsets, context: InjectContext, each: M
     )
 
 
-def _clamped(wanted: tuple[Moved, ...], moved: tuple[Moved, ...]) -> tuple[str, ...]:
+def _clamped(wanted: tuple[NewPosition, ...], moved: tuple[NewPosition, ...]) -> tuple[str, ...]:
     """A notice about positions that ALLOW CLAMP changed."""
     said = [
         f"{old.target.id} from {old.position} to {new.position}"
@@ -238,7 +238,7 @@ def _clamped(wanted: tuple[Moved, ...], moved: tuple[Moved, ...]) -> tuple[str, 
 
 
 def _dropped(
-    statement: InjectCheckpointOffsets, context: InjectContext, moved: tuple[Moved, ...]
+    statement: InjectCheckpointOffsets, context: InjectContext, moved: tuple[NewPosition, ...]
 ) -> tuple[Target, ...]:
     """With EXACTLY: the splits that are removed from the checkpoint's Kafka sources."""
     if not statement.is_exactly:
@@ -256,7 +256,7 @@ def _dropped(
 
 
 def _require_files(
-    statement: InjectCheckpointOffsets, inspector: Inspector, context: InjectContext, moved: tuple[Moved, ...]
+    statement: InjectCheckpointOffsets, inspector: Inspector, context: InjectContext, moved: tuple[NewPosition, ...]
 ) -> tuple[str, ...]:
     """Checks that the files to be re-read still exist, because Spark silently skips missing files."""
     notices: list[str] = []
@@ -280,7 +280,7 @@ def _require_files(
 def _plan(
     statement: InjectCheckpointOffsets,
     context: InjectContext,
-    moved: tuple[Moved, ...],
+    moved: tuple[NewPosition, ...],
     dropped: tuple[Target, ...],
     rows: tuple[SplitPreview, ...],
     notices: tuple[str, ...],
@@ -352,7 +352,10 @@ def _unallowed(statement: InjectCheckpointOffsets, rows: tuple[SplitPreview, ...
 
 
 def _offsets(
-    statement: InjectCheckpointOffsets, context: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
+    statement: InjectCheckpointOffsets,
+    context: InjectContext,
+    moved: tuple[NewPosition, ...],
+    dropped: tuple[Target, ...],
 ) -> dict[str, str | None]:
     """Spark's offset per moved source, with all of its splits."""
     made: dict[str, str | None] = {}
@@ -371,7 +374,7 @@ def _offsets(
     return made
 
 
-def _answer(path: str, each: Moved) -> ResultRow:
+def _answer(path: str, each: NewPosition) -> ResultRow:
     target = each.target
     was = f" (was {target.position})" if target.position is not None else " (new)"
     change = "INJECTED" if target.position != each.position else "UNCHANGED"

@@ -55,7 +55,7 @@ _SPARK_NAMES = {DELTA: "reservoirVersion", FILE: "logOffset", KAFKA: "offset"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class NewPosition:
     """A split and its new position; ``span`` is where the position is written in the statement."""
 
     target: Target
@@ -67,7 +67,7 @@ class Moved:
 class ResolvedTarget:
     """The resolved target, and notices for the operator."""
 
-    moved: tuple[Moved, ...]
+    moved: tuple[NewPosition, ...]
     notices: tuple[str, ...] = ()
 
 
@@ -132,7 +132,8 @@ def _all(
     chosen: Iterable[Target], at: Mapping[Target, int], span: Span, notices: tuple[str, ...] = ()
 ) -> ResolvedTarget:
     return ResolvedTarget(
-        moved=tuple(Moved(target=each, position=at[each], span=span) for each in chosen if each in at), notices=notices
+        moved=tuple(NewPosition(target=each, position=at[each], span=span) for each in chosen if each in at),
+        notices=notices,
     )
 
 
@@ -176,7 +177,7 @@ def _written(
         else:
             position = _number(context, target, entry)
             position += statement.convention == "last_seen"
-        moved.append(Moved(target=target, position=position, span=entry.span))
+        moved.append(NewPosition(target=target, position=position, span=entry.span))
     return ResolvedTarget(moved=tuple(moved))
 
 

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from rw_sql.checkpoints.checkpoint import Checkpoint
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.statements.checkpoint.context import InjectContext, Target
-    from rw_sql.plan.statements.checkpoint.targets import Moved
+    from rw_sql.plan.statements.checkpoint.targets import NewPosition
 
 _NOUNS = {DELTA: "version", FILE: "list of files"}
 _COUNTING = frozenset({"aggregation", "session windows", "stream-stream join", "state"})
 
 
 def previewed(
-    inspector: Inspector, context: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
+    inspector: Inspector, context: InjectContext, moved: tuple[NewPosition, ...], dropped: tuple[Target, ...]
 ) -> tuple[tuple[SplitPreview, ...], tuple[str, ...]]:
     """The table of all splits of the checkpoint, and further notices for the operator."""
     sparse = context.upstream.sparse if context.upstream is not None else {}
@@ -138,7 +138,7 @@ def _unread(context: InjectContext, positions: Mapping[Target, int]) -> Iterable
         yield f"these splits are not in the checkpoint and will be read from their first record: {', '.join(new[:8])}"
 
 
-def _subscription(context: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]) -> Iterable[str]:
+def _subscription(context: InjectContext, moved: tuple[NewPosition, ...], dropped: tuple[Target, ...]) -> Iterable[str]:
     """Messages about the job's own options, which must be changed too if topics are added or removed."""
     changed = {each.target.source for each in moved if each.target.position is None} | {
         target.source for target in dropped
