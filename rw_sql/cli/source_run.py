@@ -100,7 +100,7 @@ def offsets_of(
         if readers and fragment not in readers:
             raise SqlError(
                 INVALID_OPTION,
-                f"--fragment is one of {', '.join(readers)}, not {fragment!r}",
+                f"--fragment must be one of {', '.join(readers)}, not {fragment!r}",
                 hint=f"--fragment {readers[0]}",
             )
         standing = [row for row in standing if row["fragment"] == fragment]

@@ -163,8 +163,8 @@ class StoredTable:
     def append(self, rows: pa.Table, *, transaction: tuple[str, int] | None = None, overwrite: bool = False) -> None:
         """Commits rows as the version after the handle's and advances the handle.
 
-        Raises CommitConflict if that version exists. ``overwrite`` replaces all rows of the handle's version. :meth:`read_new` does not return rows appended by
-        this method, unless there are other new rows too.
+        Raises CommitConflict if that version exists. ``overwrite`` replaces all rows of the handle's version.
+        :meth:`read_new` does not return rows appended by this method, unless there are other new rows too.
         """
         with self.lock:
             before = self.version

@@ -78,24 +78,24 @@ class VersionChecksums:
     path: str
     _known: TableState | None = field(default=None, init=False)
 
-    def write(self, table: DeltaTable, *, anew: bool = False) -> None:
+    def write(self, table: DeltaTable, *, recount: bool = False) -> None:
         """Writes the checksum of the handle's version, which was just committed through it.
 
-        If ``anew`` is set, counts the table's files again instead of updating the previous state.
+        If ``recount`` is set, counts the table's files again instead of updating the previous state.
         """
         try:
             version = table.version()
             if self._known is not None and self._known.version == version:
                 return
-            told = self._read(version)
-            if told is not None:  # Written by Spark, for a commit by Spark.
-                self._known = told
+            written = self._read(version)
+            if written is not None:  # Written by Spark, for a commit by Spark.
+                self._known = written
                 return
-            state = None if anew else self._next(version)
+            state = None if recount else self._next(version)
             self._known = state or self._counted(table)
             if self._known is not None:
                 self.warehouse.write_text(_file(self.path, version), self._known.to_json() + "\n")
-        except Exception as error:  # noqa: BLE001 - the commit is made, whatever becomes of this
+        except Exception as error:  # noqa: BLE001 - the commit stays valid without a checksum
             # Spark computes the state itself.
             self._known = None
             logger.warning("no checksum was written for %s: %s", self.path, error)

@@ -60,7 +60,7 @@ def test_json_lines_have_the_fields_of_an_event() -> None:
 
 
 def test_another_form_is_refused() -> None:
-    with pytest.raises(SqlError, match="--log is text or json"):
+    with pytest.raises(SqlError, match="--log must be text or json"):
         start_log("xml")
 
 

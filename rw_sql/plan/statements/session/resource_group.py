@@ -155,8 +155,8 @@ def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> N
                     f'"{record.name}" cannot be in resource group {record.resource_group} until REWIND SOURCE '
                     f"{sql_name(rewind.name)} TO OPERATION {rewind.operation} is complete",
                     span=getattr(getattr(plan.statement, "name", None), "span", None),
-                    hint=f"wait until SHOW JOBS shows that it is complete ({serve} runs the jobs if no process "
-                    "does), then run this again",
+                    hint="run this again once the REWIND is complete; SHOW JOBS shows the jobs that wait for it; if no "
+                    f"process runs them: {serve}",
                 )
 
 
