@@ -1,9 +1,9 @@
 """Writes version checksum files, so that Spark does not have to compute the state of a table's version.
 
 A checksum file contains a table's protocol and metadata, its number of files and their total size (Delta protocol,
-"Version Checksum File"). Without it, Spark reads every commit since the last checkpoint to find protocol and
-metadata, in a job whose generated code differs for each version. delta-rs does not write checksum files, so rw_sql
-writes them for its commits. If a file is missing because a process was killed, Spark falls back to reading the log.
+"Version Checksum File"). Without it, Spark runs a job that reads every commit since the last checkpoint to find
+protocol and metadata, and compiles new code for this job at each version. delta-rs does not write checksum files, so
+rw_sql writes them for its commits. If a file is missing because a process was killed, Spark reads the log instead.
 """
 
 from __future__ import annotations
