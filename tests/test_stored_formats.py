@@ -158,7 +158,7 @@ def test_a_broken_rewrite_of_a_checkpoint_is_refused(changed: tuple[str, str], s
     text = (STORED / "files" / "journal_entry.json").read_text(encoding="utf-8")
     with pytest.raises(SqlError) as refused:
         written_to(tmp_path, "000001.json", text.replace(*changed), read_journal)
-    assert refused.value.message.endswith(f"/_rw_sql/000001.json' is no record of a rewrite: {said}")
+    assert refused.value.message.endswith(f"/_rw_sql/000001.json' is not a record of a rewrite: {said}")
 
 
 @pytest.mark.parametrize(

@@ -190,8 +190,8 @@ def _entry(files: CheckpointFiles, batch: int) -> OffsetEntry:
 def _not_understood(files: CheckpointFiles, name: str, error: Exception) -> SqlError:
     return SqlError(
         NOT_A_CHECKPOINT,
-        f"{files.path(name)!r} is no entry of an offset log: {error}",
-        hint="formats v1 and v2 of Spark's offset log are known",
+        f"{files.path(name)!r} is not an entry of an offset log: {error}",
+        hint="supported are the formats v1 and v2 of Spark's offset log",
     )
 
 

@@ -55,7 +55,9 @@ def look_at_table(path: str) -> DeltaTable:
     files = CheckpointFiles.at(path)
     versions = _versions(files)
     if not versions:
-        raise SqlError(UPSTREAM_MISSING, f"{path!r} is not a Delta table", hint="give the folder that holds _delta_log")
+        raise SqlError(
+            UPSTREAM_MISSING, f"{path!r} is not a Delta table", hint="give the folder that contains _delta_log"
+        )
     return DeltaTable(path=path, id=_table_id(files, versions), first=versions[0], next=versions[-1] + 1)
 
 

@@ -64,6 +64,6 @@ def _entry(files: CheckpointFiles, name: str) -> JournalEntry:
     except ValueError as error:
         raise SqlError(
             NOT_A_CHECKPOINT,
-            f"{files.path(name)!r} is no record of a rewrite: {error}",
+            f"{files.path(name)!r} is not a record of a rewrite: {error}",
             hint="restore the file of rw-sql checkpoint from a backup, or delete it to give up undo",
         ) from error

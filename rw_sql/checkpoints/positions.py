@@ -75,7 +75,7 @@ def _delta(name: str, text: str | None, value: dict[str, Any]) -> SourcePosition
     is_snapshot = bool(value.get("isStartingVersion"))
     detail = ""
     if is_snapshot:
-        detail = f"reads the whole of version {version}" + (f", {index + 1} files done" if index >= 0 else "")
+        detail = f"reads all of version {version}" + (f", {index + 1} files done" if index >= 0 else "")
     elif index >= 0:
         detail = f"{index + 1} files of version {version} done"
     return SourcePosition(

@@ -48,7 +48,7 @@ def in_use(path: str) -> SqlError:
     """The error for a checkpoint that another process advances."""
     return SqlError(
         CHECKPOINT_IN_USE,
-        f"a job is running on checkpoint {path!r}: its files moved while they were watched",
+        f"a job is running on checkpoint {path!r}: its files changed while rw_sql watched them",
         hint="stop the job, wait until it has ended, and run this again",
     )
 
@@ -100,15 +100,15 @@ def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntr
             CANNOT_UNDO_CHECKPOINT,
             f"the job continued after operation {entry.number}: it has planned batch {checkpoint.planned}, "
             f"and the operation rewrote batch {entry.batch}",
-            hint=f"rw-sql checkpoint set-offsets {files.location} moves it from its present positions; "
-            f"what was there before is kept in {files.path(FOLDER)}",
+            hint=f"rw-sql checkpoint set-offsets {files.location} sets positions, based on its present state; "
+            f"the previous files are in {files.path(FOLDER)}",
         )
     for change in entry.files:
         if files.read(change.name) not in (change.before, change.after):
             raise SqlError(
                 CANNOT_UNDO_CHECKPOINT,
                 f"{files.path(change.name)!r} was changed by another program after operation {entry.number}",
-                hint=f"what was there before is kept in {files.path(FOLDER)}",
+                hint=f"the previous files are in {files.path(FOLDER)}",
             )
     return entry
 

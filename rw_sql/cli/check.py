@@ -82,7 +82,7 @@ def run_check(
 def _catalog(warehouse: str | None, file: str | None) -> Snapshot | None:
     if warehouse is not None and file is not None:
         raise SqlError(
-            INVALID_OPTION, "--warehouse and --catalog both name a catalog", hint="leave --warehouse or --catalog out"
+            INVALID_OPTION, "--warehouse and --catalog both name a catalog", hint="omit --warehouse or --catalog"
         )
     if file is not None:
         from rw_sql.metastore import catalog_from_json

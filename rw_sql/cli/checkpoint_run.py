@@ -192,7 +192,7 @@ def statement_of(
     if strange := [word for word in words if word not in _ALLOW]:
         raise SqlError(
             INVALID_OPTION,
-            f"--allow knows gaps, duplicates and clamp, found: {strange[0].lower()!r}",
+            f"--allow takes gaps, duplicates and clamp, found: {strange[0].lower()!r}",
             hint="name the predicted losses that you accept, separated by commas",
         )
     return InjectCheckpointOffsets(
@@ -359,7 +359,7 @@ def _carry_out(plan: Plan, path: str, *, is_assumed_stopped: bool, is_yes: bool,
     rows = tuple((row["change"], row["detail"]) for row in changes)
     print_rows(console, Rows(columns=("change", "detail"), rows=rows))
     if number is not None and isinstance(plan.effect, RewriteCheckpoint):
-        console.print(Text(f"Operation {number}. Taken back with: rw-sql checkpoint undo {path}", style="dim"))
+        console.print(Text(f"Operation {number}. To undo it: rw-sql checkpoint undo {path}", style="dim"))
 
 
 def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool) -> None:
@@ -368,7 +368,9 @@ def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool
     if not is_assumed_stopped and not (can_ask and _is_yes(console, _STOPPED)):
         raise SqlError(
             CONFIRMATION_NEEDED,
-            "nobody said that the job is stopped" if can_ask else "whether the job is stopped cannot be asked here",
+            "nobody confirmed that the job is stopped"
+            if can_ask
+            else "cannot ask whether the job is stopped, because this session is not interactive",
             hint="nothing was changed; stop the job, then run this with --assume-stopped",
         )
     if is_yes and not plan.unallowed:
@@ -380,7 +382,7 @@ def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool
         CONFIRMATION_NEEDED,
         "the operation was not confirmed"
         if can_ask
-        else "this operation needs a confirmation, but there is nobody to ask here",
+        else "this operation needs a confirmation, but this session is not interactive",
         hint=f"nothing was changed; to do what is shown above, add --yes{lacking} --assume-stopped",
     )
 

@@ -77,7 +77,7 @@ def start(
         found = {"bootstrap": info.bootstrap, "cluster": info.cluster_id, "pid": info.pid, "folder": str(info.folder)}
         typer.echo(json.dumps({**found, "was_running": was_running}))
         return
-    state = "was running already" if was_running else "is running"
+    state = "was already running" if was_running else "is running"
     typer.echo(f"broker {info.bootstrap} {state}: cluster {info.cluster_id}, process {info.pid}, data in {info.folder}")
 
 

@@ -136,7 +136,7 @@ def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False
 
 def _difference(path: str, before: str, after: str) -> list[str]:
     lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"{path} as it is", f"{path} formatted"
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"{path} unformatted", f"{path} formatted"
     )
     return [line if line.endswith("\n") else line + "\n" for line in lines]
 

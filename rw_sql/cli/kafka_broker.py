@@ -181,7 +181,7 @@ def _format(java: list[str], home: Path, cluster_id: str) -> None:
     if done.returncode:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
-            f"the folder {home} cannot hold a broker",
+            f"the folder {home} cannot be used for a broker",
             detail=done.stderr.strip()[-800:],
             hint="give an empty folder that can be written",
         )

@@ -66,7 +66,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping
         _grow(admin, name, min(size, partitions))
     _wait(
         lambda: _led_partitions(admin, name) == partitions,
-        f'topic "{name}" has no leaders',
+        f'topic "{name}" has partitions without a leader',
         seconds=_SECONDS + partitions / 50,
     )
 
@@ -75,14 +75,14 @@ def delete_topic(bootstrap: str, name: str) -> None:
     """Deletes a topic and returns when it is gone. Raises SqlError UPSTREAM_MISSING."""
     admin = _admin(bootstrap)
     _done(admin.delete_topics([name], request_timeout=_SECONDS)[name], name)
-    _wait(lambda: _led_partitions(admin, name) is None, f'topic "{name}" does not go')
+    _wait(lambda: _led_partitions(admin, name) is None, f'topic "{name}" still exists')
 
 
 def add_partitions(bootstrap: str, name: str, total: int) -> None:
     """Extends a topic to ``total`` partitions and returns when all partitions have leaders."""
     admin = _admin(bootstrap)
     _grow(admin, name, total)
-    _wait(lambda: _led_partitions(admin, name) == total, f'topic "{name}" has no leaders')
+    _wait(lambda: _led_partitions(admin, name) == total, f'topic "{name}" has partitions without a leader')
 
 
 def delete_records(bootstrap: str, name: str, before: Mapping[int, int]) -> None:
@@ -235,7 +235,7 @@ def _error(error: Exception, name: str) -> SqlError:
     match fault.name():
         case "TOPIC_ALREADY_EXISTS":
             return SqlError(
-                DUPLICATE_OBJECT, f'topic "{name}" exists', hint="use another name, or write to the topic that exists"
+                DUPLICATE_OBJECT, f'topic "{name}" already exists', hint="use another name, or write to this topic"
             )
         case "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" | "_UNKNOWN_PARTITION":
             return SqlError(

@@ -121,7 +121,7 @@ _PLAINER = {
         "Readers that are stopped while a BEGIN UNSAFE block is committed. The next commit of any process ends a hold."
     ),
     "one COMMIT that holds one or more sources": (
-        "the COMMIT for which readers are stopped; it may hold several sources"
+        "the COMMIT for which readers are stopped; it may stop the readers of several sources"
     ),
     "the catalog that the block is committed on": "the epoch of the catalog on which the block was planned",
     "where the process cannot be looked at": "used if the process is on another machine and cannot be checked",
@@ -177,8 +177,8 @@ def cli_page() -> str:
         _MADE.format(source="rw_sql/cli"),
         "# Command line\n",
         "`rw-sql COMMAND --help`, or `-h`, prints the same text. A command that fails writes the error and its code to",
-        "standard error. Options that mean the same have one name; an old name still works, and the command names",
-        "the new one.\n",
+        "standard error. An option has the same name in all commands. Old names still work; the command then prints",
+        "the new name.\n",
         "## Exit status\n",
         _table(("status", "meaning"), [(str(status), meaning) for status, meaning in MEANINGS.items()]),
         "## Completion\n",

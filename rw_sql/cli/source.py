@@ -299,7 +299,9 @@ def export_offsets(
     fragment: Annotated[
         str | None,
         typer.Option(
-            "--fragment", metavar="ID", help="The reader whose offsets to export, if the source is not shared: mv-9:7."
+            "--fragment",
+            metavar="ID",
+            help="The reader whose offsets are exported, if the source is not shared: mv-9:7.",
         ),
     ] = None,
     warehouse: WarehouseOption = None,

@@ -100,7 +100,7 @@ def offsets_of(
         if readers and fragment not in readers:
             raise SqlError(
                 INVALID_OPTION,
-                f"--fragment is one of {', '.join(readers)}, not {fragment!r}",
+                f"--fragment must be one of {', '.join(readers)}, not {fragment!r}",
                 hint=f"--fragment {readers[0]}",
             )
         standing = [row for row in standing if row["fragment"] == fragment]
@@ -109,13 +109,13 @@ def offsets_of(
         if offsets.setdefault(row["split"], row["next"]) != row["next"]:
             raise SqlError(
                 SPLITS_UNKNOWN,
-                f'source "{name}" has no position of its own: {", ".join(readers)} read it, each by itself',
+                f'source "{name}" has no position of its own: {", ".join(readers)} read it separately',
                 hint=f"--fragment {readers[0]}",
             )
     if not offsets:
         raise SqlError(SPLITS_UNKNOWN, f'source "{name}" has no position yet', hint=f"rw-sql source show -s {name}")
     strange = [row for row in standing if row["status"] in (RECREATED, OTHER_CLUSTER)]
-    notes = (f"{row['split']} is {row['status']}: {row['next']} is no offset of it" for row in strange)
+    notes = (f"{row['split']} is {row['status']}: {row['next']} is not an offset of it" for row in strange)
     return offsets, tuple(dict.fromkeys(notes))
 
 
@@ -132,7 +132,7 @@ def export(
     """Writes a source's positions in the form of another tool. Raises SqlError if it has none."""
     require_output(form, FORMS)
     if group is not None and form != "csv":
-        raise SqlError(INVALID_OPTION, "--group is for --output csv", hint="leave --group out")
+        raise SqlError(INVALID_OPTION, "--group is for --output csv", hint="omit --group")
     text = render(ShowSourceSplits(name=name))
     if is_shown:
         print(f"{text};")

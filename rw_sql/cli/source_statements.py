@@ -145,7 +145,7 @@ class TargetWords:
 
 def _bound(where: str) -> InjectTo:
     if where.lower() not in ("earliest", "latest"):
-        raise SqlError(INVALID_OPTION, f"--to is earliest or latest, not {where!r}", hint="--to earliest")
+        raise SqlError(INVALID_OPTION, f"--to must be earliest or latest, not {where!r}", hint="--to earliest")
     return InjectTo(where=where.lower())
 
 
@@ -168,7 +168,9 @@ def inject_statement(
 ) -> InjectSourceOffsets:
     """``INJECT SOURCE OFFSETS``."""
     if convention not in ("next", "last_seen"):
-        raise SqlError(INVALID_OPTION, f"--convention is next or last_seen, not {convention!r}", hint="leave it out")
+        raise SqlError(
+            INVALID_OPTION, f"--convention must be next or last_seen, not {convention!r}", hint="omit --convention"
+        )
     return InjectSourceOffsets(
         name=source_name(name),
         target=words.target(),

@@ -65,7 +65,9 @@ class ChangeBase(PlainConnector):
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
         """The two identities."""
-        return f"it is {now.cluster}/{now.incarnation}, the position is of {before.cluster}/{before.incarnation}"
+        return (
+            f"it is {now.cluster}/{now.incarnation}, but the position belongs to {before.cluster}/{before.incarnation}"
+        )
 
     def count_changes(
         self,

@@ -61,7 +61,7 @@ def place_of(kind: str, key: str) -> str | None:
     for other in connection_types():
         known = connection_spec(other).option(key)
         if known is not None and known.is_of_connection:
-            return f"leave {key} out: connections of type '{other}' have this property"
+            return f"omit {key}: connections of type '{other}' have this property"
     sources = [spec for name in connector_names() if not (spec := connector(name).spec).is_batch]
     sinks = [sink_connector(name).spec for name in sink_connector_names()]
     own = [spec for spec in sources if (spec.connection_kind or spec.name) == kind]
@@ -70,7 +70,7 @@ def place_of(kind: str, key: str) -> str | None:
             return f'did you mean "{option.connection_key}"?'
     for user, specs in (("source", sources), ("sink", sinks)):
         if any((spec.connection_kind or spec.name) == kind and spec.option(key) is not None for spec in specs):
-            return f"leave {key} out here: CREATE {user.upper()} … WITH ({key} = …) takes it"
+            return f"omit {key} here: CREATE {user.upper()} … WITH ({key} = …) takes it"
     return None
 
 

@@ -243,7 +243,7 @@ NOT_HERE = (("DEBEZIUM_MONGO", "JSON"),)
 """Pairs of FORMAT and ENCODE that RisingWave supports for these connectors but rw_sql does not."""
 
 _INSTEAD = {
-    "NONE": "leave FORMAT NONE ENCODE NONE out",
+    "NONE": "omit FORMAT NONE ENCODE NONE",
     "DEBEZIUM_MONGO": "let Debezium unwrap the documents (ExtractNewDocumentState), and read FORMAT UPSERT ENCODE JSON",
 }
 

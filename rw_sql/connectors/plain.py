@@ -69,7 +69,7 @@ class PlainConnector(ABC):
         """Raises SqlError NOT_SUPPORTED: records cannot be found by time."""
         raise SqlError(
             NOT_SUPPORTED,
-            f"a {self.spec.name} source cannot be asked for a time",
+            f"a {self.spec.name} source cannot find records by time",
             hint=f"name the offsets with VALUES, or use {self.other_targets}",
         )
 

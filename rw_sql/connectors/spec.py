@@ -440,7 +440,7 @@ def _exclusive(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[s
         given = [each for each in options if each in group]
         if len(given) > 1 and key == given[-1]:
             message = f"can only set one of {', '.join(group)}"
-            hint = f"leave {key} out, or {given[0]}"
+            hint = f"omit {key}, or {given[0]}"
             yield OptionError(INVALID_PROPERTY, message, key=key, hint=hint, span=spans.get(key))
 
 

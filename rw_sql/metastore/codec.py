@@ -63,7 +63,11 @@ def record_from_data(data: Any) -> ObjectRecord:
     kind = data["kind"]
     record = _RECORDS.get(kind)
     if record is None:
-        raise SqlError(METASTORE_IS_NEWER, f'the metastore holds a "{kind}", a kind unknown here', hint=_UPGRADE)
+        raise SqlError(
+            METASTORE_IS_NEWER,
+            f'the metastore contains a "{kind}", a kind that this version does not know',
+            hint=_UPGRADE,
+        )
     _require_known(f"a {kind}", record, data)
     _require_known("a view's maintenance", Maintenance, data.get("maintenance"))
     if data.get("view") is not None:
@@ -78,7 +82,9 @@ def record_from_data(data: Any) -> ObjectRecord:
 def _require_known(what: str, record: type[Any], data: Any) -> None:
     """Raises SqlError METASTORE_IS_NEWER for fields that the dataclass lacks, which msgspec would silently skip."""
     if isinstance(data, dict) and (unknown := data.keys() - _FIELDS[record]):
-        raise SqlError(METASTORE_IS_NEWER, f'{what} has a field "{min(unknown)}", unknown here', hint=_UPGRADE)
+        raise SqlError(
+            METASTORE_IS_NEWER, f'{what} has a field "{min(unknown)}", which this version does not know', hint=_UPGRADE
+        )
 
 
 def changes_to_json(changes: Iterable[Change]) -> str:
@@ -95,7 +101,11 @@ def _change(data: dict[str, Any]) -> Change:
     name = data.get("change")
     change = _CHANGES.get(str(name))
     if change is None:
-        raise SqlError(METASTORE_IS_NEWER, f'an operation holds a change "{name}", unknown here', hint=_UPGRADE)
+        raise SqlError(
+            METASTORE_IS_NEWER,
+            f'an operation contains a change "{name}", which this version does not know',
+            hint=_UPGRADE,
+        )
     if change is PutObject:
         return PutObject(record=record_from_data(data.get("record")))
     made: Change = msgspec.convert(data, change)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from rw_sql.metastore.projections import newest_rows
-from rw_sql.metastore.table import Moved, StoredTable
+from rw_sql.metastore.table import CommitConflict, StoredTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -84,7 +84,7 @@ class KeyedTable:
             stamped = [{**self._blank, **row, "seq": before + 1} for row in chosen]
             try:
                 self._table.append(pa.Table.from_pylist(stamped, self._table.schema))
-            except Moved:
+            except CommitConflict:
                 return False
             except BaseException:
                 # The rows may be committed all the same, for example if the reply was lost.

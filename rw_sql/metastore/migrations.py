@@ -11,7 +11,7 @@ from deltalake.exceptions import CommitFailedError
 
 from rw_sql.errors import METASTORE_IS_NEWER, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.catalog import AddColumns, CreateTable
-from rw_sql.metastore.table import Moved, StoredTable, create_table, join
+from rw_sql.metastore.table import CommitConflict, StoredTable, create_table, join
 
 if TYPE_CHECKING:
     from rw_sql.metastore.catalog import Catalog
@@ -40,7 +40,7 @@ def migrate(directory: str, catalog: Catalog) -> None:
         try:
             if table.transaction(_APPLIED) == seen:
                 table.append(pa.Table.from_pylist([row], table.schema), transaction=(_APPLIED, migration.number))
-        except Moved:
+        except CommitConflict:
             table.refresh()
 
 
@@ -56,8 +56,9 @@ def require_format(directory: str, catalog: Catalog) -> None:
     if seen < catalog.number:
         raise SqlError(
             NOT_SUPPORTED,
-            f"the metastore at {directory} has format {seen}, this version needs {catalog.number}, and a look does not"
-            " migrate it",
+            f"the metastore at {directory} has format {seen}, this version needs {catalog.number}, and a command "
+            "that only reads"
+            " does not migrate it",
             hint="rw-sql serve migrates it; an older rw_sql cannot open it afterwards",
         )
 
@@ -65,7 +66,7 @@ def require_format(directory: str, catalog: Catalog) -> None:
 def _newer(directory: str, seen: int, catalog: Catalog) -> SqlError:
     return SqlError(
         METASTORE_IS_NEWER,
-        f"the metastore at {directory} has format {seen}, and this version knows up to {catalog.number}",
+        f"the metastore at {directory} has format {seen}, and this version supports up to {catalog.number}",
         hint="upgrade rw_sql to the version that wrote this metastore",
     )
 

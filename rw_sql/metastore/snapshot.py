@@ -299,7 +299,7 @@ def _check_names(snapshot: Snapshot, objects: Mapping[int, ObjectRecord | None])
         if holder == id and (held := snapshot.names.get(key)) is not None and held not in objects:
             holder = held
         if holder != id:
-            raise ValueError(f'the name "{record.name}" of {record.kind} {id} is held by object {holder}')
+            raise ValueError(f'the name "{record.name}" of {record.kind} {id} belongs to object {holder}')
 
 
 def before_image(snapshot: Snapshot, effect: Effect) -> BeforeImage:

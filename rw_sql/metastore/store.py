@@ -34,7 +34,7 @@ from rw_sql.metastore.projections import fold_rows, projection_rows, snapshot_fr
 from rw_sql.metastore.records import OperationRecord
 from rw_sql.metastore.runtime import JobStore
 from rw_sql.metastore.snapshot import PROJECTIONS, Snapshot, before_image, effect_of, fold, projection_of
-from rw_sql.metastore.table import Moved, StoredTable, join
+from rw_sql.metastore.table import CommitConflict, StoredTable, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -259,7 +259,7 @@ class Metastore:
             self._record(rows)
         except (DeltaError, OSError) as error:
             told = ", ".join(f"{row['epoch']} ({row['outcome']})" for row in rows)
-            _log.warning("what came of these operations could not be written down: %s: %s", told, error)
+            _log.warning("the outcomes of these operations could not be stored: %s: %s", told, error)
 
     def has_made(self, after: int, upto: int) -> bool:
         """True if this object committed every epoch in ``(after, upto]``; False if it did not, or if its memory does
@@ -345,7 +345,7 @@ class Metastore:
                 before = table.version
                 try:
                     table.append(rows, transaction=transaction)
-                except Moved:
+                except CommitConflict:
                     continue
                 except (DeltaError, OSError):
                     # The call may have failed before or after the commit. Only the log shows which.
@@ -390,7 +390,7 @@ class Metastore:
             self._recent.append(effect)
             snapshot = fold(snapshot, effect)
         if snapshot.epoch != epoch:
-            raise OSError(f"{self._operations.uri} holds operations up to {snapshot.epoch} and names epoch {epoch}")
+            raise OSError(f"{self._operations.uri} contains operations up to {snapshot.epoch} but names epoch {epoch}")
         self._seen = (version, snapshot)
 
     def _catch_up(self) -> Snapshot:
@@ -435,7 +435,7 @@ class Metastore:
                     table.append(
                         projection_rows(projection, effects, table.schema), transaction=(_PROJECTED, snapshot.epoch)
                     )
-                except Moved:
+                except CommitConflict:
                     continue
                 if table.is_upkeep_due(before):
                     # Folding replaces all rows, so it would always lose against a steady flow of commits.
@@ -469,7 +469,7 @@ class Metastore:
                 if snapshot.touched.get(name, 0) <= table.transaction(_PROJECTED) < snapshot.epoch:
                     try:
                         table.append(table.schema.empty_table(), transaction=(_PROJECTED, snapshot.epoch))
-                    except Moved:
+                    except CommitConflict:
                         continue
 
 

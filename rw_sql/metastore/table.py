@@ -46,7 +46,7 @@ _WRITER = WriterProperties(compression="ZSTD", compression_level=1)
 _log = logging.getLogger(__name__)
 
 
-class Moved(Exception):  # noqa: N818 - an ordinary event
+class CommitConflict(Exception):  # noqa: N818 - not an error: the caller retries
     """The table has a newer version than the one on which the commit was based. The commit wrote nothing."""
 
 
@@ -161,16 +161,16 @@ class StoredTable:
             return self._transactions[key]
 
     def append(self, rows: pa.Table, *, transaction: tuple[str, int] | None = None, overwrite: bool = False) -> None:
-        """Commits rows as the version after the handle's and advances the handle. Raises Moved if that version exists.
+        """Commits rows as the version after the handle's and advances the handle.
 
-        ``overwrite`` replaces all rows of the handle's version. :meth:`read_new` does not return rows appended by
-        this method, unless there are other new rows too.
+        Raises CommitConflict if that version exists. ``overwrite`` replaces all rows of the handle's version.
+        :meth:`read_new` does not return rows appended by this method, unless there are other new rows too.
         """
         with self.lock:
             before = self.version
             # If the next version was created and cleaned up, delta-rs fails without naming the cause.
             if self._log_directory is not None and self.latest_version() > before:
-                raise Moved(self.uri)
+                raise CommitConflict(self.uri)
             properties = CommitProperties(
                 max_commit_retries=0, app_transactions=[Transaction(*transaction)] if transaction else None
             )
@@ -184,7 +184,7 @@ class StoredTable:
                     post_commithook_properties=_NO_HOOKS,
                 )
             except CommitFailedError as error:
-                raise Moved(self.uri) from error
+                raise CommitConflict(self.uri) from error
             if transaction is not None and self.version == before + 1:
                 # So that the handle does not have to read the log for the transaction that was just written.
                 self._transactions = {(transaction[0], before + 1): transaction[1]}
@@ -221,7 +221,7 @@ class StoredTable:
                 self._read = files
                 self._read_version = self.version
                 return NewRows(rows=rows, is_whole=is_whole, version=self._read_version)
-        raise OSError(f"the files of {self.uri} are gone")
+        raise OSError(f"the files of {self.uri} no longer exist")
 
     def read(self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None) -> pa.Table:
         """The rows at the handle's version.
@@ -237,7 +237,7 @@ class StoredTable:
                     return self._read_files(files, columns)
                 except FileNotFoundError:
                     self._reopen()
-        raise OSError(f"the files of {self.uri} are gone")
+        raise OSError(f"the files of {self.uri} no longer exist")
 
     def has_above(self, column: str, value: int) -> bool:
         """True if the handle's version may contain rows with a larger value in a column, according to the files'
@@ -302,7 +302,7 @@ class StoredTable:
                 self.refresh()
                 self._handle.create_checkpoint()
                 self._handle.cleanup_metadata()
-            except (Moved, CommitFailedError):
+            except (CommitConflict, CommitFailedError):
                 self.refresh()
             except (DeltaError, OSError) as error:
                 _log.warning("upkeep of %s: %s", self.uri, error)

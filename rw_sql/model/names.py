@@ -84,7 +84,7 @@ def undefined_schema(snapshot: Snapshot, schema: str, span: Span | None) -> SqlE
     hint = (
         f'did you mean "{near[0]}"? SHOW SCHEMAS lists all'
         if near
-        else "SHOW SCHEMAS lists all; CREATE SCHEMA makes one"
+        else "SHOW SCHEMAS lists all; CREATE SCHEMA creates one"
     )
     return SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist', span=span, hint=hint)
 
@@ -101,7 +101,7 @@ def require_schema(snapshot: Snapshot, name: Name) -> None:
         return
     raise SqlError(
         INVALID_DEFINITION,
-        f'the name "{name.last}" cannot have a dot: beside schemas it would be taken for two names',
+        f'the name "{name.last}" cannot have a dot: it would be read as the name of a schema and an object',
         span=name.span,
         hint=f"use another name: {quoted(name.last.replace('.', '_'))}",
     )
@@ -143,7 +143,7 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
             INVALID_DEFINITION,
             f'table "{table.name}" has no connector any more',
             span=name.span,
-            hint="CREATE TABLE a_name (…) WITH (connector = …) makes a table with a connector",
+            hint="CREATE TABLE a_name (…) WITH (connector = …) creates a table with a connector",
         )
     return source
 
@@ -276,7 +276,8 @@ def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> Sql
     shown = f"SHOW CREATE {spoken(found.kind).upper()} {sql_name(found.name)}"
     reads = [record.name for id_ in getattr(found, "inputs", ()) if (record := snapshot.get(id_)) is not None]
     hint = f'SELECT * FROM {sql_name(reads[0])}: "{found.name}" writes these rows to its target' if reads else (
-        f"{shown} shows the {spoken(found.kind)}; SHOW SOURCES and SHOW MATERIALIZED VIEWS list what can be read"
+        f"{shown} shows the {spoken(found.kind)}; SHOW SOURCES and SHOW MATERIALIZED VIEWS list the objects that "
+        "can be read"
     )  # fmt: skip
     message = f'"{found.name}" is a {spoken(found.kind)}, which a query cannot read'
     return SqlError(UNDEFINED_OBJECT, message, hint=hint, span=span)

@@ -121,7 +121,7 @@ def write_offsets(form: str, offsets: Mapping[str, int], *, group: str | None = 
 def read_spark_offset(value: object, path: str) -> tuple[WrittenOffset, ...]:
     """The splits of a Kafka offset that Spark wrote, already decoded from JSON."""
     if not isinstance(value, dict):
-        raise _refuse(path, "does not hold an object of topics", "spark")
+        raise _refuse(path, "does not contain an object of topics", "spark")
     return tuple(_spark_entries(value, path))
 
 
@@ -153,7 +153,7 @@ def _read_json(text: str, path: str) -> tuple[str, list[WrittenOffset]]:
     except RecursionError as error:
         raise _refuse(path, "is nested too deeply", "map") from error
     if not isinstance(document, dict):
-        raise _refuse(path, "does not hold a JSON object", "map")
+        raise _refuse(path, "does not contain a JSON object", "map")
     if isinstance(document.get("offsets"), list):
         return "connect", list(_connect_entries(document, path))
     if document and all(_is_topic(value) for value in document.values()):
@@ -236,7 +236,7 @@ def _read_lines(text: str, path: str) -> tuple[str, list[WrittenOffset]]:
         entries.append(WrittenOffset(split=split, state=str(_whole(offset, path, form, where))))
     if len(groups) > 1:
         listed = ", ".join(sorted(groups))
-        error = _refuse(path, f"holds the offsets of several groups: {listed}", form)
+        error = _refuse(path, f"contains the offsets of several groups: {listed}", form)
         error.hint = f"keep the lines of one of them: grep '^{sorted(groups)[0]},' FILE"
         raise error
     return form, entries

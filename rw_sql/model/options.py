@@ -96,7 +96,7 @@ def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str
                 INVALID_DEFINITION,
                 f'property "{option.key}" is set by connection "{connection.name}" too',
                 span=option.key_place,
-                hint=f"leave it out here, or ALTER CONNECTION {connection.name} DROP ({theirs})",
+                hint=f"omit it here, or ALTER CONNECTION {connection.name} DROP ({theirs})",
             )
     return (*shared, *_planned(snapshot, options))
 

@@ -148,7 +148,7 @@ SYSTEM_PARAMETERS = {
         Parameter(
             name="rewind_points",
             default="5",
-            doc="number of rewind points that are kept per source; with 0, none is made",
+            doc="number of rewind points that are kept per source; with 0, none is created",
             read=_count,
         ),
         Parameter(
@@ -281,7 +281,7 @@ def _find(known: dict[str, Parameter], name: str, span: Span, what: str) -> Para
         near = near_names(name.lower(), known)
         hint = f'did you mean "{near[0]}"?' if near else f"the parameters are {', '.join(sorted(known))}"
         if known is SESSION_PARAMETERS and name.lower() in SYSTEM_PARAMETERS:
-            hint = f"it is a parameter of the whole warehouse: ALTER SYSTEM SET {name.lower()} = …"
+            hint = f"it is a parameter of the warehouse: ALTER SYSTEM SET {name.lower()} = …"
         elif known is SYSTEM_PARAMETERS and name.lower() in SESSION_PARAMETERS:
             hint = f"it is a parameter of a session: SET {name.lower()} = …"
         raise SqlError(

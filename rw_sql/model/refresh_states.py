@@ -26,7 +26,7 @@ STAGED, FINISHED, GIVEN_UP = "REFRESH STAGED", "REFRESH FINISHED", "REFRESH GIVE
 """The kinds of operations that the owner commits: loading is complete; merging is complete; the refresh failed
 without changing the table."""
 
-KILLED = "the process that loaded it ended: the table is as it was"
+KILLED = "the process that loaded it ended: the table is unchanged"
 """The failure reason of a refresh whose loading process ended."""
 
 

@@ -32,21 +32,21 @@ def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:
                     INVALID_PROPERTY,
                     f"a source of connector '{kind.spec.name}' cannot be shared",
                     span=option.value.span,
-                    hint="leave the property out: each view then reads the source by itself",
+                    hint="omit the property: each view then reads the source by itself",
                 )
             if not is_shared and isinstance(kind, ChangeConnector):
                 raise SqlError(
                     INVALID_PROPERTY,
                     f"a source of connector '{kind.spec.name}' is always shared: one reader follows its server",
                     span=option.value.span,
-                    hint="leave the property out",
+                    hint="omit the property",
                 )
             if not is_shared and has_schema(statement):
                 raise SqlError(
                     INVALID_PROPERTY,
                     "a source with a schema registry is shared: its reader asks the registry before each batch",
                     span=option.value.span,
-                    hint="leave the property out",
+                    hint="omit the property",
                 )
             return is_shared
     return kind.is_shareable()

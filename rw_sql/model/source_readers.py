@@ -71,7 +71,7 @@ def only_fragment(snapshot: Snapshot, source: SourceRecord, span: Span) -> str:
         raise SqlError(
             SPLITS_UNKNOWN,
             f'source "{source.name}" has no position of its own: '
-            + (f"{views} read it, each by itself" if views else "no view reads it yet"),
+            + (f"{views} read it separately" if views else "no view reads it yet"),
             span=span,
             hint=f"SHOW SOURCE SPLITS {source.name} shows their positions; name the offsets with VALUES",
         )

@@ -270,7 +270,7 @@ class Attached:
             raise error.located(text) from error.__cause__
         except (Py4JError, OSError):
             # Spark failed to produce the result; the statement itself has been committed, or was refused earlier.
-            self._runtime.context.sessions.require_alive("what was asked of the catalog is done")
+            self._runtime.context.sessions.require_alive("the statement took effect")
             raise
         finally:
             self._state.waiting.end()

@@ -33,7 +33,7 @@ def check_java() -> None:
         return
     version = _major_version(java)
     if version is None:
-        raise SqlError(JAVA_MISSING, f"{java} ({origin}) does not run as a Java", hint=_HINT)
+        raise SqlError(JAVA_MISSING, f"{java} ({origin}) is not a working Java", hint=_HINT)
     if version < OLDEST_JAVA:
         told = f"{_NEED}, and {java} ({origin}) is Java {version}"
         raise SqlError(JAVA_MISSING, told, hint=_HINT)
@@ -45,11 +45,11 @@ def _find_java() -> tuple[Path, str]:
     if home:
         java = Path(home) / "bin" / "java"
         if not java.is_file():
-            raise SqlError(JAVA_MISSING, f"{_NEED}, and JAVA_HOME holds no {java}", hint=_HINT)
+            raise SqlError(JAVA_MISSING, f"{_NEED}, and JAVA_HOME contains no {java}", hint=_HINT)
         return java, "from JAVA_HOME"
     found = shutil.which("java")
     if found is None:
-        raise SqlError(JAVA_MISSING, f"{_NEED}, and there is no java on the PATH and no JAVA_HOME", hint=_HINT)
+        raise SqlError(JAVA_MISSING, f"{_NEED}, and no java is on the PATH and JAVA_HOME is not set", hint=_HINT)
     return Path(found), "from the PATH"
 
 

@@ -108,8 +108,8 @@ def interrupted_at(done: int, total: int, place: str, why: str) -> str:
 
     ``place`` is the position of the interrupted statement, ``why`` an additional text about it.
     """
-    before = {0: "nothing was done before it", 1: "the one before it is done"}.get(
-        done, f"the {done} before it are done"
+    before = {0: "no statement ran before it", 1: "the one before it is complete"}.get(
+        done, f"the {done} before it are complete"
     )
     where = f" ({place})" if place else ""
     return f"statement {done + 1} of {total}{where} was interrupted; {f'{why}; ' if why else ''}{before}"

@@ -94,7 +94,7 @@ def test_move_show_and_undo(job: Path) -> None:
     told = run("set-offsets", job, "--set", "words:0=5", "--allow", "duplicates", "--reason", "bad release", *MOVE)
     assert "INJECTED | words:0 at 5 (was 12)" in told
     assert "KEPT     | not named, position kept: words:1" in told
-    assert f"Taken back with: rw-sql checkpoint undo {job}" in told
+    assert f"To undo it: rw-sql checkpoint undo {job}" in told
     (rewritten,) = json.loads(run("show", job, "--output", "json"))["rewrites"]
     assert (rewritten["operation"], rewritten["state"], rewritten["batch"]) == (1, "done", 1)
     assert "bad release" in (job / "_rw_sql" / "000001.json").read_text(encoding="utf-8")
@@ -102,7 +102,7 @@ def test_move_show_and_undo(job: Path) -> None:
     assert "Nothing was changed" in told
     told = run("undo", job, *MOVE)
     assert "RESTORED | words:0 at 12 (was 5)" in told
-    assert "Taken back with" not in told
+    assert "To undo it" not in told
     assert tree(job) == before
 
 
@@ -167,12 +167,18 @@ def test_a_delta_source(tmp_path: Path) -> None:
         (("--to-latest", "--shift-by", "1"), "found: --to-latest, --shift-by"),
         (("--set", "words:0"), "--set takes SPLIT=N"),
         (("--to-latest", "--property", "x"), "--property takes KEY=VALUE"),
-        (("--to-latest", "--allow", "all"), "--allow knows gaps, duplicates and clamp"),
-        (("--to-latest", "--output", "yaml"), "--output must be table or json"),
+        (("--to-latest", "--allow", "all"), "--allow takes gaps, duplicates and clamp"),
+        (("--to-latest", "--output", "yaml"), "--output must be one of text, json, mermaid, svg"),
         (("--to-latest", "--watch", "soon"), "WATCH must be a time"),
-        (("--set", "words:0=5"), "whether the job is stopped cannot be asked here"),
-        (("--set", "words:0=5", "--yes"), "whether the job is stopped cannot be asked here"),
-        (("--set", "words:0=5", "--assume-stopped"), "--yes --allow duplicates --assume-stopped does what is shown"),
+        (("--set", "words:0=5"), "cannot ask whether the job is stopped, because this session is not interactive"),
+        (
+            ("--set", "words:0=5", "--yes"),
+            "cannot ask whether the job is stopped, because this session is not interactive",
+        ),
+        (
+            ("--set", "words:0=5", "--assume-stopped"),
+            "to do what is shown above, add --yes --allow duplicates --assume-stopped",
+        ),
         (("--set", "words:0=5", "--assume-stopped", "--yes"), "--yes --allow duplicates --assume-stopped"),
         (("--set", "words:0=15", "--assume-stopped", "--yes", "--allow", "duplicates"), "--yes --allow gaps"),
         (("--set", "words:0=5", "--bootstrap", "127.0.0.1:1", *MOVE), "the brokers do not answer"),

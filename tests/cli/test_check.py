@@ -57,7 +57,7 @@ def test_text_shows_errors_and_says_what_was_not_checked(tmp_path: Path, capsys:
     assert told.out == (
         f"{path}: RW101: expected end of statement, found: b\nLINE 2: DROP SOURCE a b;\n"
         "                      ^\n"
-        "HINT: leave b out, or write RESTRICT before it\n"
+        "HINT: omit b, or write RESTRICT before it\n"
     )
     assert told.err == "3 statements in 1 file: 1 error\nunchecked, 1 statement: Spark's own statements\n"
 

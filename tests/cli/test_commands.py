@@ -62,7 +62,7 @@ def test_a_script_stops_at_its_first_error_and_tells_where(tmp_path: Path) -> No
     assert re.search(r"\n +100 \| +99 \n", refused.stdout)
     assert "DROP SOURCE" not in refused.stdout
     assert without_status(refused.stderr).startswith(
-        "script.sql: RW304: this operation needs a confirmation, but there is nobody to ask here\n"
+        "script.sql: RW304: this operation needs a confirmation, but this session is not interactive\n"
     )
     assert "LINE 12: INJECT SOURCE OFFSETS" in refused.stderr
     assert re.search(r"\n9 statements: 7 done, 1 refused, 1 not run; \d+\.\d s\n\Z", refused.stderr)

@@ -38,7 +38,7 @@ def test_a_registry_s_life(tmp_path: Path) -> None:
     )
     with urllib.request.urlopen(wanted) as answer:
         assert json.load(answer)["id"] > 0
-    assert "was running already" in run("start", "--port", "0", *folder)
+    assert "was already running" in run("start", "--port", "0", *folder)
     assert "answers" in run("status", *folder)
     assert run("stop", *folder) == "stopped\n"
     assert is_running(tmp_path / "registry") is None

@@ -101,7 +101,7 @@ def test_a_character_that_is_not_shown_is_named(
         for command in (run_check, run_fmt):
             assert command([str(path)]) == 1
             told = "".join(capsys.readouterr())
-            assert f"RW101: {name} is here" in told
+            assert f"RW101: the invisible character {name} is here" in told
             assert told.splitlines()[2].index("^") == len("LINE 2: ") + column - 1
     assert is_complete(f"{text};")
     if could_be_ours(text):

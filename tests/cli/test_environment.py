@@ -50,7 +50,7 @@ def test_an_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_the_path_is_searched_without_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(SqlError, match="no java on the PATH and no JAVA_HOME"):
+    with pytest.raises(SqlError, match="no java is on the PATH and JAVA_HOME is not set"):
         check_java()
     fake_java(tmp_path, 'openjdk version "11.0.2"')
     with pytest.raises(SqlError, match=r"from the PATH.* is Java 11"):
@@ -59,12 +59,12 @@ def test_the_path_is_searched_without_java_home(tmp_path: Path, monkeypatch: pyt
 
 def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
-    with pytest.raises(SqlError, match="JAVA_HOME holds no"):
+    with pytest.raises(SqlError, match="JAVA_HOME contains no"):
         check_java()
 
 
 def test_a_java_that_tells_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path, "bash: cannot run")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SqlError, match="does not run as a Java"):
+    with pytest.raises(SqlError, match="is not a working Java"):
         check_java()

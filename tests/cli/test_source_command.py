@@ -122,16 +122,16 @@ def test_each_command_is_its_statement(words: list[str], statement: str) -> None
         (["alter", "-s", "s", "--set", "topic"], "takes key=value"),
         (["inject-offsets", "-s", "s"], "no offsets are given"),
         (["inject-offsets", "-s", "s", "--to", "latest", "--shift", "1"], "from exactly one place"),
-        (["inject-offsets", "-s", "s", "--to", "last"], "--to is earliest or latest"),
+        (["inject-offsets", "-s", "s", "--to", "last"], "--to must be earliest or latest"),
         (["inject-offsets", "-s", "s", "--to", "latest", "--allow", "gap"], "--allow takes gaps"),
         (["reset-splits", "-s", "s", "--allow", "clamp"], "--allow takes gaps, duplicates, not 'clamp'"),
         (["undo", "--operation", "17", "--allow", "gap"], "--allow takes gaps, duplicates"),
         (["alter", "-s", "s", "--set", "topic=t2", "--allow", "all"], "--allow takes gaps, duplicates"),
-        (["inject-offsets", "-s", "s", "--to", "latest", "--convention", "x"], "--convention is next"),
-        (["export-offsets", "-s", "s", "--form", "xml"], "--output is one of"),
+        (["inject-offsets", "-s", "s", "--to", "latest", "--convention", "x"], "--convention must be next"),
+        (["export-offsets", "-s", "s", "--form", "xml"], "--output must be one of"),
         (["export-offsets", "-s", "s", "--group", "g"], "--group is for --output csv"),
-        (["list", "--output", "yaml"], "--output is text or json"),
-        (["list", "--output", "svg"], "--output is text or json"),
+        (["list", "--output", "yaml"], "--output must be text or json"),
+        (["list", "--output", "svg"], "--output must be text or json"),
         (["pause", "-s", "s", "-o", "svg"], "--output svg is the picture of a preview"),
     ],
 )
@@ -150,7 +150,7 @@ def test_what_is_exported() -> None:
     rows = [row("t:0", 7), row("t:1", None, status="NEW"), row("old:0", 3, status="ORPHAN")]
     assert offsets_of(rows, "s", None) == ({"t:0": 7}, ())
     lost = offsets_of([row("t:0", 7, status="RECREATED")], "s", None)
-    assert lost == ({"t:0": 7}, ("t:0 is RECREATED: 7 is no offset of it",))
+    assert lost == ({"t:0": 7}, ("t:0 is RECREATED: 7 is not an offset of it",))
     with pytest.raises(SqlError, match="has no position yet"):
         offsets_of([row("t:1", None, status="NEW")], "s", None)
 
@@ -162,7 +162,7 @@ def test_readers_that_stand_apart_are_not_mixed() -> None:
     assert (caught.value.code, caught.value.hint) == ("RW310", "--fragment mv-2:1")
     assert offsets_of(rows, "s", "mv-3:1") == ({"t:0": 9}, ())
     assert offsets_of([rows[0], row("t:0", 7, fragment="mv-3:1")], "s", None) == ({"t:0": 7}, ())
-    with pytest.raises(SqlError, match="--fragment is one of mv-2:1, mv-3:1"):
+    with pytest.raises(SqlError, match="--fragment must be one of mv-2:1, mv-3:1"):
         offsets_of(rows, "s", "mv-4:1")
 
 

@@ -95,7 +95,7 @@ def test_postgres_names_the_row_and_the_column(postgres: PostgresInfo) -> None:
     )
     given = {"jdbc.url": postgres.url, "user": "postgres", "password": PASSWORD, "table.name": name}
     cases: list[tuple[dict[str, Any], str | None, str]] = [
-        ({"short": "a\0b"}, "short", "PostgreSQL's texts have no character NUL (U+0000)"),
+        ({"short": "a\0b"}, "short", "PostgreSQL's text cannot contain the character NUL (U+0000)"),
         ({"short": "long"}, "short", "value too long for type character varying(3)"),
         ({"n": 70_000}, "n", 'value "70000" is out of range for type smallint'),
         ({"n": 13}, "n", f'new row for relation "{name}" violates check constraint "{name}_n_check"'),
@@ -202,7 +202,7 @@ def test_delta_names_the_row_and_the_column(tmp_path: Path) -> None:
         writer.fence(1, 1)
         assert refused(writer, rows) == [
             (1, "id", 'the constraint "small" CHECK (id < 100) is violated'),
-            (2, "id", "the table takes no nulls"),
+            (2, "id", "the table does not allow NULL"),
         ]
         writer.write(rows.take(pa.array([0, 3])), 0)
     assert sorted(row["id"] for row in DeltaTable(path).to_pyarrow_table().to_pylist()) == [1, 3]

@@ -57,7 +57,7 @@ def test_the_statement_of_a_killed_owner_is_not_repeated(
     written = WrittenWarehouse(tmp_path / "warehouse")
     owner = _child(written, "serve", point)
     client, text = RemoteExecutor(context_of(written.uri, "client")), SOURCE
-    with pytest.raises(SqlError, match="ended before it answered: the statement is done or not done"):
+    with pytest.raises(SqlError, match="ended before it answered: the statement may or may not have taken effect"):
         client.run(text, parse_statement(text), SessionState())
     assert owner.wait(LAST_RESORT_SECONDS) == -signal.SIGKILL
     assert [each.kind for each in Metastore.open(written.uri).operations()] == ["CREATE SOURCE"] * is_done

@@ -44,7 +44,7 @@ def test_an_executor_that_does_not_see_the_warehouse_loses_no_row(tmp_path: Path
     assert not found["was_written"]
     # Without the check, the batch stalls with both numbers and commits nothing.
     assert f"Spark's tasks report {ROWS} rows in " in found["stalled"]
-    assert "nothing of the batch is committed" in found["stalled"]
+    assert "no row of the batch is committed" in found["stalled"]
     assert found["committed"] == 0
     # Spark itself commits a MERGE, so the commit is reverted.
     reason, rows, batch = found["merged"]

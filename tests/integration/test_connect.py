@@ -119,7 +119,7 @@ def test_errors_name_the_place_as_elsewhere(world: World) -> None:
 
 def test_unsafe_statements_are_confirmed_in_the_client(world: World) -> None:
     seen = world.seen
-    assert "there is nobody to ask here" in seen["unconfirmed"]
+    assert "this session is not interactive" in seen["unconfirmed"]
     assert seen["declined"].startswith("RW304: the operation was not confirmed")
     assert seen["asked"] == [True, True]
     assert seen["confirmed"][0][0] == "orders"

@@ -90,10 +90,10 @@ def test_an_error_aborts_a_block_and_rollback_leaves_all_as_it_was(running: Atta
         running.run("BEGIN UNSAFE", "RESUME SOURCE s")
         with pytest.raises(SqlError, match="found: SOURCES"):
             running.sql("RESUME SOURCES s")
-        with pytest.raises(SqlError, match="nothing of it was done"):
+        with pytest.raises(SqlError, match="none of its statements took effect"):
             running.sql("COMMIT")
         assert [*states, running.attached.block_state] == ["aborted", None]
-        assert running.sql("COMMIT")[0].detail == "there is no block in progress"
+        assert running.sql("COMMIT")[0].detail == "no block is in progress"
 
 
 def test_a_commit_that_nobody_confirms_leaves_the_source_running(running: AttachedSession) -> None:

@@ -85,7 +85,7 @@ def test_a_warehouse_comes_to_a_folder_and_goes_back(
     plan = tmp_path / "plan.json"
     shown = run("diff", str(folder), "--file", str(plan))
     assert "1 to alter, 1 to rename, 1 to rebuild" in shown
-    assert "to be read: about 30 rows" in shown
+    assert "to read: about 30 rows" in shown
     result = CliRunner().invoke(app, ["apply", str(plan), "--yes", "--keep", "7d"])
     assert result.exit_code == 0, result.output
     assert Metastore.open(session.warehouse).snapshot().parameter("rollback_window") == "604800000ms"
@@ -101,6 +101,6 @@ def test_a_warehouse_comes_to_a_folder_and_goes_back(
     assert session.spark.table("counts").columns == ["k", "n"]
     session.run("FLUSH")
     assert session.rows_of("roof") == session.rows_of("counts") == [(0, 10), (1, 10), (2, 10)]
-    with pytest.raises(SqlError, match="is rolled back already"):
+    with pytest.raises(SqlError, match="is already rolled back"):
         run("rollback", "counts", "--yes")
     assert "1 to rebuild" in run("diff", str(folder))

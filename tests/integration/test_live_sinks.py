@@ -201,12 +201,12 @@ def test_rows_that_the_target_refuses(
     )
     wait_until(lambda: session.job("pg").state == "STALLED", "the sink stands still")
     told, _, way = session.job("pg").reason.partition(": ALTER")
-    assert told == 'REFUSED column "word" of row (id = 2): PostgreSQL\'s texts have no character NUL (U+0000)'
+    assert told == 'REFUSED column "word" of row (id = 2): PostgreSQL\'s text cannot contain the character NUL (U+0000)'
     session.sql(f"ALTER{way}")
     session.sql("FLUSH")
     assert postgres.run("SELECT * FROM refusing ORDER BY id") == [(1, "a"), (3, "d")]
     rejected = "SELECT id, word, _rw_op, _rw_column, _rw_reason FROM `pg$rejected` ORDER BY id"
-    why = "PostgreSQL's texts have no character NUL (U+0000)"
+    why = "PostgreSQL's text cannot contain the character NUL (U+0000)"
     assert session.sql(rejected) == [(2, "b\0c", "insert", "word", why)]
     assert (session.job("pg").state, session.job("pg").reason) == (
         "RUNNING",

@@ -262,7 +262,7 @@ def test_a_move_that_breaks_off_at_any_step_is_taken_up(
             produce_json(broker.bootstrap, topic_name, [{"id": end}])
             reads[end] += 1
             end += 1
-            wait_until(lambda: bool(passed) and passed[-1] == "view.after_batch", "the batch was broken off")
+            wait_until(lambda: bool(passed) and passed[-1] == "view.after_batch", "the batch was interrupted")
         session.run("PAUSE SOURCE s", f"INJECT SOURCE OFFSETS s VALUES ('0' = {end - 5}) ALLOW DUPLICATES, GAPS")
         held.clear()
         armed.append("reader.before_finish" if point == "view.after_batch" else point)

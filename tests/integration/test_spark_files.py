@@ -154,7 +154,7 @@ def test_files_that_are_not_what_tasks_wrote_are_not_committed(
         _with_harm(patch, harm)
         with pytest.raises(MiscountError, match=told) as raised:
             output.append_frame(rows, 0)
-    assert "nothing of the batch is committed" in raised.value.reason
+    assert "no row of the batch is committed" in raised.value.reason
     assert "report 1000 rows in 2 files" in raised.value.reason or told == "cannot be read"
     assert DeltaTable(output.path).version() == before
     # The same batch again, in the same folder: all rows, once.
@@ -169,8 +169,8 @@ def test_rows_are_compared_with_what_is_expected_before_they_are_committed(tmp_p
     before = output.table.version()
     for expected, told in (
         (Expected(is_row_by_row=True), "1000 rows were read and 500 are to be written"),
-        (Expected(least=1000, told_by="the log"), "500 rows are to be written where the log has at least 1000"),
-        (Expected(most=999, told_by="the topic", of_read=True), "1000 rows were read where the topic has at most 999"),
+        (Expected(least=1000, limits_of="the log"), "500 rows are to be written, but the log has at least 1000"),
+        (Expected(most=999, limits_of="the topic", of_read=True), "1000 rows were read, but the topic has at most 999"),
     ):
         with pytest.raises(MiscountError, match=told):
             output.append_frame(half, 0, expected=expected)

@@ -62,10 +62,10 @@ def test_spark_finds_the_checksums_of_our_commits_true(tmp_path: Path, spark: Sp
     for batch in range(2, 30):
         output.append_rows(_rows(batch), batch)
     compact(output.table, "_rw_bucket")
-    output.tell_version(anew=True)
+    output.write_checksum(recount=True)
     require_valid()
     output.table.delete("_rw_bucket <= 1")
-    output.tell_version(anew=True)
+    output.write_checksum(recount=True)
     require_valid()
     output.append_frame(spark.createDataFrame([(7, 2)], "id LONG, _rw_bucket INT"), 30, partition={"_rw_bucket": 2})
     require_valid()

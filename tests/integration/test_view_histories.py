@@ -169,12 +169,12 @@ def test_history_that_expires_before_it_is_read_is_told_and_made_anew(topic: Top
     delete_records(topic.broker.bootstrap, topic.name, {0: 12})
     topic.session.sql("ALTER MATERIALIZED VIEW slow SET BACKFILL_RATE_LIMIT = DEFAULT")
     wait_until(lambda: topic.session.job("slow").state == "STALLED", "the view cannot have its history")
-    way_out = "REBUILD MATERIALIZED VIEW slow"
-    assert topic.session.job("slow").reason.startswith(f"EXPIRED {topic.name}:0, 12 records of history: {way_out}")
+    remedy = "REBUILD MATERIALIZED VIEW slow"
+    assert topic.session.job("slow").reason.startswith(f"EXPIRED {topic.name}:0, 12 records of history: {remedy}")
     topic.produce(5)
     live = Counter({record: 1 for record in topic.records() if int(record[1]) >= 40})
     assert topic.rows("old") == live
-    topic.session.run(way_out, "WAIT MATERIALIZED VIEW slow")
+    topic.session.run(remedy, "WAIT MATERIALIZED VIEW slow")
     gone = {("0", str(place)) for place in range(12)}
     assert topic.rows("slow") == Counter({record: 1 for record in topic.records() if record not in gone})
 

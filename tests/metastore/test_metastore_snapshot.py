@@ -59,8 +59,8 @@ def test_what_does_not_fit_is_refused(make: Make) -> None:
     snapshot, _ = apply(Snapshot(), (PutObject(record=make.source(1, "a")),))
     for changes, complaint in (
         ((DropObject(id=2),), "does not exist"),
-        ((PutObject(record=make.source(2, "a")),), "held by object 1"),
-        ((PutObject(record=make.source(2, "b")), PutObject(record=make.source(3, "b"))), "held by object 2"),
+        ((PutObject(record=make.source(2, "a")),), "belongs to object 1"),
+        ((PutObject(record=make.source(2, "b")), PutObject(record=make.source(3, "b"))), "belongs to object 2"),
         ((PutObject(record=make.view(1, "a")),), "cannot become"),
     ):
         with pytest.raises(ValueError, match=complaint):

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, Schema
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.table import Moved, StoredTable, create_table
+from rw_sql.metastore.table import CommitConflict, StoredTable, create_table
 from tests.metastore.metastore_model import Make
 
 COLUMNS = pa.schema([("seq", pa.int64()), ("name", pa.string())])
@@ -54,9 +54,9 @@ def test_a_table_that_is_made_by_several_at_once_is_made_once(tmp_path: Path) ->
 def test_an_append_on_an_old_version_is_refused_and_leaves_no_row(uri: str) -> None:
     first, second = StoredTable(uri), StoredTable(uri)
     first.append(rows(1), transaction=("app", 7))
-    with pytest.raises(Moved):
+    with pytest.raises(CommitConflict):
         second.append(rows(2))
-    with pytest.raises(Moved):
+    with pytest.raises(CommitConflict):
         second.append(rows(3), overwrite=True)
     assert (second.version, second.transaction("app")) == (0, 0)
     second.refresh()
@@ -105,7 +105,7 @@ def overtaken(uri: str) -> StoredTable:
 
 
 def test_a_writer_that_slept_past_the_clean_up_is_refused(overtaken: StoredTable) -> None:
-    with pytest.raises(Moved):
+    with pytest.raises(CommitConflict):
         overtaken.append(rows(1))
     overtaken.refresh()
     overtaken.append(rows(120))

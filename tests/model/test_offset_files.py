@@ -48,7 +48,7 @@ def test_every_form_is_told_by_what_it_holds(text: str, form: str, entries: dict
     ("text", "says"),
     [
         ("", "is empty"),
-        ("[1]", "does not hold a JSON object"),
+        ("[1]", "does not contain a JSON object"),
         ("{}", "names no split"),
         ('{"t:0": }', "is not JSON"),
         ("[" * 100_000, "is nested too deeply"),

@@ -200,11 +200,11 @@ def rollback_command(
     if swap is None:
         raise SqlError(
             CANNOT_UNDO,
-            f'materialized view "{view}" was not rebuilt, or is rolled back already',
+            f'materialized view "{view}" was not rebuilt, or is already rolled back',
             hint="SELECT epoch, statement FROM rw_catalog.rw_operations lists what was done",
         )
     text = f"UNDO OPERATION {swap.epoch}"
-    console.print(Text(f"{text};  [{', '.join(swap.objects)}: the rows before serve again]", style="bold"))
+    console.print(Text(f"{text};  [{', '.join(swap.objects)}: queries read the previous rows again]", style="bold"))
     if not yes:
         _require_yes(console, 1)
     _undo(console, location, text)
@@ -289,8 +289,8 @@ def show_changes(
         return
     for change in changes:
         head = f"{_MARKS[change.action]} {change.action} {change.kind.replace('_', ' ')} {change.name}"
-        notes = [change.place, change.reason, "asks before it is done" if may_ask(change) else ""]
-        notes.append("left as it is: needs --allow-drop" if change in left else "")
+        notes = [change.place, change.reason, "asks for a confirmation" if may_ask(change) else ""]
+        notes.append("unchanged: needs --allow-drop" if change in left else "")
         console.print(Text("  ".join([head, *(f"[{note}]" for note in notes if note)]), style="bold"))
         if change in left:
             continue
@@ -320,7 +320,7 @@ def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, ch
     read = [id_ for change in made for id_ in change.touches[change.action == "rebuild" :]]
     found = rows_to_read(warehouse, snapshot, read)
     if found.rows or found.bytes:
-        console.print(f"to be read: about {found.rows:,} rows, {found.bytes / 1_000_000:,.1f} MB of files")
+        console.print(f"to read: about {found.rows:,} rows, {found.bytes / 1_000_000:,.1f} MB of files")
 
 
 def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> list[DeployChange]:
@@ -336,9 +336,9 @@ def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> li
             why = f": {change.reason}" if change.reason else ""
             raise SqlError(
                 CANNOT_REPLACE,
-                f'{kind} "{change.name}" cannot come to its definition without something being dropped{why}',
+                f'{kind} "{change.name}" cannot get its new definition without a DROP{why}',
                 detail="\n".join(f"{text};" for text in change.texts),
-                hint="rw-sql diff shows all of it; --allow-drop does it, and what depends on it is made again",
+                hint="rw-sql diff shows all changes; --allow-drop allows the DROP, and creates dependent objects again",
             )
     return [change for change in changes if change.action != "drop"]
 
@@ -349,8 +349,8 @@ def _require_yes(console: Console, count: int) -> None:
     if not (console.is_terminal and sys.stdin.isatty()):
         raise SqlError(
             CONFIRMATION_NEEDED,
-            "nobody can be asked whether these changes are to be made",
-            hint="nothing was changed; --yes does it without a question",
+            "these changes need a confirmation, but this session is not interactive",
+            hint="nothing was changed; to apply the changes without a question, add --yes",
         )
     try:
         reply = console.input(Text(f"Make {count} change{'s' if count != 1 else ''}? Type yes: ", style="bold"))
@@ -394,7 +394,7 @@ def _carry_out(
                     run_statements(spark, text, answer=transcript.answer, on_result=transcript.show)
                 done += 1
         except (SqlError, KeyboardInterrupt):
-            print_error(f"{done} of {len(changes)} changes are made; the same command continues from there")
+            print_error(f"{done} of {len(changes)} changes were applied; to continue, run the same command again")
             raise
 
 

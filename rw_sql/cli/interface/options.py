@@ -28,7 +28,7 @@ GroupOption = Annotated[
     typer.Option(
         "--resource-group",
         metavar="NAME",
-        help="The resource group whose jobs are meant: that of WITH (resource_group = 'NAME'). default by default.",
+        help="The resource group, as in WITH (resource_group = 'NAME'). Without it, the group named default.",
     ),
 ]
 Variables = Annotated[
@@ -124,7 +124,7 @@ def require_output(output: str, forms: Sequence[str], option: str = "--output") 
     """Raises SqlError INVALID_OPTION if a command does not support the form."""
     if output not in forms:
         listed = f"one of {', '.join(forms)}" if len(forms) > 2 else " or ".join(forms)
-        raise SqlError(INVALID_OPTION, f"{option} is {listed}, not {output!r}", hint=f"{option} {forms[-1]}")
+        raise SqlError(INVALID_OPTION, f"{option} must be {listed}, not {output!r}", hint=f"{option} {forms[-1]}")
 
 
 PICTURES = ("mermaid", "svg")

@@ -45,7 +45,9 @@ def read_assignments(texts: Iterable[str]) -> dict[str, str]:
         if not equals or not NAME.match(name):
             raise SqlError(
                 INVALID_OPTION,
-                f"--var takes NAME=VALUE: {name!r} is no name" if equals else f"--var takes NAME=VALUE, not {text!r}",
+                f"--var takes NAME=VALUE: {name!r} is not a valid name"
+                if equals
+                else f"--var takes NAME=VALUE, not {text!r}",
                 hint="letters, digits and _ make a name: --var topic=orders",
             )
         variables[name] = value

@@ -75,10 +75,10 @@ class RunReport:
         """One line: ``12 statements: 10 done, 1 failed, 1 not run; 3.2 s``."""
         total = len(self.statements)
         counts = {"planned" if self.is_dry and word == "done" else word: n for word, n in self.counts.items()}
-        told = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to do"
+        counted = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to do"
         asks = sum(statement.needs_confirmation for statement in self.statements)
         needs = f" ({asks} {'needs' if asks == 1 else 'need'} a confirmation)" if asks else ""
-        return f"{total} statement{'' if total == 1 else 's'}: {told}{needs}; {self.seconds:.1f} s"
+        return f"{total} statement{'' if total == 1 else 's'}: {counted}{needs}; {self.seconds:.1f} s"
 
     def as_json(self) -> str:
         """The report as a JSON document. Every key is always present."""
@@ -140,7 +140,7 @@ class RunReport:
         short = words if len(words) <= _NAME_WIDTH else words[: _NAME_WIDTH - 1] + "…"
         case = Case(name=f"line {run.line}: {short}", classname=_dotted(file), seconds=run.seconds)
         if run.status == "not run":
-            return replace(case, outcome="skipped", message="not run: a statement before it failed")
+            return replace(case, outcome="skipped", message="not run: an earlier statement failed")
         if run.error is None:
             return case
         return replace(

@@ -148,12 +148,12 @@ class ScriptRun:
                 statement = route(part.text, dry) if could_be_ours(part.text) else None
                 if statement is None:
                     sparks += 1
-                    return _Outcome(plan=("a statement of Spark's, which is not planned",))
+                    return _Outcome(plan=("a statement of Spark SQL, which a dry run does not plan",))
                 foreseen = dry.explain(statement)
                 return _Outcome(plan=foreseen.lines, needs_confirmation=foreseen.needs_confirmation)
             except SqlError as error:
                 if sparks and error.detail is None:
-                    error.detail = f"{_NOT_RUN}: {sparks} before this one may have made what it needs"
+                    error.detail = f"{_NOT_RUN}: {sparks} before this one, which may create objects that it needs"
                 raise error.moved_into(script.expanded.text, part.start, part.line, part.column, None) from None
 
         for script in self._scripts:
@@ -264,7 +264,7 @@ def open_block(script: str | None) -> SqlError:
     """The error for a script that ends inside a block. The block is never committed."""
     return SqlError(
         BLOCK_LEFT_OPEN,
-        f"{script or 'the script'} ends inside of a BEGIN UNSAFE block: nothing of the block was done",
+        f"{script or 'the script'} ends inside a BEGIN UNSAFE block: no statement of the block took effect",
         hint="end the script with COMMIT;",
     )
 

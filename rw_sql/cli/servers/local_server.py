@@ -57,7 +57,7 @@ class LocalServer:
         port: int = wanted or (before["port"] if before else free_port())
         if is_port_open(f"127.0.0.1:{port}"):
             raise SqlError(
-                UPSTREAM_UNREACHABLE, f"port {port} is taken by another process", hint="port 0 takes a free one"
+                UPSTREAM_UNREACHABLE, f"port {port} is taken by another process", hint="port 0 selects a free port"
             )
         return port
 

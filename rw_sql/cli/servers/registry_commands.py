@@ -44,7 +44,7 @@ def start(
         found = {"url": info.url, "pid": info.pid, "folder": info.folder, "was_running": was_running}
         typer.echo(json.dumps(found))
         return
-    state = "was running already" if was_running else "is running"
+    state = "was already running" if was_running else "is running"
     typer.echo(f"registry {info.url} {state}: process {info.pid}, log in {info.folder}")
 
 

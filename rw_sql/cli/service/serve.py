@@ -125,5 +125,5 @@ def _token(file: str | None) -> str | None:
             FILE_UNREADABLE, f"cannot read file {file!r}: {reason}", hint="name another --token-file"
         ) from error
     if not token:
-        raise SqlError(INVALID_PARAMETER, f"file {file!r} holds no token", hint=f"openssl rand -hex 16 > {file}")
+        raise SqlError(INVALID_PARAMETER, f"file {file!r} contains no token", hint=f"openssl rand -hex 16 > {file}")
     return token

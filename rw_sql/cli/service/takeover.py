@@ -22,8 +22,8 @@ def takeover_command(
 ) -> None:
     """Free the lease of an owner on this machine that does not answer. Starts no Spark.
 
-    Without --force it says what holds the lease, and changes nothing. An owner that works is never ended. A killed
-    process commits nothing any more, so that the next owner continues exactly where it was.
+    Without --force, shows the process that holds the lease, and changes nothing. An owner that works is never ended.
+    A killed process commits nothing, so the next owner continues without gaps or duplicates.
     """
     from rw_sql.metastore.facts import DEFAULT_GROUP
     from rw_sql.model.resource_groups import require_group_name

@@ -61,7 +61,7 @@ _KIND_WORDS = {
 
 
 class Names(Protocol):
-    """The names in a warehouse, for completion. The methods are called from a separate thread; they leave out names
+    """The names in a warehouse, for completion. The methods are called from a separate thread; they omit names
     that cannot be read."""
 
     def objects(self) -> dict[str, str]:
@@ -362,7 +362,7 @@ class _Prefix(Parser):
                 self.values.append(None)
                 return
             if action is None:
-                raise SqlError(UNTERMINATED, "the text begins no statement", hint="write SELECT, SHOW or CREATE")
+                raise SqlError(UNTERMINATED, "no statement begins with this text", hint="write SELECT, SHOW or CREATE")
             self.reduce(action)
 
     def reduce(self, rule: Reduction) -> None:

@@ -419,10 +419,10 @@ def prompt_of(block: str | None) -> str:
 
 
 _HELP = """\
-SHOW SOURCES;  SHOW MATERIALIZED VIEWS;  SHOW JOBS;        what there is and how it does
-CREATE SOURCE s (...) WITH (...) FORMAT ... ENCODE ...;     a new source
-PAUSE SOURCE s;  RESUME SOURCE s;                           hold it, let it go on
-EXPLAIN <statement>;                                        what a statement would do
-Anything else is Spark SQL. Tab completes, Alt-Enter runs, Ctrl-C clears the line or cancels what runs, Ctrl-D or exit
-leaves.
+SHOW SOURCES;  SHOW MATERIALIZED VIEWS;  SHOW JOBS;        lists objects and the state of jobs
+CREATE SOURCE s (...) WITH (...) FORMAT ... ENCODE ...;     creates a source
+PAUSE SOURCE s;  RESUME SOURCE s;                           pauses and resumes a source
+EXPLAIN <statement>;                                        shows what a statement would do
+Anything else is Spark SQL. Tab completes, Alt-Enter runs, Ctrl-C clears the line or cancels the running
+statement, Ctrl-D or exit quits.
 """

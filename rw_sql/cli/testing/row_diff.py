@@ -93,7 +93,7 @@ def compare_lists(columns: Sequence[str], expected: Sequence[Row], found: Sequen
         return compare_rows(columns, expected, found).render()
     at = next(i for i, (wanted, had) in enumerate(zip(expected, found, strict=True)) if wanted != had)
     had, wanted = ", ".join(found[at]), ", ".join(expected[at])
-    return f"the rows are right, their order is not: row {at + 1} is ({had}), not ({wanted})"
+    return f"the rows are as expected, but in another order: row {at + 1} is ({had}), not ({wanted})"
 
 
 def _alike(row: Row, other: Row) -> int:

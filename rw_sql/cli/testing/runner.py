@@ -127,7 +127,7 @@ def collect(paths: Sequence[str], variables: Mapping[str, str], env: str | None 
         if pattern:
             found = [test for test in found if isinstance(test, ViewTest) and _is_named(test.test.name, pattern)]
         if not found and len(wrong) == faults:
-            raise WrongTestError(f"no test is named {pattern}" if pattern else "there is no test here", file=path)
+            raise WrongTestError(f"no test is named {pattern}" if pattern else "no test found", file=path)
         tests.update((test.id, test) for test in found)
     return Collected(tests=tuple(tests.values()), wrong=tuple(wrong))
 
@@ -190,7 +190,7 @@ class Bench:
 
     def _one(self, test: Test, tell: Callable[[TestOutcome], None]) -> TestOutcome:
         if self._is_over.is_set():
-            outcome = _outcome(test, "skipped", message="not run: a test before it failed")
+            outcome = _outcome(test, "skipped", message="not run: an earlier test failed")
         else:
             outcome = self.run(test)
         if outcome.status in ("failed", "error") and self._options.stops_at_first:

@@ -98,7 +98,7 @@ def read_records(text: str, file: str, *, within: tuple[str, ...] = ()) -> list[
             at += 1
             continue
         if words[0] in _REFUSED:
-            raise WrongTestError(f"{words[0]} is not there: {_REFUSED[words[0]]}", file=file, line=at + 1)
+            raise WrongTestError(f"{words[0]} is not supported: {_REFUSED[words[0]]}", file=file, line=at + 1)
         if words[0] not in _WORDS:
             raise WrongTestError(f"not a record: {lines[at].strip()}", file=file, line=at + 1)
         record, at = _record(lines, at, file, tuple(conditions))

@@ -215,7 +215,7 @@ class SltRun:
             if exact and error.render().strip() != self._text([exact], record) and error.message != exact:
                 raise MismatchError(f"the error is not the one below {SEPARATOR}", text, line=record.line) from error
             return
-        raise MismatchError(f"no error, where {' '.join(wanted) or 'one'} was expected", line=record.line)
+        raise MismatchError(f"no error, but {' '.join(wanted) or 'an error'} was expected", line=record.line)
 
     def _let(self, record: SltRecord, names: list[str]) -> None:
         _, rows = self._rows(record)
@@ -247,7 +247,7 @@ class SltRun:
             return
         if not is_right:
             raise MismatchError(
-                "the rows of the query are not those expected",
+                "the query's rows differ from the expected rows",
                 _difference(names, expected, found, [tuple(map(shown, row)) for row in rows], modes),
                 line=record.line,
             )

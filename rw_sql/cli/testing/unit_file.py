@@ -85,7 +85,7 @@ class UnitFile:
             folders = [folder, folder.parent] if folder.resolve().name == "tests" else [folder]
             found = [path for each in folders for path in sorted(each.glob("*.sql"))]
             if not found:
-                raise WrongTestError("there is no *.sql beside it: say definitions", file=self.file)
+                raise WrongTestError("no *.sql file is beside it: list the files under definitions", file=self.file)
             return [str(path) for path in found]
         files: list[str] = []
         for pattern in self.definitions:
@@ -104,7 +104,7 @@ def read_unit_file(text: str, file: str) -> UnitFile:
     if twice is not None:
         raise WrongTestError(f'"{twice.name}" is the name of two tests', file=file, line=twice.line)
     if not found.tests:
-        raise WrongTestError("the file holds no test", file=file)
+        raise WrongTestError("the file contains no test", file=file)
     return found
 
 
@@ -118,7 +118,7 @@ def _read_yaml(text: str, file: str) -> UnitFile:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
-        raise WrongTestError(f"no YAML: {problem}", file=file, line=mark.line + 1 if mark else None) from error
+        raise WrongTestError(f"not valid YAML: {problem}", file=file, line=mark.line + 1 if mark else None) from error
     finally:
         loader.dispose()
     top = _Keys(document, file, 1, "the file", ("definitions", "variables", "tests"))
@@ -225,7 +225,7 @@ class _Keys:
         """The value of a key, None without the key."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, kind):
-            raise self._wrong(f'"{key}" of {self._what} is not of the right kind')
+            raise self._wrong(f'"{key}" of {self._what} has the wrong type')
         return value
 
     def need(self, key: str, kind: type | tuple[type, ...]) -> Any:

@@ -173,7 +173,7 @@ class UnitRun:
             return self._query(given.sql, f"given {name}").schema
         lacking = next((column for column in given.columns if column not in given.types), None)
         if lacking is not None or not given.columns:
-            told = f'nothing defines "{name}": give columns, with the types that Spark calls them by'
+            told = f'nothing defines "{name}": give columns with type names of Spark'
             raise self._wrong(f"{told}, {lacking or 'id'}: BIGINT")
         return _schema(tuple(given.types.items()))
 
@@ -258,7 +258,7 @@ class UnitRun:
             why = "records of a topic" if given.records is not None else "the columns that INCLUDE names without AS"
             raise self._wrong(f'"{name}" needs a broker for {why}: run rw-sql test --kafka')
         if connector_of(statement) != "kafka":
-            raise self._wrong(f'"{name}" is not read from kafka, whose records the test gives')
+            raise self._wrong(f'the test gives Kafka records of "{name}", whose connector is not kafka')
         topic = f"{self.topic}.{name}"
         records = self._records(name, statement, given)
         partitions = 1 + max((record.partition or 0 for record in records), default=0)
@@ -295,7 +295,7 @@ class UnitRun:
                     case "header":
                         placed["headers"] += [(entry["key"], entry["value"]) for entry in value]
                     case kind:
-                        raise self._wrong(f'"{name}": {kind} is decided by the broker; give no "{key}"')
+                        raise self._wrong(f'"{name}": {kind} is set by the broker; omit "{key}"')
             body = json.dumps({key: json_of(value) for key, value in row.items()}, ensure_ascii=False)
             made.append(Record(value=body.encode(), **{**placed, "headers": tuple(placed["headers"])}))
         return made

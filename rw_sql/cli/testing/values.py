@@ -45,7 +45,7 @@ def fitted(value: Any, kind: DataType) -> Any:
     try:
         return _fitted(value, kind)
     except (ValueError, TypeError, InvalidOperation, OverflowError) as error:
-        raise MisfitError(f"{value!r} is no {kind.simpleString().upper()}") from error
+        raise MisfitError(f"{value!r} is not a value of type {kind.simpleString().upper()}") from error
 
 
 def _fitted(value: Any, kind: DataType) -> Any:

@@ -144,7 +144,7 @@ def _field(options: Mapping[str, str], name: str, path: str, type_text: str, spe
     if kind is None:
         raise SqlError(
             UNSUPPORTED_TYPE,
-            f'connector "datagen" makes no values of type {text} (column "{name}")',
+            f'connector "datagen" cannot generate values of type {text} (column "{name}")',
             hint="datagen makes "
             + ", ".join(kind for kind in _KINDS if kind != "DOUBLE PRECISION")
             + ", STRUCT and arrays",
@@ -275,4 +275,4 @@ def _struct_fields(text: str) -> list[tuple[str, str]]:
 
 
 def _wrong(key: str, what: str) -> OptionError:
-    return OptionError(INVALID_PROPERTY, f'property "{key}" {what}', key=key, hint=f"correct {key}, or leave it out")
+    return OptionError(INVALID_PROPERTY, f'property "{key}" {what}', key=key, hint=f"correct {key}, or omit it")

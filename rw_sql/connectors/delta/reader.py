@@ -83,9 +83,10 @@ def _files(spark: SparkSession, path: str, stored: StructType, files: list[str],
         split = path.rpartition("/")[2]
         raise SqlError(
             UPSTREAM_MISSING,
-            f"EXPIRED {split}: VACUUM removed rows of version {version} that were not read yet: to read the table as "
-            f"it is, INJECT SOURCE OFFSETS … VALUES ('{split}' = 0)",
-            hint="a table that is read later than its deleted files are kept: delta.deletedFileRetentionDuration",
+            f"EXPIRED {split}: VACUUM removed rows of version {version} that were not read yet: to read the current "
+            f"rows, INJECT SOURCE OFFSETS … VALUES ('{split}' = 0)",
+            hint="raise the table's property delta.deletedFileRetentionDuration, so that files stay until they "
+            "are read",
         ) from error
 
 

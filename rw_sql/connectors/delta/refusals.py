@@ -56,7 +56,7 @@ def _checks(table: deltalake.DeltaTable, given: Sequence[str]) -> Iterator[_Chec
     for field in table.schema().fields:
         if not field.nullable and field.name in given:
             quoted = field.name.replace('"', '""')
-            yield _Check(condition=f'"{quoted}" IS NOT NULL', column=field.name, reason="the table takes no nulls")
+            yield _Check(condition=f'"{quoted}" IS NOT NULL', column=field.name, reason="the table does not allow NULL")
         if invariant := (field.metadata or {}).get(_INVARIANTS):
             condition = json.loads(invariant)["expression"]["expression"]
             yield _Check(condition=condition, column=field.name, reason=f"the invariant {condition} is violated")

@@ -78,7 +78,7 @@ class DeltaSink:
                 INVALID_PROPERTY,
                 f'property "{given[0]}" has no meaning without s3://',
                 key=given[0],
-                hint=f"leave {given[0]} out",
+                hint=f"omit {given[0]}",
             )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
@@ -101,8 +101,8 @@ class DeltaSink:
             return SinkLook(error=f"{location}: {_first_line(error)}")
         if (retention := _retention(properties)) is not None:
             return SinkLook(
-                misfit=f"the table at {location} forgets after {retention} which batches it holds, so that one could "
-                "come twice",
+                misfit=f"the table at {location} discards after {retention} which batches were written, so one could "
+                "be written twice",
                 hint=f"ALTER TABLE delta.`{location}` UNSET TBLPROPERTIES ('{_RETENTION}')",
             )
         wanted = {field.name: field for field in deltalake.Schema.from_json(shape.schema).fields}
@@ -121,7 +121,7 @@ class DeltaSink:
                 )
         required = [name for name, field in there.items() if name not in wanted and not field.nullable]
         if required:
-            return SinkLook(misfit=f'column "{required[0]}" of the table at {location} takes no nulls')
+            return SinkLook(misfit=f'column "{required[0]}" of the table at {location} does not allow NULL')
         return SinkLook()
 
     def storage(self, options: Mapping[str, str]) -> dict[str, str]:
@@ -249,7 +249,7 @@ class DeltaWriter:
         if seen >> _RUN_SHIFT != self._run:
             raise SinkError(f"run {seen >> _RUN_SHIFT} has taken over from run {self._run}")
         if self._version(self._batches) >= batch:
-            raise SinkError(f"batch {batch} is in the table already")
+            raise SinkError(f"batch {batch} is already in the table")
 
     def _commit(self, act: Callable[[], None]) -> None:
         """Runs ``act`` on the table's newest version; retries if another writer commits in between."""
@@ -259,7 +259,7 @@ class DeltaWriter:
                 act()
             except exceptions.CommitFailedError as error:
                 if attempt == _ATTEMPTS:
-                    raise SinkError(f"others commit to the table all the time: {_first_line(error)}") from error
+                    raise SinkError(f"other writers commit to the table too often: {_first_line(error)}") from error
             except (exceptions.SchemaMismatchError, exceptions.TableNotFoundError) as error:
                 raise TargetUnfitError(_first_line(error)) from error
             except Exception as error:

@@ -49,7 +49,7 @@ class DeltaConnector(RangedConnector):
                 INVALID_PROPERTY,
                 f"property \"{PATH}\" must be an absolute path or a URI, not '{path}'",
                 key=PATH,
-                hint="readers of other processes stand in other folders",
+                hint="other processes have other working directories",
             )
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
@@ -66,7 +66,7 @@ class DeltaConnector(RangedConnector):
                 incarnation=str(table.metadata().id),
             )
         except exceptions.TableNotFoundError:
-            return Upstream(error=f"there is no Delta table at {path}")
+            return Upstream(error=f"no Delta table at {path}")
         except (exceptions.DeltaError, OSError) as error:
             return Upstream(error=f"{path}: {str(error).splitlines()[0]}")
         return Upstream(splits={split.split: split}, cluster=cluster)
@@ -109,8 +109,8 @@ class DeltaConnector(RangedConnector):
             if commit is None:
                 raise SqlError(
                     UPSTREAM_MISSING,
-                    f"EXPIRED {_split(path)}: the commit of version {version} was cleaned away",
-                    hint=f"INJECT SOURCE OFFSETS … VALUES ('{_split(path)}' = 0) reads the table as it is",
+                    f"EXPIRED {_split(path)}: the commit of version {version} was removed from its log",
+                    hint=f"INJECT SOURCE OFFSETS … VALUES ('{_split(path)}' = 0) reads the current rows",
                 )
             yield TableCommit(version=version) if commit.changes and skips else commit
 
@@ -191,7 +191,7 @@ def _split(path: str) -> str:
 def _refused(split: str, commit: TableCommit) -> SqlError:
     return SqlError(
         UPSTREAM_MISSING,
-        f"version {commit.version} of {split} changes rows that were there ({commit.changes}): to go on after it "
+        f"version {commit.version} of {split} changes existing rows ({commit.changes}): to continue after it "
         f"INJECT SOURCE OFFSETS … VALUES ('{split}' = {commit.version + 1}), or set {SKIP_CHANGES} = 'true'",
-        hint="a source only appends: REFRESH TABLE takes the table as it is",
+        hint="a source only appends: REFRESH TABLE reads the current rows",
     )

@@ -226,6 +226,6 @@ def _cast(given: pa.Array, wanted: pa.Field, faults: list[str | None]) -> pa.Arr
             try:
                 cast.append(given.slice(at, 1).cast(options=options))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                faults[at] = faults[at] or f"column {wanted.name}: a value of type {given.type} does not fit it"
+                faults[at] = faults[at] or f"column {wanted.name}: a value of type {given.type} does not fit"
                 cast.append(pa.nulls(1, wanted.type))
         return pa.concat_arrays(cast)

@@ -57,7 +57,7 @@ class FileSink:
                 raise SqlError(
                     UNSUPPORTED_TYPE,
                     f'column "{name}" is of type {word}, which CSV has no form for',
-                    hint="use ENCODE PARQUET or JSON, or leave the column out: CREATE SINK … AS SELECT …",
+                    hint="use ENCODE PARQUET or JSON, or omit the column: CREATE SINK … AS SELECT …",
                 )
 
     def look(

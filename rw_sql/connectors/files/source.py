@@ -228,7 +228,7 @@ class PosixFsConnector(FileConnector):
                 INVALID_PROPERTY,
                 f"property \"posix_fs.root\" must be an absolute path, not '{root}'",
                 key="posix_fs.root",
-                hint="readers of other processes stand in other folders",
+                hint="other processes have other working directories",
             )
         return FileStore(protocol=LOCAL, root=root.rstrip("/") or "/")
 
@@ -256,9 +256,9 @@ class S3Connector(FileConnector):
         if (access is None) != (secret is None):
             raise OptionError(
                 INVALID_PROPERTY,
-                "s3.credentials.access and s3.credentials.secret stand together",
+                "s3.credentials.access and s3.credentials.secret must be set together",
                 key="s3.credentials.access" if secret is None else "s3.credentials.secret",
-                hint="leave both out to use the credentials of the machine: environment, ~/.aws, instance role",
+                hint="omit both to use the credentials of the machine: environment, ~/.aws, instance role",
             )
         if access is not None:
             arguments |= {"key": str(access), "secret": str(secret)}

@@ -64,7 +64,7 @@ def check_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
                 INVALID_PROPERTY,
                 f"property \"{key}\" has no meaning with catalog.type = '{kind}'",
                 key=key,
-                hint=f"leave {key} out",
+                hint=f"omit {key}",
             )
 
 

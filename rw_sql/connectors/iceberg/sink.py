@@ -87,7 +87,7 @@ class IcebergSink:
                 )
         required = [each.name for each in table.schema().fields if each.required and each.name not in wanted.names]
         if required:
-            return SinkLook(misfit=f'column "{required[0]}" of table {name} takes no nulls')
+            return SinkLook(misfit=f'column "{required[0]}" of table {name} does not allow NULL')
         return SinkLook()
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> IcebergWriter:
@@ -155,7 +155,7 @@ class IcebergWriter:
             if known["run"] != self._run:
                 raise SinkError(f"run {known['run']} has taken over from run {self._run}")
             if self._done(known) >= batch:
-                raise SinkError(f"batch {batch} is in the table already")
+                raise SinkError(f"batch {batch} is already in the table")
             return {"run": self._run, "generation": self._generation, "batch": batch}
 
         def act(transaction: Transaction, summary: dict[str, str]) -> None:
@@ -190,7 +190,7 @@ class IcebergWriter:
                 raise
             except (exceptions.CommitFailedException, exceptions.ValidationException) as error:
                 if attempt == _ATTEMPTS:
-                    raise SinkError(f"others commit to the table all the time: {self._told(error)}") from error
+                    raise SinkError(f"other writers commit to the table too often: {self._told(error)}") from error
             except (exceptions.NoSuchTableError, ValueError) as error:
                 # pyiceberg reports columns and types that do not fit as ValueError.
                 raise TargetUnfitError(self._told(error)) from error
@@ -246,7 +246,7 @@ class IcebergWriter:
             changed, _ = split_by_op(last_per_key(numbered, self._shape.keys), DELETE)
             for name in required:
                 for at in changed.filter(changed.column(name).is_null()).column(_INDEX).to_pylist():
-                    found.setdefault(at, Refusal(index=at, column=name, reason="the table takes no nulls"))
+                    found.setdefault(at, Refusal(index=at, column=name, reason="the table does not allow NULL"))
         if found:
             raise RefusedRowsError([found[at] for at in sorted(found)])
 

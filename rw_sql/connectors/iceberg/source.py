@@ -90,9 +90,9 @@ class IcebergConnector(RangedConnector):
         if (undone := history.rolled_back(table, state.offset)) is not None:
             raise SqlError(
                 UPSTREAM_MISSING,
-                f"snapshot {undone} of {name} was read and then rolled back: to go on with what comes next "
-                f"INJECT SOURCE OFFSETS … VALUES ('{name}' = {end}), to read the table as it is … = 0",
-                hint="a source only appends: REFRESH TABLE takes the table as it is",
+                f"snapshot {undone} of {name} was read and then rolled back: to continue with the next one "
+                f"INJECT SOURCE OFFSETS … VALUES ('{name}' = {end}), to read the current rows … = 0",
+                hint="a source only appends: REFRESH TABLE reads the current rows",
             )
         if state.offset >= end:
             return ()
@@ -122,8 +122,8 @@ class IcebergConnector(RangedConnector):
             raise SqlError(
                 UPSTREAM_MISSING,
                 f"EXPIRED {name}: snapshots from {start} on were expired, the oldest is {error.first}: "
-                f"to read the table as it is, INJECT SOURCE OFFSETS … VALUES ('{name}' = 0)",
-                hint="expire_snapshots should keep snapshots until they were read",
+                f"to read the current rows, INJECT SOURCE OFFSETS … VALUES ('{name}' = 0)",
+                hint="expire_snapshots should keep snapshots until they are read",
             ) from error
         skips = (options.get(SKIP_CHANGES) or "false").strip().lower() == "true"
         return tuple(each for each in found if not (skips and each.changes))
@@ -291,9 +291,9 @@ def _frame(
 def _refused(name: str, snapshot: TableSnapshot) -> SqlError:
     return SqlError(
         UPSTREAM_MISSING,
-        f"snapshot {snapshot.sequence} of {name} changes rows that were there ({snapshot.changes}): to go on behind it "
+        f"snapshot {snapshot.sequence} of {name} changes existing rows ({snapshot.changes}): to continue after it "
         f"INJECT SOURCE OFFSETS … VALUES ('{name}' = {snapshot.sequence + 1}), or set {SKIP_CHANGES} = 'true'",
-        hint="a source only appends: REFRESH TABLE takes the table as it is",
+        hint="a source only appends: REFRESH TABLE reads the current rows",
     )
 
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class Fault(Enum):
     """The cause of a failed batch."""
 
-    AWAY = "the server is away, or busy"
-    ROW = "a row of the batch is refused"
-    TABLE = "the table, or a right of the user, is not what it was"
+    AWAY = "the server is unreachable or busy"
+    ROW = "the server refuses a row of the batch"
+    TABLE = "the table or the user's privileges have changed"
 
 
 _ROW_CLASSES = ("22", "23", "44", "P0")

@@ -66,7 +66,7 @@ class JdbcSink:
         quoted = ".".join('"' + part.replace('"', '""') + '"' for part in table)
         found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [quoted]).fetchone()
         if found is None or not found[0]:
-            return SinkLook(missing=f"table {name}", hint="CREATE TABLE it there first: a sink makes none")
+            return SinkLook(missing=f"table {name}", hint="create the table there first: a sink does not create tables")
         there = columns_of(connection, quoted)
         columns = shape.columns
         for column in columns:
@@ -75,16 +75,16 @@ class JdbcSink:
                 return SinkLook(
                     misfit=f'table {name} has no column "{column}"',
                     hint=(f'did you mean "{near[0]}"? AS SELECT {column} AS {near[0]} …; or ' if near else "")
-                    + f"ALTER TABLE {name} ADD COLUMN {column} … there, or leave it out here by AS SELECT …",
+                    + f"ALTER TABLE {name} ADD COLUMN {column} … there, or omit it by AS SELECT …",
                 )
             if there[column].is_generated:
                 return SinkLook(
-                    misfit=f'column "{column}" of table {name} is generated and takes no values',
-                    hint="leave it out here by AS SELECT …",
+                    misfit=f'column "{column}" of table {name} is generated and cannot be written',
+                    hint="omit it by AS SELECT …",
                 )
         needed = [column for column, of in there.items() if of.is_needed and column not in columns]
         if needed:
-            return SinkLook(misfit=f'column "{needed[0]}" of table {name} takes no nulls and has no default')
+            return SinkLook(misfit=f'column "{needed[0]}" of table {name} does not allow NULL and has no default')
         rights = ["INSERT"]
         if shape.type == UPSERT:
             rights += ["SELECT", "UPDATE", *(["DELETE"] if shape.deletes else [])]
@@ -93,7 +93,8 @@ class JdbcSink:
             keys = ", ".join(shape.keys)
             if fitting and not any(fitting):
                 return SinkLook(
-                    misfit=f"table {name} takes rows twice whose ({keys}) is null: to its UNIQUE they differ",
+                    misfit=f"table {name} accepts several rows with NULL in ({keys}), because its UNIQUE does "
+                    "not compare NULLs",
                     hint=f"ALTER TABLE {name} ADD UNIQUE NULLS NOT DISTINCT ({keys}) there, or a PRIMARY KEY",
                 )
             if not fitting:
@@ -104,7 +105,9 @@ class JdbcSink:
         for right in rights:
             granted = connection.execute("SELECT has_table_privilege(%s::regclass, %s)", [quoted, right]).fetchone()
             if granted is None or not granted[0]:
-                return SinkLook(misfit=f"the user lacks the right {right} on table {name}", hint=f"GRANT {right} there")
+                return SinkLook(
+                    misfit=f"the user lacks the privilege {right} on table {name}", hint=f"GRANT {right} there"
+                )
         for column, kind in columns.items():
             if not fits_into(kind, there[column]):
                 return SinkLook(

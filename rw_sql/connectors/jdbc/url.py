@@ -50,7 +50,7 @@ def conninfo(options: Mapping[str, str]) -> dict[str, str]:
     if parts.password is not None or "password" in dict(parse_qsl(parts.query)):
         held = OptionError(
             INVALID_PROPERTY,
-            'property "jdbc.url" must not hold a password',
+            'property "jdbc.url" must not contain a password',
             key="jdbc.url",
             hint="CREATE SECRET s WITH (backend = 'meta') AS '…'; then password = SECRET s",
         )
@@ -62,7 +62,7 @@ def conninfo(options: Mapping[str, str]) -> dict[str, str]:
                 INVALID_PROPERTY,
                 f'property "jdbc.url" has the unknown parameter "{key}"',
                 key="jdbc.url",
-                hint=f"leave {key} out; the parameters are " + ", ".join(_PARAMETERS),
+                hint=f"omit {key}; the parameters are " + ", ".join(_PARAMETERS),
             )
         made[_PARAMETERS[key]] = value
     for key in ("user", "password"):

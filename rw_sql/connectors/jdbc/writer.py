@@ -143,7 +143,9 @@ class JdbcWriter:
             if rows.num_rows > 1:
                 return Refusal(index=0, reason="")
             if error.sqlstate is None and (column := _column_with_nul(rows)) is not None:
-                return Refusal(index=0, column=column, reason="PostgreSQL's texts have no character NUL (U+0000)")
+                return Refusal(
+                    index=0, column=column, reason="PostgreSQL's text cannot contain the character NUL (U+0000)"
+                )
             return refusal_of(error, self._connection, self._target.as_string(self._connection))
         return None
 

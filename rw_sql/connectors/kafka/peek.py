@@ -59,12 +59,12 @@ def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeo
     try:
         lives, sparse, starts, ends = with_client(properties, ask, timeout=timeout, is_read_committed=False)
     except BrokerError as error:
-        return dict.fromkeys(topics, f"not known to hold a record at every offset: {error}")
+        return dict.fromkeys(topics, f"not known to have a record at every offset: {error}")
     tails = {part: max(start, ends[part] - _PEEKED) for part, start in starts.items() if ends[part] > start}
     try:
         holes = _known_holes(properties, lives, tails, ends) if tails else frozenset()
     except BrokerError as error:
-        return {**dict.fromkeys(lives, f"not known to hold a record at every offset: {error}"), **sparse}
+        return {**dict.fromkeys(lives, f"not known to have a record at every offset: {error}"), **sparse}
     return {**sparse, **dict.fromkeys(holes, TRANSACTIONAL)}
 
 

@@ -88,7 +88,7 @@ class KafkaSink:
                     INVALID_PROPERTY,
                     f"property \"{key}\" = '{options[key]}' contradicts properties.enable.idempotence",
                     key=key,
-                    hint="set properties.enable.idempotence to false, or leave it out",
+                    hint="set properties.enable.idempotence to false, or omit it",
                 )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:

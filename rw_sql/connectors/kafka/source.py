@@ -264,7 +264,7 @@ class KafkaConnector(PlainConnector):
             if len(topics) > 1:
                 raise SqlError(
                     UNKNOWN_SPLIT,
-                    f'split "{written}" could be of several topics',
+                    f'split "{written}" could belong to several topics',
                     hint=f"write the topic too: '{topics[0]}:{int(text)}'",
                 )
             return kafka_reader.split_id(topics[0], int(text))

@@ -181,7 +181,7 @@ def _new_client(options: Mapping[str, str]) -> Any:
 
 @cache
 def _session() -> Any:
-    """boto3's session for all clients: each session reads the models of the services anew."""
+    """boto3's session for all clients: each new session would read the models of the services again."""
     import boto3
 
     return boto3.session.Session()
@@ -208,7 +208,7 @@ def _with_role(session: Any, role: str, options: Mapping[str, str]) -> Any:
 
 
 def request(address: Address, name: str, timeout: float, **given: Any) -> dict[str, Any]:
-    """One request, repeated until it succeeds or the time is over. Raises KinesisError."""
+    """Makes a request, repeated until it succeeds or the time limit is reached. Raises KinesisError."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     options = dict(address)
@@ -301,7 +301,7 @@ def iterator(address: Address, stream: str, shard: str, kind: str, timeout: floa
 def iterator_at(address: Address, stream: str, shard: Shard, offset: int, timeout: float) -> str:
     """An iterator whose next record is the first one with at least this sequence number, if it was not removed.
 
-    A position is the number of an existing record, or follows one: Kinesis accepts only numbers that it has given.
+    A position is the number of an existing record, or follows one: Kinesis accepts only numbers that it has assigned.
     """
     if offset <= shard.start:
         return iterator(address, stream, shard.id, "TRIM_HORIZON", timeout)

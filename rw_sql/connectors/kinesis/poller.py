@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.kinesis.client import Address, Page, Shard, Stream
 
 MOST_BYTES = 64 * 1024 * 1024
-"""Above this size no more shards are asked for records of the next batch."""
+"""Above this size, no more shards are read for the next batch."""
 
 _LIST_SECONDS = 2.0
 
@@ -77,7 +77,7 @@ class Poller:
         return tuple(found)
 
     def _listed(self, address: Address, name: str, positions: Mapping[str, SplitState]) -> Stream:
-        """The stream, listed again now and then: shards end, and the stream may be another one."""
+        """The stream, listed again at intervals: shards end, and the stream may be created again."""
         now = time.monotonic()
         is_old = now - self.listed_at > _LIST_SECONDS
         if self.stream is None or is_old or not positions.keys() <= self.stream.shards.keys():
@@ -86,9 +86,14 @@ class Poller:
         for split, state in positions.items():
             # The next start of the reader compares them again, and shows the statement that helps.
             if state.cluster is not None and state.cluster != stream.arn:
-                raise OSError(f"OTHER_CLUSTER {split}: it was of {state.cluster} and is now of {stream.arn}")
+                raise OSError(
+                    f"OTHER_CLUSTER {split}: the position belongs to {state.cluster}, but the stream is {stream.arn}"
+                )
             if state.incarnation is not None and state.incarnation != stream.created:
-                raise OSError(f"RECREATED {name}: it was created at {state.incarnation} and is now of {stream.created}")
+                raise OSError(
+                    f"RECREATED {name}: it was created at {stream.created}, the one that was read at "
+                    f"{state.incarnation}"
+                )
             if split not in stream.shards and state.offset != ENDED:
                 raise OSError(f"EXPIRED {split}: the shard was removed before it was read completely")
         return stream

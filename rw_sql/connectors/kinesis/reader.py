@@ -64,7 +64,9 @@ def read_range(
         return
     stream = stream_of(address, name, ANSWER_SECONDS)
     if created is not None and stream.created != created:
-        raise RangeLostError(f"RECREATED {name}: it was created at {created} and is now of {stream.created}")
+        raise RangeLostError(
+            f"RECREATED {name}: it was created at {stream.created}, the one that was read at {created}"
+        )
     shard = stream.shards.get(split)
     if shard is None:
         raise RangeLostError(f"EXPIRED {split}: the shard and all its records were removed")
@@ -85,19 +87,19 @@ def read_range(
 def require_whole(address: Address, name: str, stream: Stream, shard: Shard, offset: int) -> None:
     """Checks that no record at an offset or after it was removed. Raises RangeLostError.
 
-    Kinesis itself would begin at the oldest record that is left. Records are removed in order: with one before the
-    offset still there, none after it is missing. Without one, nobody can tell.
+    Kinesis itself would begin at the oldest remaining record. Records are removed in order: if one before the
+    offset still exists, none after it is missing. Otherwise, this cannot be known.
     """
     if is_young(stream, shard):
         return
     first = first_record(address, name, shard, shard.start, time.monotonic() + ANSWER_SECONDS)
     if first is None and offset > shard.start:
         raise RangeLostError(
-            f"EXPIRED {shard.id}: it has no records any more, and {offset} was to be read: records from there on may "
+            f"EXPIRED {shard.id}: it has no records, and the position is {offset}: records from there on may "
             "have been removed"
         )
     if first is not None and first > offset:
-        raise RangeLostError(f"EXPIRED {shard.id}: its first record is {first}, and {offset} was to be read")
+        raise RangeLostError(f"EXPIRED {shard.id}: its first record is {first}, after the position {offset}")
 
 
 def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> Iterator[Page]:
@@ -122,7 +124,7 @@ def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> I
 def table_of(shard: Shard, records: Sequence[RawRecord]) -> pa.Table:
     """The records as a table, packed ones as the records that they contain.
 
-    Of a packed record, those that belong to another shard are left out: their producer sends them there again.
+    Of a packed record, those that belong to another shard are ignored: their producer sends them to that shard again.
     """
     offsets: list[str] = []
     keys: list[bytes] = []

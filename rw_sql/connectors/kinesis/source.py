@@ -66,7 +66,7 @@ class KinesisConnector(RangedConnector):
         if _STREAM.fullmatch(options["stream"]) is None:
             raise OptionError(
                 INVALID_PROPERTY,
-                f"property \"stream\" names '{options['stream']}', which is no stream",
+                f"property \"stream\" names '{options['stream']}', which is not a stream",
                 key="stream",
                 hint="a stream's name has up to 128 letters, digits, dots, hyphens and underscores",
             )

@@ -1,7 +1,6 @@
 """A session at an MQTT broker: receives messages, numbers them, and acknowledges them once they are committed.
 
-The connection is not repaired: a run that loses it ends, and the next one gets all messages again that were not
-acknowledged.
+The connection is not repaired: a run that loses it ends, and the next run gets all unacknowledged messages again.
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ class Session:
             return _table(start, self._messages[start - self._first : end - self._first])
 
     def acknowledge(self, offset: int) -> None:
-        """Lets the broker forget the messages before an offset, which were committed. Repeatable."""
+        """Acknowledges the messages before an offset, which were committed. Repeatable."""
         with self._lock:
             done = self._messages[: max(0, offset - self._first)]
             del self._messages[: len(done)]
@@ -198,7 +197,7 @@ class Session:
 
 
 class MqttFeed(RangeFeed):
-    """The ranges of a run: what its session has received. After their commit the messages are acknowledged."""
+    """The ranges of a run: the messages that its session has received. They are acknowledged after their commit."""
 
     def __init__(self, session: Session, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> None:
         super().__init__(self, options, positions, (), most_offsets=1_000_000, poll_seconds=0.02)

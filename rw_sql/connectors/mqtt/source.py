@@ -31,7 +31,7 @@ class MqttConnector(RangedConnector):
 
     offsets_count = EXACTLY
     is_sent_once = True
-    immovable = "an MQTT broker keeps no messages that were acknowledged: it has no positions to move to"
+    immovable = "an MQTT broker discards acknowledged messages, so it has no positions to move to"
 
     @property
     def spec(self) -> ConnectorSpec:
@@ -113,7 +113,7 @@ class MqttConnector(RangedConnector):
         session = SESSIONS.get(_client_id(options))
         table = session.table(start, end) if session is not None else None
         if table is None:
-            raise OSError(f"messages {start} to {end - 1} are not here: the broker sends them again")
+            raise OSError(f"messages {start} to {end - 1} are not in this process: the broker sends them again")
         return local_frame(spark, table)
 
 
@@ -153,7 +153,7 @@ def _check_topics(options: Mapping[str, str]) -> None:
         if not is_valid or any(len(level) > 1 and ("#" in level or "+" in level) for level in levels):
             raise OptionError(
                 INVALID_PROPERTY,
-                f"property \"topic\" names '{topic}', which is no topic",
+                f"property \"topic\" names '{topic}', which is not a topic",
                 key="topic",
                 hint="a topic has levels between slashes; + is any level, and # at the end is all further levels",
             )

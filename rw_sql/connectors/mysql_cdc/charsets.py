@@ -30,7 +30,7 @@ _COLLATIONS = (
     "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL",
     "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL",
 )
-"""The first is MariaDB's from 10.10 on, whose COLLATIONS leaves out ids."""
+"""The first is for MariaDB from 10.10 on, whose view COLLATIONS omits ids."""
 
 _NO_COLUMN = 1054
 

@@ -24,7 +24,7 @@ SETTINGS = "SET time_zone = '+00:00', sql_mode = '', net_write_timeout = 600, wa
 
 _SYNTAX = 1064
 _REFUSED = frozenset({1044, 1045, 1049, 1054, 1142, 1143, 1146, 1227, 1236, 1251, 1370, 1698, 3118, 3159, 1064})
-"""Errors that waiting does not mend: login, database, rights, tables, a log that is gone."""
+"""Errors that persist until someone acts: login, database, privileges, tables, a removed log."""
 
 
 def databases_of(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ def literal(text: str) -> str:
 
 
 def parts_of(table: str) -> tuple[str, str] | None:
-    """Database and name of ``db.table``, whose parts may be in backticks or double quotes; None if it is no such
+    """Database and name of ``db.table``, whose parts may be in backticks or double quotes; None if it is not such a
     name."""
     parts = list(_parts(table))
     return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else None

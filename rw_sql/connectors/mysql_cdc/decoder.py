@@ -1,4 +1,4 @@
-"""Rows of the log to records, by the description of their table."""
+"""Decodes rows of the binary log to records, using the description of their table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from rw_sql.connectors.changes import DELETE, INSERT, SNAPSHOT, TRUNCATE, UPDATE, CaptureError, records_schema
 from rw_sql.connectors.mysql_cdc import events
+from rw_sql.connectors.mysql_cdc.server import AGAIN
 from rw_sql.connectors.mysql_cdc.templates import Template
 from rw_sql.connectors.mysql_cdc.values import reader_of, skip_of
 from rw_sql.errors import UPSTREAM_MISSING
@@ -134,8 +135,8 @@ def decode_rows(
     if not part.is_full or part.count != len(known.names):
         raise CaptureError(
             UPSTREAM_MISSING,
-            f"a change of table {known.table} has not all columns of its row",
-            hint="SET GLOBAL binlog_row_image = 'FULL', for sessions that set it too; then the table must be read anew",
+            f"a change of table {known.table} lacks columns of its row",
+            hint=f"SET GLOBAL binlog_row_image = 'FULL', for sessions that set it too; then {AGAIN}",
         )
     while at < size:
         before: str | None = None
@@ -209,7 +210,7 @@ def _cells(known: KnownTable, data: bytes, at: int) -> tuple[list[str], int]:
 
 
 def unreadable(known: KnownTable, data: bytes, start: int, error: ValueError) -> CaptureError:
-    """The error of one value: it names the column and the key of the row."""
+    """The error for one value; names the column and the key of the row."""
     at = start + ((len(known.readers) + 7) >> 3)
     nulls = int.from_bytes(data[start:at], "little")
     column = ""
@@ -232,5 +233,5 @@ def unreadable(known: KnownTable, data: bytes, start: int, error: ValueError) ->
     return CaptureError(
         UPSTREAM_MISSING,
         f'column "{column}" of table {known.table}, row ({row}): the value cannot be read: {error}',
-        hint="change the value upstream and read the table anew",
+        hint=f"change the value upstream; then {AGAIN}",
     )

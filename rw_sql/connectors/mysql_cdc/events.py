@@ -55,7 +55,7 @@ class BrokenEventError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of an event. ``end`` is the position behind it in its file, 0 for an event that is in no file."""
+    """The header of an event. ``end`` is the position after it in its file; 0 for an event that is in no file."""
 
     time: int
     kind: int
@@ -66,7 +66,7 @@ class Header:
 
 
 def parse_header(packet: bytes) -> Header:
-    """The header of an event in a packet, behind the packet's first byte."""
+    """The header of an event in a packet, after the packet's first byte."""
     return Header(*_HEADER.unpack_from(packet, 1))
 
 
@@ -74,7 +74,7 @@ def parse_header(packet: bytes) -> Header:
 class StreamColumn:
     """A column as the log describes it. ``meta`` are the bytes that its type adds.
 
-    ``name``, ``is_unsigned``, ``collation`` (an id) and ``labels`` are None where the log leaves them out.
+    ``name``, ``is_unsigned``, ``collation`` (an id) and ``labels`` are None if the log omits them.
     """
 
     type: int
@@ -87,7 +87,7 @@ class StreamColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMap:
-    """What the log says about a table before its rows. ``signature`` is equal for equal descriptions."""
+    """The log's description of a table, which precedes its rows. ``signature`` is equal for equal descriptions."""
 
     id: int
     database: str
@@ -298,7 +298,7 @@ def parse_rows(kind: int, body: bytes) -> RowsPart:
 
 
 def uncompressed(data: bytes) -> bytes:
-    """What MariaDB compressed because of ``log_bin_compress``: a byte with the size of the length, the length, zlib."""
+    """Decompresses data of ``log_bin_compress``: a byte with the size of the length, the length, and zlib data."""
     if not data[0] & 0x80 or data[0] & 0x70:
         raise BrokenEventError("an unknown compression")
     return zlib.decompress(data[1 + (data[0] & 0x07) :])

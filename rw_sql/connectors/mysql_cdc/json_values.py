@@ -17,7 +17,7 @@ _NEWDECIMAL, _DATE, _TIME, _DATETIME, _TIMESTAMP = 246, 10, 11, 12, 7
 
 
 def json_text(data: bytes) -> str:
-    """The text of a value. Raises ValueError for bytes that are no JSON."""
+    """The text of a value. Raises ValueError for bytes that are not JSON."""
     if not data:
         return "null"
     try:

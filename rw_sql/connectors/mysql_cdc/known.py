@@ -1,4 +1,4 @@
-"""What the rows of a table mean: the log's description of it, completed by the catalog."""
+"""The columns of the rows of a table: the log's description, completed from the catalog."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class KnownTables:
         if any(column.name is None for column in described):
             raise CaptureError(
                 UPSTREAM_MISSING,
-                f"the log does not name the columns of table {name} at {shown(position)}",
+                f"the log does not contain the column names of table {name} at {shown(position)}",
                 hint=f"SET GLOBAL binlog_row_metadata = 'FULL'; then {AGAIN}",
             )
         names = tuple(column.name or "" for column in described)
@@ -138,7 +138,7 @@ class KnownTables:
             elif decode is None:
                 decode = bytes.decode
         if column.type in _OLD_TIMES and known is not None and "(" in known.type_name:
-            raise ValueError("it is stored in the format of before MySQL 5.6, with fractions of a second")
+            raise ValueError("it is stored in the format of MySQL before 5.6, with fractions of a second")
         if column.is_unsigned is None and known is not None:
             column = replace(column, is_unsigned="unsigned" in known.type_name.lower())
         return reader_of(column, data_type, decode)
@@ -147,7 +147,7 @@ class KnownTables:
 def _described(
     name: str, found: TableMap, catalog: tuple[CatalogColumn, ...], position: int
 ) -> tuple[StreamColumn, ...]:
-    """The columns with the catalog's names where the log has none. Raises CaptureError if they are others."""
+    """The columns, with names from the catalog if the log has none. Raises CaptureError if they differ."""
     if not found.columns or found.columns[0].name is not None:
         return found.columns
     if not catalog:
@@ -159,7 +159,8 @@ def _described(
     if not is_same:
         raise CaptureError(
             UPSTREAM_MISSING,
-            f"the columns of table {name} at {shown(position)} are not those that it has now, and the log names none",
+            f"the columns of table {name} at {shown(position)} differ from its present columns, and the log "
+            "contains no names",
             hint=AGAIN,
         )
     return tuple(replace(column, name=each.name) for each, column in zip(catalog, found.columns, strict=True))

@@ -1,5 +1,5 @@
-"""What is stored with a table's progress, in the commit of its rows: where the table begins in the log, and which log
-the position belongs to."""
+"""The data that is stored with a table's progress, in the commit of its rows: the position at which the table begins in
+the log, and the identity of that log."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """``begin``: changes up to this position are no changes of the table here. ``file`` is the sequence number of the
+    """``begin``: changes up to this position are ignored for this table. ``file`` is the sequence number of the
     position's file, ``created`` when that file was made, in seconds, and ``server`` the id of the server that made it.
     ``prepared`` are the begins of XA transactions that were prepared, but not ended. ``names`` are the table's columns
-    in order, where the log does not name them."""
+    in order, if the log does not contain their names."""
 
     begin: int
     file: int = 0

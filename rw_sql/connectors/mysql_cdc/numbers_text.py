@@ -7,7 +7,7 @@ import struct
 import numpy as np
 
 _DIGITS_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-"""How many bytes 0 to 9 decimal digits take."""
+"""The number of bytes for 0 to 9 decimal digits."""
 
 
 def decimal_size(precision: int, scale: int) -> int:
@@ -63,7 +63,7 @@ def float_bytes(data: bytes, at: int) -> str:
 
 
 def fraction(value: int, size: int, digits: int) -> str:
-    """The digits behind the point of a time's seconds; ``size`` is the number of bytes that hold them."""
+    """The fractional digits of a time's seconds, with the point; ``size`` is the number of bytes that contain them."""
     return f".{value:0{2 * size}d}"[: digits + 1] if digits else ""
 
 

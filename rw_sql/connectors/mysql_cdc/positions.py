@@ -33,8 +33,8 @@ def number_of(sequence: int, at: int, step: int = 0) -> int:
     if sequence >= _MOST_FILES:
         raise CaptureError(
             UPSTREAM_MISSING,
-            f"the binary log has reached file {sequence}, positions are known up to file {_MOST_FILES - 1}",
-            hint="RESET MASTER on the server begins at 1 again; then read the tables anew",
+            f"the binary log has reached file {sequence}, but positions can only name files up to {_MOST_FILES - 1}",
+            hint="RESET MASTER on the server begins at 1 again; then read the tables again",
         )
     return (sequence * _POSITIONS + at) * STEPS + step
 

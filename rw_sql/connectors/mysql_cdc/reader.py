@@ -44,7 +44,7 @@ else:
 _LONGEST_WAIT = 0.2
 
 _CHUNK_ORDINALS = 1 << 32
-"""The ``_rw_index`` of the first row of a snapshot: behind the changes of a transaction at the same position."""
+"""The ``_rw_index`` of the first row of a snapshot: after the changes of a transaction at the same position."""
 
 _FEW_STEPS = STEPS // 2
 """How many batches of an idle log may end at one position before chunks are gathered to larger batches."""
@@ -119,7 +119,7 @@ class MysqlReader:
         """See :meth:`ChangeReader.acknowledge`. The server keeps its log by time and not for its readers, so that there
         is nothing to send. Raises ValueError for a position that has not been taken."""
         if position > self._position:
-            raise ValueError(f"{shown(position)} is behind what was taken, {shown(self._position)}")
+            raise ValueError(f"{shown(position)} is after the last position that was taken, {shown(self._position)}")
 
     def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
         """See :meth:`ChangeReader.set_tables`. Opens a new stream at the position, because the old one left out the
@@ -164,7 +164,7 @@ class MysqlReader:
         return self._catalog
 
     def _start(self, facts: Facts) -> None:
-        """Starts the stream at the position, or before it where XA transactions are prepared that it may commit."""
+        """Starts the stream at the position, or earlier if prepared XA transactions may be committed after it."""
         self._backlog.clear()
         self._maps.clear()
         sequence, at, _ = parts_of(min((self._position, *self._prepared)))
@@ -187,7 +187,7 @@ class MysqlReader:
         return name.lower() if self._folded else name
 
     def _accept(self, tables: Mapping[str, TableProgress], facts: Facts) -> None:
-        """Takes over these tables. Raises CaptureError if one is not there or cannot be captured."""
+        """Reads these tables from now on. Raises CaptureError if one does not exist or cannot be captured."""
         accepted: dict[str, TableProgress] = {}
         for name, progress in tables.items():
             accepted[name] = progress if name in self._progress else self._found(name, progress, facts)
@@ -217,7 +217,7 @@ class MysqlReader:
             if mark.names and (mark.names != names or (progress.columns and dict(progress.columns) != table.types)):
                 raise CaptureError(
                     UPSTREAM_MISSING,
-                    f"the columns of table {name} have changed while it was not read, and the log does not name them",
+                    f"the columns of table {name} have changed while it was not read, and the log contains no names",
                     hint=AGAIN,
                 )
             mark = replace(mark, names=names)
@@ -230,7 +230,7 @@ class MysqlReader:
         if not table.key:
             raise CaptureError(
                 UPSTREAM_MISSING,
-                f"table {name} has no primary key, so its rows cannot be told apart",
+                f"table {name} has no primary key, so its rows cannot be identified",
                 hint=f"ALTER TABLE {table.quoted} ADD PRIMARY KEY (…)",
             )
         cascades = cascades_of(self._sql(), table)
@@ -239,7 +239,7 @@ class MysqlReader:
             raise CaptureError(UPSTREAM_MISSING, message, hint=f"{hint}; then {AGAIN}")
 
     def _check_log(self) -> None:
-        """Waits for the first event, and compares the log with the one that was read before."""
+        """Waits for the first event, and checks that the log is the one that was read before."""
         assert self._stream is not None
         sequence, _, _ = parts_of(min((self._position, *self._prepared)))
         deadline = time.monotonic() + self._timeout
@@ -252,7 +252,7 @@ class MysqlReader:
             if mark.created and mark.file == sequence and (mark.created, mark.server) != created:
                 raise CaptureError(
                     OFFSET_OUT_OF_RANGE,
-                    f"file {sequence} of the server's log is another one than the one that was read: the log was reset "
+                    f"file {sequence} of the server's log is not the one that was read: the log was reset "
                     "(RESET MASTER), or it is another server",
                     hint=AGAIN,
                 )
@@ -299,7 +299,7 @@ class MysqlReader:
             raise self._failure
 
     def _mark(self, stream: Stream) -> None:
-        """Renews what is stored with the tables, where the file or the prepared transactions are others."""
+        """Updates the marks of the tables whose file or prepared transactions have changed."""
         sequence, _, _ = parts_of(self._position)
         created = stream.created(sequence)
         for name, progress in self._progress.items():
@@ -336,7 +336,7 @@ class MysqlReader:
         return done
 
     def _is_turning(self, transaction: Transaction) -> bool:
-        """True if a transaction may end the reading: it changes a definition, or comes with other columns."""
+        """True if a transaction may stop the reader: it changes a definition, or its rows have other columns."""
         for part in transaction.parts:
             if isinstance(part, RowsPart):
                 continue
@@ -372,7 +372,8 @@ class MysqlReader:
         return not self._progress[name].is_done
 
     def _forget_touched(self) -> None:
-        """Forgets the keys that no chunk needs: none is being read, and a later one is not older than the position."""
+        """Discards the keys that no chunk needs: no chunk is being read, and a later one is not older than the "
+        "position."""
         for name in list(self._touched):
             if self._snapshot is not None and not self._snapshot.is_reading(name):
                 del self._touched[name]
@@ -390,7 +391,7 @@ class MysqlReader:
         if effect.did == "changed":
             raise CaptureError(
                 UPSTREAM_MISSING,
-                f"a statement before {shown(position)} is in the log in place of the rows that it changed: its session "
+                f"a statement before {shown(position)} is in the log instead of the rows that it changed: its session "
                 "had binlog_format STATEMENT or MIXED",
                 hint=f"SET GLOBAL binlog_format = 'ROW', for all sessions; then {AGAIN}",
             )
@@ -420,8 +421,9 @@ class MysqlReader:
                 raise _gone(f"table {name} was renamed to {'.'.join(effect.other)} at {shown(position)}")
             case "emptied":
                 raise _gone(
-                    f"rows of table {name} came or went with a partition or a tablespace at {shown(position)}, and the "
-                    "log does not have them"
+                    f"rows of table {name} were added or removed with a partition or a tablespace at "
+                    f"{shown(position)}, and the "
+                    "log does not contain them"
                 )
             case "altered":
                 self._altered(name, position)
@@ -439,11 +441,13 @@ class MysqlReader:
         self._known.forget(name)
         if self._marks[name].names and tuple(column.name for column in table.columns) != self._marks[name].names:
             raise _gone(
-                f"the columns of table {name} changed at {shown(position)}, and the server's log does not name columns"
+                f"the columns of table {name} changed at {shown(position)}, and the server's log contains no "
+                "column names"
             )
 
     def _leave_all(self, snapshot: SnapshotThread, into: Records, max_rows: int) -> bool:
-        """Lets the chunks leave that the stream has passed. Their rows get a position that no earlier batch had."""
+        """Emits the chunks whose positions the stream has passed. Their rows get a position that no earlier "
+        "batch had."""
         has_left = False
         while len(into) < max_rows and (chunk := snapshot.first()) is not None:
             if chunk.position > self._position:
@@ -484,7 +488,7 @@ class MysqlReader:
             self._touched.pop(chunk.table, None)
 
     def _compare(self, name: str, now: Mapping[str, str], position: int) -> None:
-        """Notes a change of the table's columns."""
+        """Records a change of the table's columns."""
         before = self._progress[name].columns
         if dict(before) == dict(now):
             return

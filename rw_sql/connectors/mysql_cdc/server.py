@@ -1,4 +1,4 @@
-"""The server: a look at it and at its binary log, and whether a position can be continued there."""
+"""Reads the state of the server and its binary log, and checks whether a position is still valid there."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 else:
     pymysql = deferred("pymysql")
 
-AGAIN = "RESET SOURCE SPLITS … WITH (FORGET_OFFSETS) reads every table anew"
+AGAIN = "RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH (FORGET_OFFSETS = true) reads every table again"
 
 STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
-"""The first is MySQL's from 8.2 on; MySQL 8.4 no longer has the second."""
+"""The first is for MySQL from 8.2 on; MySQL 8.4 does not have the second."""
 
 _VARIABLES = (
     "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'server_uuid', 'server_id', 'log_bin', 'binlog_format', "
@@ -62,7 +62,7 @@ class Facts:
 
     @property
     def cluster(self) -> str:
-        """What tells this server's log from another's: MySQL's ``server_uuid``, MariaDB's ``server_id``."""
+        """The identity of the server's log: MySQL's ``server_uuid``, MariaDB's ``server_id``."""
         uuid = self.settings.get("server_uuid")
         if uuid and not self.is_mariadb:
             return uuid
@@ -169,7 +169,7 @@ def details(facts: Facts) -> SlotDetails | None:
 
 
 def check_position(facts: Facts, position: SplitState) -> LogFile:
-    """The file of a position, if the server has everything behind it. Raises CaptureError."""
+    """The file of a position. Raises CaptureError if the server does not have everything after the position."""
     if position.cluster is not None and position.cluster != facts.cluster:
         raise CaptureError(
             UPSTREAM_MISSING,
@@ -202,7 +202,7 @@ def check_position(facts: Facts, position: SplitState) -> LogFile:
 
 
 def other_server(before: str, now: str) -> str:
-    """Why a position of another server means nothing here."""
+    """The message for a position of another server."""
     return (
         f"the server has {_identity(now)}, the position is of {_identity(before)}: it is another server, whose log has "
         "other positions"

@@ -35,7 +35,7 @@ from rw_sql.connectors.mysql_cdc.connection import (
 from rw_sql.connectors.mysql_cdc.events import lenenc
 from rw_sql.connectors.mysql_cdc.numbers_text import exact_float
 from rw_sql.connectors.mysql_cdc.positions import STEPS, number_of, sequence_of
-from rw_sql.connectors.mysql_cdc.server import STATUS
+from rw_sql.connectors.mysql_cdc.server import AGAIN, STATUS
 from rw_sql.connectors.mysql_cdc.tables import find_table, shared_lock
 from rw_sql.connectors.mysql_cdc.templates import Template
 from rw_sql.connectors.mysql_cdc.types import (
@@ -66,18 +66,18 @@ else:
     pymysql = deferred("pymysql")
 
 CHUNK_BYTES = 4 << 20
-"""The size of a chunk that its number of rows is adapted to."""
+"""The target size of a chunk, to which the number of rows is adapted."""
 
 FIRST_ROWS, LEAST_ROWS, MOST_ROWS = 2_000, 50, 50_000
 _MOST_LOCKED = 5_000
-"""The most rows of a chunk that is read with locks: writers of these rows wait for it."""
+"""The maximum number of rows of a chunk that is read with locks: writers of these rows wait for it."""
 
 _READ_AHEAD = 3
 _LONG = 60.0
 _LOCK_SECONDS = 2
 _TOO_OLD = -1
 _AGAIN = frozenset({1205, 1213, 1412, _TOO_OLD})
-"""A lock was not had in time, a deadlock, a table that changed since the snapshot began: the chunk is read again."""
+"""A lock timeout, a deadlock, or a table that changed since the snapshot began: the chunk is read again."""
 
 _MOST_TRIES = 30
 
@@ -97,8 +97,8 @@ class Chunk:
 
 @dataclass(slots=True)
 class _Job:
-    """A table whose snapshot is being read. ``sent`` counts the chunks that have not left; ``begun`` is the stream's
-    position when the chunk that is being read was begun."""
+    """A table whose snapshot is being read. ``sent`` counts the chunks that are not emitted yet; ``begun`` is the
+    stream's position when the current chunk was started."""
 
     progress: TableProgress
     next_key: str | None
@@ -131,7 +131,7 @@ class SnapshotThread:
         self._notices: deque[str] = deque(maxlen=100)
 
     def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
-        """The tables to read; those that are being read already go on."""
+        """Sets the tables to read; tables that are being read continue."""
         with self._changed:
             for name in [name for name in self._jobs if name not in tables or tables[name].is_done]:
                 del self._jobs[name]
@@ -152,13 +152,13 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def is_reading(self, table: str) -> bool:
-        """True if a chunk of the table is being read or has not left."""
+        """True if a chunk of the table is being read or is not emitted yet."""
         with self._changed:
             job = self._jobs.get(table)
             return job is not None and (job.begun is not None or job.sent > 0)
 
     def first(self) -> Chunk | None:
-        """The oldest chunk that has not left. Raises the CaptureError that ended the thread, when none is left."""
+        """The oldest chunk that is not emitted yet. If there is none, raises the CaptureError that ended the thread."""
         with self._changed:
             if self._ready:
                 return self._ready[0]
@@ -167,7 +167,7 @@ class SnapshotThread:
             return None
 
     def leave(self, chunk: Chunk) -> bool:
-        """The chunk has left. True if the table is done."""
+        """Records that the oldest chunk is emitted. Returns True if the table is complete."""
         with self._changed:
             self._ready = deque(each for each in self._ready if each is not chunk)
             job = self._jobs.get(chunk.table)
@@ -188,7 +188,7 @@ class SnapshotThread:
         return tuple(made)
 
     def close(self) -> None:
-        """Ends the thread; a query in progress is cut off."""
+        """Ends the thread and cancels a query in progress."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -226,7 +226,7 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def _next(self) -> _Job | None:
-        """The next table to read a chunk of; waits until there is one. None at the end."""
+        """The table whose next chunk is read; waits until there is one. None at the end."""
         with self._changed:
             while not self._is_closing:
                 wait = _LONG
@@ -343,7 +343,7 @@ def _locked(connection: Connection[Any], name: str) -> CatalogTable:
 
 
 def _bounds(table: CatalogTable, next_key: str | None) -> str:
-    """The condition of the rows behind a key. MySQL finds no range of an index for ``(a, b) > (1, 2)``."""
+    """The condition for the rows after a key. MySQL uses no index range for ``(a, b) > (1, 2)``."""
     if next_key is None:
         return ""
     values: dict[str, str] = json.loads(next_key)
@@ -352,7 +352,7 @@ def _bounds(table: CatalogTable, next_key: str | None) -> str:
             UPSTREAM_MISSING,
             f"the primary key of table {table.database}.{table.name} changed from ({', '.join(values)}) to "
             f"({', '.join(table.key)}) while its snapshot was read",
-            hint="read the table anew",
+            hint=AGAIN,
         )
     known = {column.name: column for column in table.columns}
     pairs = [_compared(known[name], values[name]) for name in table.key]

@@ -1,4 +1,4 @@
-"""The mysql-cdc connector: databases of a server whose tables' changes the binary log has."""
+"""The mysql-cdc connector: reads the changes of tables of MySQL and MariaDB from the binary log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MysqlCdcConnector(ChangeBase):
     """
 
     passed_text = "the server has purged its log up to"
-    kept_text = "the server removes its log after a time, whether it has been read or not"
+    kept_text = "the server removes its log after some time, even if it has not been read"
     table_prefix = ("database", "shop")
 
     @property
@@ -75,7 +75,7 @@ class MysqlCdcConnector(ChangeBase):
         return split.end
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The databases from the begin of the oldest log file to the end of the log."""
+        """The databases from the start of the oldest log file to the end of the log."""
         try:
             facts = read_facts(options, timeout)
         except CaptureError as error:
@@ -129,13 +129,13 @@ class MysqlCdcConnector(ChangeBase):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[Lack, ...]:
-        """What the server lacks, each with the statement that gives it."""
+        """The missing requirements of the server, each with the statement that fulfils it."""
         return validation.find_lacks(options, tables, timeout)
 
     def prepare(
         self, options: Mapping[str, str], tables: Sequence[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Prepared:
-        """Nothing is made on the server. Raises CaptureError if it has no log."""
+        """Creates nothing on the server. Raises CaptureError if it has no log."""
         facts = read_facts(options, timeout)
         if not facts.logs:
             raise CaptureError(
@@ -154,7 +154,7 @@ class MysqlCdcConnector(ChangeBase):
         publication: bool,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[str, ...]:
-        """Nothing was made."""
+        """Does nothing: nothing was created on the server."""
         return ()
 
     def slot_details(

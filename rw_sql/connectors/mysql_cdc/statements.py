@@ -1,4 +1,4 @@
-"""What the statements in the log do to tables: only their first words and their names are parsed."""
+"""The effects of the log's statements on tables. Only the first words and the names of a statement are parsed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Did = Literal["truncated", "dropped", "renamed", "created", "altered", "emptied"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What happened to a table: ``truncated``, ``dropped``, ``renamed`` (to ``other``), ``created``, ``altered`` (its
+    """An event of a table: ``truncated``, ``dropped``, ``renamed`` (to ``other``), ``created``, ``altered`` (its
     definition), ``emptied`` (rows came or went that the log does not have, as by a partition), ``database`` (dropped
     with all tables), ``changed`` (a statement in place of rows; ``table`` is empty if unknown)."""
 

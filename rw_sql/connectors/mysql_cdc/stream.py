@@ -30,11 +30,11 @@ else:
     pymysql = deferred("pymysql")
 
 MOST_BYTES = 64 << 20
-"""How many bytes of rows are read before they are taken. One transaction may have more."""
+"""The number of bytes of rows that are read ahead. One transaction may have more."""
 
 _HEARTBEAT_SECONDS = 0.5
 _SILENT_SECONDS = 30.0
-"""A server that sends nothing for so long, not even a heartbeat, is gone."""
+"""If the server sends nothing for this time, not even a heartbeat, the connection counts as lost."""
 
 _DUMP = 0x12
 _EXECUTE_LOAD = 18
@@ -44,8 +44,8 @@ _NO_TABLES: frozenset[tuple[str, str]] = frozenset()
 
 @dataclass(slots=True, kw_only=True)
 class Transaction:
-    """What a transaction did to the tables that are read, in order. ``position`` is its end, ``time`` its commit in
-    seconds. ``prepared`` are the begins of the XA transactions that are prepared, but not ended, behind it."""
+    """The changes of a transaction to the tables that are read, in order. ``position`` is its end, ``time`` its commit
+    in seconds. ``prepared`` are the start positions of the XA transactions that are prepared but not ended after it."""
 
     position: int
     time: int
@@ -78,7 +78,7 @@ class Watched:
 
 
 class Stream:
-    """Reads from a position on. :meth:`get` returns what came; an error ends the stream."""
+    """Reads from a position on. :meth:`get` returns the transactions that arrived; an error ends the stream."""
 
     def __init__(self, options: Mapping[str, str], server_id: int, *, is_mariadb: bool, timeout: float) -> None:
         self._options = options
@@ -104,7 +104,7 @@ class Stream:
         self._thread: threading.Thread | None = None
 
     def start(self, file: str, at: int, watched: Watched) -> None:
-        """Begins to read. Raises CaptureError."""
+        """Starts reading. Raises CaptureError."""
         self._watched = watched
         connection = connect(self._options, self._timeout, read_timeout=_SILENT_SECONDS)
         self._connection = connection
@@ -140,7 +140,7 @@ class Stream:
 
     @property
     def seen(self) -> int:
-        """The position up to which everything has come."""
+        """The position up to which all transactions have arrived."""
         return self._seen
 
     def created(self, sequence: int) -> tuple[int, int] | None:
@@ -237,7 +237,7 @@ class Stream:
             self._pass(end)
 
     def _end(self, at: int) -> int:
-        """The number of the position behind an event; 0 for an event that is in no file."""
+        """The number of the position after an event; 0 for an event that is in no file."""
         if not at:
             return 0
         if at < self._last_end:  # Behind 4 GiB the position begins at 0 again.
@@ -365,6 +365,6 @@ def _stream_error(error: Exception, options: Mapping[str, str], place: str) -> C
         return CaptureError(
             OFFSET_OUT_OF_RANGE,
             f"the server cannot send its log from {place} on: {text}",
-            hint=f"the changes behind it are missing: {AGAIN}",
+            hint=f"the changes after it are missing: {AGAIN}",
         )
     return unreachable(error, options)

@@ -154,12 +154,12 @@ def _checked_as_json(connection: Connection[Any], database: str, name: str) -> t
 
 
 def cascades_of(connection: Connection[Any], table: CatalogTable) -> tuple[str, ...]:
-    """The foreign keys whose actions change rows of the table without a word in the log. Raises pymysql.Error."""
+    """The foreign keys whose actions change rows of the table without an entry in the log. Raises pymysql.Error."""
     return tuple(str(row[0]) for row in rows_of(connection, _CASCADES, [table.database, table.name]))
 
 
 def cascade_error(table: CatalogTable, names: tuple[str, ...]) -> tuple[str, str]:
-    """Why such a table cannot be captured, and what to type."""
+    """The message and the hint for such a table, which cannot be captured."""
     return (
         f"foreign key {quoted(names[0])} of table {table.database}.{table.name} has an action (CASCADE or SET NULL), "
         "and MySQL does not write to its log which rows the action changes",

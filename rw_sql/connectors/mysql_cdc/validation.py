@@ -1,4 +1,4 @@
-"""What the server lacks for a source and its tables, each with the statement that gives it."""
+"""The missing requirements of the server for a source and its tables, each with the statement that fulfils it."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _table(
         yield Lack(
             check="table",
             message=f"{table} is a view: its changes are not in the server's log",
-            hint="name the tables that it is made of",
+            hint="name the tables that the view reads",
         )
         return
     if (found.engine or "").upper() not in _ENGINES:
@@ -173,7 +173,7 @@ def _table(
     if not found.key:
         yield Lack(
             check="table",
-            message=f"MySQL table doesn't define the primary key: the rows of {table} cannot be told apart",
+            message=f"MySQL table doesn't define the primary key: the rows of {table} cannot be identified",
             hint=f"ALTER TABLE {found.quoted} ADD PRIMARY KEY (…)",
         )
     cascades = cascades_of(connection, found)
@@ -196,7 +196,7 @@ def _table(
 
 
 def _lock(connection: Connection[Any], table: str, found: CatalogTable) -> Iterator[Lack]:
-    """The right to lock rows against writers, where a snapshot needs it."""
+    """The privilege to lock rows against writers, if a snapshot needs it."""
     clause = shared_lock(str(rows_of(connection, "SELECT VERSION()")[0][0]))
     if not clause:
         return
@@ -208,7 +208,7 @@ def _lock(connection: Connection[Any], table: str, found: CatalogTable) -> Itera
         yield Lack(
             check="role",
             message=f"MySQL user doesn't have enough privileges: [LOCK TABLES] on the database of table '{table}', "
-            "which a server before 8.0.22 wants for reading rows with shared locks",
+            "which a server before 8.0.22 needs for reading rows with shared locks",
             hint=f"GRANT LOCK TABLES ON {quoted(found.database)}.* TO {user_of(connection)}",
         )
 
@@ -228,7 +228,7 @@ def _columns(table: str, found: CatalogTable, columns: Mapping[str, str] | None)
             yield Lack(
                 check="column",
                 message=f"Column '{name}' of table {table} is generated, so it is not in the stream",
-                hint=f"leave it out, or compute it here: {name} {declared} AS …",
+                hint=f"omit it, or compute it here: {name} {declared} AS …",
             )
         elif not column.type.fits_into(declared):
             canonical = column.type.canonical
@@ -236,5 +236,5 @@ def _columns(table: str, found: CatalogTable, columns: Mapping[str, str] | None)
                 check="column",
                 message=f"Incompatible data type of column {name}. MySQL type: {column.type_name}, RisingWave type: "
                 f"{declared}",
-                hint=f"{name} {canonical} or CHARACTER VARYING" if canonical else "leave the column out",
+                hint=f"{name} {canonical} or CHARACTER VARYING" if canonical else "omit the column",
             )

@@ -85,7 +85,7 @@ def reader_of(column: StreamColumn, data_type: str, decode: Callable[[bytes], st
 
 
 def skip_of(column: StreamColumn, read: Reader) -> Callable[[bytes, int], int]:
-    """The function that gives where a cell ends, without its value."""
+    """The function that returns the end of a cell without reading its value."""
     kind, meta = column.type, column.meta
     sizes = {**_INTS, 4: 4, 5: 8, 10: 3, 13: 1, 12: 8}
     if kind == 246:
@@ -266,7 +266,7 @@ def _inet6(part: bytes) -> str:
 
 
 def select_of(quoted: str, column_type: str, family: str) -> str:
-    """What a SELECT reads of a column, so that its text is exact: a FLOAT alone would be rounded to six digits."""
+    """The expression of a column in a SELECT, so that its text is exact: MySQL rounds a plain FLOAT to six digits."""
     if family == FLOAT:
         return f"({quoted} + 0e0)"
     return f"({quoted} + 0)" if family == BIT or "zerofill" in column_type.lower() else quoted

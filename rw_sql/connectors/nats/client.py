@@ -131,7 +131,7 @@ class NatsClient:
 
 
 async def _connected(address: Address) -> Client:
-    """A connection to the first of the servers that accepts it."""
+    """Connects to the first server that accepts the connection."""
     import nats
     import nats.errors
 
@@ -146,7 +146,7 @@ async def _connected(address: Address) -> Client:
         try:
             return await nats.connect(
                 servers=[server],
-                # A pooled client is replaced, not repaired: a read of a range begins anew.
+                # A pooled client is replaced, not repaired: a read of a range starts again.
                 allow_reconnect=False,
                 # By default, nats-py would retry a single server forever. With 1, it tries twice.
                 max_reconnect_attempts=1,

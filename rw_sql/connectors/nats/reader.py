@@ -205,7 +205,8 @@ class _Found:
         wanted = self.wanted
         if wanted.created is not None and info.created != wanted.created:
             raise RangeLostError(
-                f"RECREATED {wanted.stream}: it was created at {wanted.created} and is now of {info.created}"
+                f"RECREATED {wanted.stream}: it was created at {info.created}, the one that was read at "
+                f"{wanted.created}"
             )
         first = min(info.first, wanted.end)
         if first <= wanted.start:
@@ -214,7 +215,7 @@ class _Found:
         if is_read and len({row[0] for row in self.rows if row[0] < first}) == first - wanted.start:
             return
         raise RangeLostError(
-            f"EXPIRED {wanted.stream}: its first message is {info.first}, and {wanted.start} was to be read"
+            f"EXPIRED {wanted.stream}: its first message is {info.first}, after the position {wanted.start}"
         )
 
     def table(self) -> pa.Table:
@@ -303,7 +304,7 @@ class _Pull:
         try:
             self.last, _, number, self.left = _parsed(message)
             if number != self._delivered + 1:
-                raise NatsError(f"message {self._delivered + 1} of the consumer was lost on its way")
+                raise NatsError(f"message {self._delivered + 1} of the consumer was lost in transit")
             self._delivered = number
             self._note(message)
         except NatsError as error:

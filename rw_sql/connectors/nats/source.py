@@ -115,7 +115,7 @@ class NatsConnector(RangedConnector):
                         INVALID_PROPERTY,
                         f"property \"{key}\" has no meaning with connect_mode = '{mode}'",
                         key=key,
-                        hint=f"set connect_mode to {other}, or leave {key} out",
+                        hint=f"set connect_mode to {other}, or omit {key}",
                     )
 
     def reconnect(self, options: Mapping[str, str]) -> None:
@@ -156,12 +156,13 @@ class NatsConnector(RangedConnector):
             # The reader's next start compares them again, and reports the statement that fixes the problem.
             if state.incarnation is not None and seen.incarnation != state.incarnation:
                 raise OSError(
-                    f"RECREATED {split}: it was created at {state.incarnation} and is now of {seen.incarnation}"
+                    f"RECREATED {split}: it was created at {seen.incarnation}, the one that was read at "
+                    f"{state.incarnation}"
                 )
             if state.offset < seen.start:
-                raise OSError(f"EXPIRED {split}: its first message is {seen.start}, and {state.offset} was to be read")
+                raise OSError(f"EXPIRED {split}: its first message is {seen.start}, after the position {state.offset}")
             if state.offset > seen.end:
-                raise OSError(f"AHEAD {split}: its end is {seen.end}, and {state.offset} was to be read")
+                raise OSError(f"AHEAD {split}: its end is {seen.end}, before the position {state.offset}")
             if seen.end > state.offset:
                 found.append(Stretch(split=split, start=state.offset, end=seen.end))
         return tuple(found)
@@ -387,7 +388,7 @@ def check_names(options: Mapping[str, str]) -> None:
         if _STREAM.fullmatch(stream) is None:
             raise OptionError(
                 INVALID_PROPERTY,
-                f"property \"stream\" names '{stream}', which is no stream",
+                f"property \"stream\" names '{stream}', which is not a stream",
                 key="stream",
                 hint="a stream's name has no spaces, dots, slashes and wildcards",
             )
@@ -395,7 +396,7 @@ def check_names(options: Mapping[str, str]) -> None:
         if not is_valid(subject):
             raise OptionError(
                 INVALID_PROPERTY,
-                f"property \"subject\" names '{subject}', which is no subject",
+                f"property \"subject\" names '{subject}', which is not a subject",
                 key="subject",
                 hint="a subject has parts between dots; * is any part, and > at the end is all further parts",
             )

@@ -22,6 +22,7 @@ from rw_sql.connectors.changes import (
     records_schema,
 )
 from rw_sql.connectors.postgres_cdc import pgoutput
+from rw_sql.connectors.postgres_cdc.server import AGAIN
 from rw_sql.connectors.postgres_cdc.tuples import (
     TEXT,
     BrokenTupleError,
@@ -279,7 +280,7 @@ class Decoder:
                 UPSTREAM_MISSING,
                 f"a change of table {known.table} lacks the primary key of its row, because of the table's replica "
                 "identity",
-                hint=f"ALTER TABLE {known.table} REPLICA IDENTITY DEFAULT; then the table must be read anew",
+                hint=f"ALTER TABLE {known.table} REPLICA IDENTITY DEFAULT; then {AGAIN}",
             )
         names = [known.names[at] for at in known.key_at]
         texts = self._json(known, old_key, names)
@@ -372,7 +373,7 @@ def unreadable(table: str, column: str, key: str, reason: str) -> CaptureError:
     return CaptureError(
         UPSTREAM_MISSING,
         f'column "{column}" of table {table}, row {key}: the value {reason}',
-        hint="change the value upstream and read the table anew, or leave the column out of the publication",
+        hint=f"change the value upstream, or remove the column from the publication; then {AGAIN}",
     )
 
 

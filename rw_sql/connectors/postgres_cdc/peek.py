@@ -62,8 +62,8 @@ def first_at(options: Mapping[str, str], milliseconds: int, position: int, timeo
         raise CaptureError(
             OFFSET_OUT_OF_RANGE,
             f'replication slot "{options["slot.name"]}" no longer has the changes since {at}: it begins at '
-            f"{lsn_text(position)}, and what came before was read and acknowledged",
-            hint="TO EARLIEST takes what the slot holds; RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH "
+            f"{lsn_text(position)}, and earlier changes were read and acknowledged",
+            hint="TO EARLIEST reads the changes that the slot has; RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH "
             "(FORGET_OFFSETS = true) reads the tables again",
         )
     return reached

@@ -127,7 +127,9 @@ class PostgresReader:
     def acknowledge(self, position: int) -> None:
         """See :meth:`ChangeReader.acknowledge`. Raises ValueError for a position that has not been taken."""
         if position > self._position:
-            raise ValueError(f"{lsn_text(position)} is behind what was taken, {lsn_text(self._position)}")
+            raise ValueError(
+                f"{lsn_text(position)} is after the last position that was taken, {lsn_text(self._position)}"
+            )
         if self._stream is not None:
             self._stream.acknowledge(position)
 
@@ -209,7 +211,7 @@ class PostgresReader:
         if not table.key:
             raise CaptureError(
                 UPSTREAM_MISSING,
-                f"table {name} has no primary key, so its rows cannot be told apart",
+                f"table {name} has no primary key, so its rows cannot be identified",
                 hint=f"ALTER TABLE {table.statement_name} ADD PRIMARY KEY (…)",
             )
         if table.membership is None:
@@ -223,7 +225,7 @@ class PostgresReader:
                 UPSTREAM_MISSING,
                 f'table {name} is not in publication "{publication}"',
                 hint=f'ALTER PUBLICATION "{publication}" ADD TABLE {table.statement_name}; '
-                "its changes until then are missing: read the table anew",
+                f"its changes until then are missing: {AGAIN}",
             )
         if progress.identity is not None and progress.identity != table.stored_identity:
             raise CaptureError(UPSTREAM_MISSING, _not_the_same(name, progress.identity, publication), hint=AGAIN)
@@ -432,7 +434,8 @@ class PostgresReader:
                 if other == name:
                     raise CaptureError(
                         UPSTREAM_MISSING,
-                        f"table {other} is not the table that was read: it was dropped or renamed, and another has "
+                        f"table {other} is not the table that was read: it was dropped or renamed, and another "
+                        "table has "
                         "its name",
                         hint=AGAIN,
                     )
@@ -488,6 +491,6 @@ class PostgresReader:
 
 def _not_the_same(name: str, before: str, publication: str) -> str:
     return (
-        f"table {name} is not what was read before: it was dropped and created again, or was out of publication "
+        f"table {name} is not the table that was read: it was dropped and created again, or was not in publication "
         f'"{publication}" for a time, so changes are missing'
     )

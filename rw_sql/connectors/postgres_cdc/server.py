@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 else:
     psycopg = deferred("psycopg")
 
-AGAIN = "RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH (FORGET_OFFSETS = true) reads every table anew"
+AGAIN = "RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH (FORGET_OFFSETS = true) reads every table again"
 """What helps where changes are missing. The source's name is filled in where it is known."""
 
 _FACTS = """
@@ -205,14 +205,14 @@ def check_position(facts: Facts, options: Mapping[str, str], position: SplitStat
     if position.incarnation is not None and position.incarnation != facts.incarnation:
         raise CaptureError(
             UPSTREAM_MISSING,
-            f'database "{facts.database}" is another one than the one that was read: it was dropped and created again',
+            f'database "{facts.database}" is not the one that was read: it was dropped and created again',
             hint=AGAIN,
         )
     if slot.acknowledged is None or slot.acknowledged > position.offset:
         reached = "nowhere" if slot.acknowledged is None else lsn_text(slot.acknowledged)
         raise CaptureError(
             OFFSET_OUT_OF_RANGE,
-            f'replication slot "{slot.name}" begins at {reached}, behind the position {lsn_text(position.offset)}: '
+            f'replication slot "{slot.name}" begins at {reached}, after the position {lsn_text(position.offset)}: '
             "another program moved it, or it was dropped and created again; the changes between are missing",
             hint=AGAIN,
         )

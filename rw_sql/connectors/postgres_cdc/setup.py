@@ -86,7 +86,7 @@ def _wait_for_others(connection: Connection[Any], timeout: float) -> None:
         if time.monotonic() > deadline:
             raise CaptureError(
                 UPSTREAM_UNREACHABLE,
-                "transactions that began before the publication was made are still running",
+                "transactions that began before the publication was created are still running",
                 hint="end them: SELECT pid, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL",
                 is_temporary=True,
             )
@@ -109,7 +109,7 @@ def _publish(connection: Connection[Any], options: Mapping[str, str], table: str
     except psycopg.errors.InsufficientPrivilege as error:
         raise CaptureError(
             UPSTREAM_MISSING,
-            f"the user must own table {table} and publication {name} to add the one to the other",
+            f"the user must own table {table} and publication {name} to add the table to the publication",
             hint=f"as their owner: {statement}",
         ) from error
     except psycopg.errors.DuplicateObject:

@@ -27,6 +27,7 @@ from rw_sql.connectors.postgres_cdc.connection import (
     quoted,
     unreachable,
 )
+from rw_sql.connectors.postgres_cdc.server import AGAIN
 from rw_sql.connectors.postgres_cdc.tables import columns_of, find_table, missing_table, named
 from rw_sql.connectors.postgres_cdc.tuples import split_lines, unescaped
 from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
@@ -454,7 +455,7 @@ class SnapshotThread:
         connection.execute(b"SELECT txid_current()")
         row = connection.execute(b"SELECT pg_catalog.pg_current_wal_flush_lsn()::text").fetchone()
         if row is None:
-            raise CaptureError(UPSTREAM_UNREACHABLE, "the server does not tell its position", is_temporary=True)
+            raise CaptureError(UPSTREAM_UNREACHABLE, "the server does not report its position", is_temporary=True)
         return lsn_number(row[0])
 
 
@@ -465,7 +466,7 @@ def _key_literal(table: CatalogTable, key: str) -> str:
             UPSTREAM_MISSING,
             f"the primary key of table {table.schema}.{table.name} changed from ({', '.join(values)}) to "
             f"({', '.join(table.key)}) while its snapshot was read",
-            hint="read the table anew",
+            hint=AGAIN,
         )
     return "(" + ", ".join(literal(values[name]) for name in table.key) + ")"
 

@@ -115,7 +115,7 @@ class PostgresCdcConnector(ChangeBase):
         why = other_server(before.cluster, now.cluster) or (
             "the database was dropped and created again" if before.incarnation != now.incarnation else "it is the same"
         )
-        return f"{why}; its slot is not there unless somebody made it"
+        return f"{why}; its slot does not exist unless it was created there"
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
         """The options, with names for the slot and the publication."""

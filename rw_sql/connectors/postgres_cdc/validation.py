@@ -184,7 +184,7 @@ def _table(
         yield Lack(
             check="table",
             message=f"{table} is {_KINDS.get(found.kind, 'no table')}: its changes are not in the server's log",
-            hint="name the tables that it is made of",
+            hint="name the tables that the view reads",
         )
         return
     yield from _kind_and_rights(connection, table, found)
@@ -215,7 +215,7 @@ def _identity(connection: Connection[Any], table: str, found: CatalogTable) -> I
     if not found.key:
         yield Lack(
             check="table",
-            message=f"table {table} has no primary key, so its rows cannot be told apart",
+            message=f"table {table} has no primary key, so its rows cannot be identified",
             hint=f"ALTER TABLE {found.statement_name} ADD PRIMARY KEY (…)",
         )
     elif found.identity == "n" or (found.identity == "i" and not set(found.key) <= set(found.identity_columns)):
@@ -280,7 +280,7 @@ def _membership(
     if entry.get("rowfilter"):
         yield Lack(
             check="publication",
-            message=f"publication '{name}' leaves out rows of table {table}: WHERE {entry['rowfilter']}",
+            message=f"publication '{name}' omits rows of table {table}: WHERE {entry['rowfilter']}",
             hint=f"ALTER PUBLICATION {quoted(name)} SET TABLE {found.statement_name}, …",
         )
     covered = entry.get("attnames")
@@ -313,7 +313,7 @@ def _columns(
             yield Lack(
                 check="column",
                 message=f"Column '{name}' of table {table} is generated, so it is not in the stream",
-                hint=f"leave it out, or compute it here: {name} {declared} AS …",
+                hint=f"omit it, or compute it here: {name} {declared} AS …",
             )
         elif not kinds[column.type].fits_into(declared):
             canonical = kinds[column.type].canonical(column.modifier)

@@ -166,7 +166,7 @@ def columns_of(
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SqlError(
             NOT_SUPPORTED,
-            "the Avro schema is no record, so that it has no columns",
+            "the Avro schema is not a record, so it has no columns",
             hint="register a record, or read FORMAT PLAIN ENCODE BYTES",
         )
     types = _Types(definitions(schema), map_mode)

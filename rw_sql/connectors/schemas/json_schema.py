@@ -33,7 +33,7 @@ def columns_of(text: str, imports: Sequence[tuple[str, str]] = ()) -> tuple[tupl
     if not isinstance(properties, dict) or not properties:
         raise SqlError(
             NOT_SUPPORTED,
-            "the JSON Schema is not one of an object with properties, so that it has no columns",
+            "the JSON Schema does not describe an object with properties, so it has no columns",
             hint="list the columns, and read ENCODE JSON without a schema registry",
         )
     return tuple((name, reading.type_of(part, base, ())) for name, part in properties.items())

@@ -61,20 +61,20 @@ def schema_fault(format: str, encode: str, options: Mapping[str, str], connector
         return EncodeFault(
             key=stray,
             message=f'property "{stray}" has no meaning without {ADDRESSES} or {LOCATION}',
-            hint=f"add {ADDRESSES} = 'http://registry:8081', or leave {stray} out",
+            hint=f"add {ADDRESSES} = 'http://registry:8081', or omit {stray}",
         )
     places = [key for key in (ADDRESSES, CONNECTION) if key in options]
     if LOCATION in options and places:
         return EncodeFault(
             key=LOCATION,
             message="only need either the schema location or the schema registry",
-            hint=f"leave {LOCATION} out, or {places[0]}",
+            hint=f"omit {LOCATION}, or {places[0]}",
         )
     if len(places) == 2:
         return EncodeFault(
             key=ADDRESSES,
             message=f'property "{ADDRESSES}" is set by the connection too',
-            hint=f"leave {ADDRESSES} out, or {CONNECTION}",
+            hint=f"omit {ADDRESSES}, or {CONNECTION}",
         )
     if LOCATION not in options and not places:
         return EncodeFault(
@@ -107,7 +107,7 @@ def _location_fault(encode: str, options: Mapping[str, str]) -> EncodeFault | No
         return EncodeFault(
             key=stray,
             message=f'property "{stray}" has no meaning with {LOCATION}',
-            hint=f"leave {stray} out",
+            hint=f"omit {stray}",
         )
     return _name_fault(encode, options)
 
@@ -130,6 +130,6 @@ def _name_fault(encode: str, options: Mapping[str, str]) -> EncodeFault | None:
         return EncodeFault(
             key=MESSAGE,
             message=f"property \"{MESSAGE}\" has no meaning with {STRATEGY} = '{TOPIC_NAME}'",
-            hint=f"leave {MESSAGE} out, or set {STRATEGY} to {RECORD_NAME}",
+            hint=f"omit {MESSAGE}, or set {STRATEGY} to {RECORD_NAME}",
         )
     return None

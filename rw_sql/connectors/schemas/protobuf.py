@@ -105,7 +105,7 @@ class Messages:
         except Exception as error:
             raise SqlError(
                 INVALID_DEFINITION,
-                "the schema is no descriptor set",
+                "the schema is not a descriptor set",
                 hint="protoc --include_imports --descriptor_set_out=schema.pb schema.proto makes one",
             ) from error
         if self._pool is None:
@@ -183,7 +183,7 @@ class Messages:
             try:
                 value.ParseFromString(_unframed(data) if is_framed else data)
             except protobuf.DecodeError as error:
-                raise NoMessageError(f"the bytes are no message {self.message}") from error
+                raise NoMessageError(f"the bytes are not a message {self.message}") from error
             return {name: part(value) for name, part in parts}
 
         return read

@@ -190,7 +190,7 @@ def _repeated(number: int, name: str, kind: Any) -> Encoder:
 
     def present(value: Any) -> Any:
         if any(item is None for item in value):
-            raise UnwritableError(f"{name}: a repeated field of Protobuf has no NULL")
+            raise UnwritableError(f"{name}: a repeated field of Protobuf cannot contain NULL")
         return value
 
     if is_packed:
@@ -221,7 +221,7 @@ def _map(number: int, name: str, key_kind: Any, value_kind: Any) -> Encoder:
         # Arrow returns a map as pairs.
         for name_, content in value.items() if isinstance(value, dict) else value:
             if content is None:
-                raise UnwritableError(f"{name}: a map of Protobuf has no NULL")
+                raise UnwritableError(f"{name}: a map of Protobuf cannot contain NULL")
             entry = bytearray()
             key(entry, name_)
             item(entry, content)

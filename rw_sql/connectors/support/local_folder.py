@@ -13,7 +13,9 @@ def look_at_folder(path: str, *, must_be_empty: bool = False) -> SinkLook:
     folder = Path(path)
     try:
         if must_be_empty and folder.is_dir() and any(folder.iterdir()):
-            return SinkLook(misfit=f"{path} holds files and is not a Delta table", hint="name an empty or new folder")
+            return SinkLook(
+                misfit=f"{path} contains files and is not a Delta table", hint="name an empty or new folder"
+            )
         while not folder.exists():
             folder = folder.parent
     except OSError as error:

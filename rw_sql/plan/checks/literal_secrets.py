@@ -64,7 +64,7 @@ def _refuse(options: tuple[Option, ...]) -> None:
         if option.key == _URL and masked(f"'{option_text(option.value)}'") != f"'{option_text(option.value)}'":
             raise SqlError(
                 INVALID_PROPERTY,
-                f'property "{_URL}" must not hold a password',
+                f'property "{_URL}" must not contain a password',
                 span=option.value_place,
                 hint="CREATE SECRET s WITH (backend = 'meta') AS '…'; then password = SECRET s",
                 hides_literals=True,

@@ -46,11 +46,11 @@ def notes_on_capture(
         status, at = split_status(state, seen), kind.show_position(state.offset)
         if status == EXPIRED:
             yield (
-                f"the slot begins at {kind.show_position(seen.start)}, behind the position {at}: changes between are "
+                f"the slot begins at {kind.show_position(seen.start)}, after the position {at}: changes between are "
                 f"missing, so it stalls: {again}"
             )
         elif status == AHEAD:
             end = kind.show_position(seen.end)
             yield f"the server's log ends at {end}, before the position {at}, so it stalls: {again}"
     if known and visible(old).get(_PUBLICATION) != visible(new).get(_PUBLICATION):
-        yield f"whether the other publication had the tables all the time is not known, so it stalls: {again}"
+        yield f"it is not known whether the other publication always contained the tables, so it stalls: {again}"

@@ -69,7 +69,7 @@ def _changes_between(
             counted = f"{_number(found.transactions, 'transaction')} with {_number(found.changes, 'change')}"
             yield f"{row.split}: {does} {counted}"
         if row.duplicates:
-            yield "changes that are taken again have no effect on tables; views over the source itself have them twice"
+            yield "changes that are read again have no effect on tables, but views over the source contain them twice"
 
 
 def _number(count: int, what: str) -> str:

@@ -48,7 +48,7 @@ class Unreadable:
         holds = ""
         if self.bounds is not None:
             start, end = (shown_offset(kind, bound) for bound in self.bounds)
-            holds = f", it holds [{start}, {end})"
+            holds = f", the upstream has [{start}, {end})"
         return f"{self.split}{at} ({self.status}{holds})"
 
 
@@ -82,7 +82,7 @@ def remedy_without_records(source: SourceRecord) -> str:
             f"the server removed what was acknowledged: RESET SOURCE SPLITS {name} ALLOW GAPS WITH "
             "(FORGET_OFFSETS = true) reads the tables again"
         )
-    return f"INJECT SOURCE OFFSETS {name} takes offsets that it has, RESET SOURCE SPLITS {name} finds its splits"
+    return f"INJECT SOURCE OFFSETS {name} sets offsets that it has, RESET SOURCE SPLITS {name} discovers its splits"
 
 
 def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snapshot) -> tuple[int, ...]:

@@ -62,7 +62,7 @@ def _of_taken_name(statement: Statement | None) -> str:
     name = getattr(statement, "name", None)
     word = type(statement).__name__
     if name is None or not word.startswith("Create"):
-        return "take another name"
+        return "use another name"
     kind = "MATERIALIZED VIEW" if word == "CreateMaterializedView" else word.removeprefix("Create").upper()
     return f"CREATE {kind} IF NOT EXISTS {sql_name(name.key)} keeps the existing object; or choose another name"
 

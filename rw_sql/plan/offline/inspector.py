@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.tables import LogSize
 
 UPSTREAM = "the upstream: whether it answers, its topics and splits"
-UPSTREAM_TABLE = "the columns of the upstream table for which * stands"
+UPSTREAM_TABLE = "the columns of the upstream table that * selects"
 REGISTRY = "the schema registry: whether it answers, and the columns of its schema"
 TARGET = "the sink's target: whether it answers and accepts the rows"
 QUERY = "whether Spark can keep the query up to date"

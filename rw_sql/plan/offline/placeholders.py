@@ -122,7 +122,7 @@ def _records(id_: int, kind: str, name: str) -> tuple[ObjectRecord, ...]:
         case "schema":
             return (SchemaRecord(id=id_, name=name),)
         case _:
-            raise ValueError(f"no statement makes a {kind}")
+            raise ValueError(f"no statement creates a {kind}")
 
 
 def _source(id_: int, name: str) -> SourceRecord:

@@ -45,7 +45,7 @@ _ROW_COLUMN = '{"type":"struct","fields":[{"name":"' + ROW + '","type":"string",
 
 
 _WHOLE_BECAUSE = {
-    ROWS: "it makes several rows from one, or reads several tables",
+    ROWS: "it produces several rows from one, or reads several tables",
     GROUPS: "it aggregates the result of another query or of a join",
     ONE_ROW: "its single row depends on every row of its inputs",
     DISTINCT: "it has a DISTINCT inside another query",

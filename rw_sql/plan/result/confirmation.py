@@ -92,7 +92,7 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
     message = (
         "the operation was not confirmed"
         if was_asked
-        else "this operation needs a confirmation, but there is nobody to ask here"
+        else "this operation needs a confirmation, but this session is not interactive"
     )
     hint = (
         f"nothing was changed; to run the operation with exactly this preview, type CONFIRM '{question.token}' in this "

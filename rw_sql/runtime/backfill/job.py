@@ -270,7 +270,7 @@ class Backfill:
         for path in tables.values():
             last = _last_version_with_rows(self.context, path)
             if reached.get(table_id(path), -1) <= last:
-                raise StalledError("its query was stopped before it had gone through the history")
+                raise StalledError("its query was stopped before the end of the history")
 
 
 def _last_version_with_rows(context: Context, path: str) -> int:

@@ -98,10 +98,10 @@ class DryRun:
             case ast.BeginUnsafe(reason=reason) if self._block is None:
                 require_switch(self._then, statement.span)
                 self._block, self._reason = [], reason
-                return Foreseen(lines=("begins a block: its statements are done as one operation at COMMIT",))
+                return Foreseen(lines=("begins a block: COMMIT runs its statements as one operation",))
             case ast.Rollback() if self._block is not None:
                 self._block = None
-                return Foreseen(lines=("ends the block, of which nothing is done",))
+                return Foreseen(lines=("ends the block without running its statements",))
             case ast.Commit() if self._block is not None:
                 statements, self._block = tuple(self._block), None
                 return self._done(ast.UnsafeBlock(statements=statements, reason=self._reason, span=statement.span))

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 20
 _LOOK_SECONDS = 0.05
-_COMMITTED = "waiting for the jobs ended, the statement stays done: it is committed"
+_COMMITTED = "stopped waiting for the jobs; the statement stays committed"
 _MARK_SECONDS = 1.0
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 
@@ -79,10 +79,10 @@ class Executor:
             case ast.BeginUnsafe(reason=reason):
                 require_switch(self._context.metastore.snapshot(), statement.span)
                 session.block = Block(reason=reason)
-                detail = "statements are collected until COMMIT; ROLLBACK forgets them"
+                detail = "statements are collected until COMMIT; ROLLBACK discards them"
                 return _rows((ResultRow(object="", change="BEGIN", detail=detail),))
             case ast.Commit() | ast.Rollback():
-                return _rows((ResultRow(object="", change="NOTICE", detail="there is no block in progress"),))
+                return _rows((ResultRow(object="", change="NOTICE", detail="no block is in progress"),))
             case ast.Explain(statement=inner):
                 _, plan = self._plan(inner, session, lower_explained)
                 return explained(plan, statement)
@@ -119,7 +119,7 @@ class Executor:
         session.waiting.begin("waiting for backfills, rebuilds and refreshes", jobs)
         notices = wait_until_made(self._context, jobs, session.timeout, session.on_progress, gives_up=True)
         notices += refreshes_without_end(snapshot, self._context.metastore.snapshot(), jobs)
-        return notices or (ResultRow(object="", change="WAITED", detail="nothing is being made"),)
+        return notices or (ResultRow(object="", change="WAITED", detail="no backfill, rebuild or refresh is running"),)
 
     def _run_inside(self, statement: ast.Statement, session: SessionState, block: Block) -> Table:
         """Runs one statement inside a block. An error aborts the block."""
@@ -132,7 +132,7 @@ class Executor:
                 session.block = None
             raise SqlError(
                 BLOCK_ABORTED,
-                "the block was aborted by an error: nothing of it was done"
+                "the block was aborted by an error: none of its statements took effect"
                 if ends
                 else "the block is aborted: statements are ignored until ROLLBACK",
                 span=statement.span,
@@ -153,7 +153,7 @@ class Executor:
         """Checks a statement against the state of the block and stores it until COMMIT. SHOW statements run at once."""
         match statement:
             case ast.BeginUnsafe():
-                detail = "there is a block in progress already"
+                detail = "a block is already in progress"
                 return _rows((ResultRow(object="", change="NOTICE", detail=detail),))
             case ast.Explain(statement=ast.Commit()):
                 _, plan = self._plan(_whole(block, statement), session)
@@ -177,7 +177,7 @@ class Executor:
                 return explained(plan, statement)
             return explain_table(plan) if plan.table is None else plan.table
         block.statements.append(statement)
-        answer = ResultRow(object="", change="NOTICE", detail="collected: it is done at COMMIT")
+        answer = ResultRow(object="", change="NOTICE", detail="collected: COMMIT runs it")
         return _rows((*plan.changes, answer))
 
     def _plan(
@@ -340,7 +340,7 @@ class Executor:
             named = plan.changes[0].object if plan.changes else ""
             notices.append(ResultRow(object=named, change="NOTICE", detail=outcome))
             if said := what_goes_on(self._context, jobs):
-                waited = f"nothing moved for {spoken_seconds(session.timeout)}; {said}; SHOW JOBS shows them"
+                waited = f"no progress for {spoken_seconds(session.timeout)}; {said}; SHOW JOBS shows the jobs"
                 notices.append(ResultRow(object=named, change="NOTICE", detail=waited))
         elif jobs:
             notices += self._stalls(plan)

@@ -18,7 +18,7 @@ NOT_YET_APPLIED = "committed, not yet applied"
 APPLIED = "applied"
 """The outcome of a statement after the jobs have adopted its effect."""
 
-NOT_KNOWN = "committed; its process ended before it said whether it was carried out: SHOW CHECKPOINT tells"
+NOT_KNOWN = "committed; its process ended before it recorded the outcome: SHOW CHECKPOINT shows it"
 """The outcome of a change to a foreign checkpoint whose process was killed. No owner completes such a change."""
 
 

@@ -225,7 +225,7 @@ class Owner:
         if lease is not None and is_orphaned(lease, is_local=is_local, now_ms=now_ms()):
             self._has_warned = True
             logger.warning(
-                "process %d still runs, the JVM of an owner of %s that was killed: its jobs start when it has ended",
+                "process %d, the JVM of a killed owner of %s, still runs: the jobs start when it has ended",
                 lease.jvm_pid,
                 self._of(),
             )
@@ -443,7 +443,7 @@ class Owner:
         finally:
             self._discovering.release()
         if problem and self._discovery_problems.get(source_id) != problem:
-            logger.warning("source %d could not be looked after: %s", source_id, problem)
+            logger.warning("source %d could not be maintained: %s", source_id, problem)
         self._discovery_problems[source_id] = problem
 
     def _look_after(self, source_id: int) -> None:

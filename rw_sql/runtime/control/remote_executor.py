@@ -101,7 +101,7 @@ class RemoteExecutor:
             asked_ms=now_ms(),
             body=to_json(body),
         )
-        session.waiting.begin("the process that runs the jobs takes the statement")
+        session.waiting.begin("waiting for the process that runs the jobs")
         is_stored = False
         try:
             self._context.metastore.jobs.add_request(request)
@@ -114,7 +114,7 @@ class RemoteExecutor:
             if ends_block:  # The owner's block ends with the statement, whether it succeeds or not.
                 session.block = None
             if isinstance(error, KeyboardInterrupt):
-                raise StatementInterrupted("waiting ended; the process that runs the jobs continues it") from None
+                raise StatementInterrupted("stopped waiting; the process that runs the jobs continues it") from None
             if isinstance(error, OSError | DeltaError):
                 raise store_failed(error) from error
             raise
@@ -183,9 +183,9 @@ class RemoteExecutor:
         if lease is not None and self._context.has_owner(lease):
             return SqlError(
                 OWNER_MISSING,
-                f"process {lease.owner}, which runs the jobs, did not take the statement within "
+                f"process {lease.owner}, which runs the jobs, did not accept the statement within "
                 f"{spoken_seconds(patience)}: nothing was changed",
-                hint="run it again; a process with a rw_sql from before resource groups takes no statements",
+                hint="run it again; a process with a version of rw_sql before resource groups accepts no statements",
             )
         return self._missing()
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.2, 1.0
-"""How often the owner looks for requests: in an object store each look is a request to the store."""
+"""How often the owner checks for requests: in an object store each check is a request to the store."""
 
 _PROGRESS_SECONDS = 1.0
 _STORE_AGAIN_SECONDS = 1.0
@@ -55,7 +55,7 @@ _TIDY_SECONDS = 60.0
 """How often the owner removes the texts of answered statements from the table's files."""
 
 _MOST_SESSIONS = 200
-"""The number of sessions whose state is kept; the one that has been idle longest goes first."""
+"""The number of sessions whose state is kept; the one that has been idle longest is discarded first."""
 
 _COMMITTED_HINT = "SELECT * FROM rw_catalog.rw_operations ORDER BY epoch DESC LIMIT 5 shows what is committed"
 
@@ -83,11 +83,11 @@ class RequestServer:
         self._thread = threading.Thread(target=self._loop, name="rw_sql-requests", daemon=True)
 
     def start(self) -> None:
-        """Starts looking for requests."""
+        """Starts to check for requests."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Takes no further request. Statements that run already end by themselves."""
+        """Accepts no further requests. Statements that are already running complete."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -133,7 +133,7 @@ class RequestServer:
         self._forget_sessions()
 
     def _end_abandoned(self, request: Request) -> None:
-        """Answers a request that a dead owner has taken: what it did is in the catalog.
+        """Answers a request that a dead owner has taken: its effects, if any, are in the catalog.
 
         The session keeps its parameters. Its block was in the memory of that owner, so it is aborted.
         """
@@ -153,7 +153,7 @@ class RequestServer:
             session.running, session.told = None, ""
 
     def _store(self, request: Request, done: Request) -> None:
-        """Stores an answer, and tries again as long as this process runs: the statement is not run twice."""
+        """Stores an answer; retries as long as this process runs, because the statement must not run twice."""
         while True:
             try:
                 self._context.metastore.jobs.change_request(request, done)
@@ -214,16 +214,17 @@ def owner_ended(name: str | None) -> SqlError:
     """The error for a request whose owner has ended before it answered."""
     return SqlError(
         OWNER_MISSING,
-        f"process {name}, which ran the statement, ended before it answered: the statement is done or not done",
+        f"process {name}, which ran the statement, ended before it answered: the statement may or may not have "
+        "taken effect",
         hint=_COMMITTED_HINT,
     )
 
 
 def answer_lost() -> SqlError:
-    """The error for a request whose answer is removed: its session did not look for an hour."""
+    """The error for a request whose answer is removed: its session did not read it for an hour."""
     return SqlError(
         OWNER_MISSING,
-        "the answer to the statement is not stored any more: the statement is done or not done",
+        "the answer to the statement is not stored any more: the statement may or may not have taken effect",
         hint=_COMMITTED_HINT,
     )
 
@@ -232,7 +233,8 @@ def store_failed(error: Exception) -> SqlError:
     """The error for a request that its session can neither follow nor withdraw."""
     return SqlError(
         OWNER_MISSING,
-        f"the wait for the statement failed ({type(error).__name__}: {error}): the statement is done or not done",
+        f"the wait for the statement failed ({type(error).__name__}: {error}): the statement may or may not have "
+        "taken effect",
         hint=_COMMITTED_HINT,
     )
 
@@ -258,7 +260,7 @@ def _agree_on_block(state: SessionState, body: StatementBody) -> None:
     elif state.block is None:
         raise SqlError(
             BLOCK_ABORTED,
-            "the process that runs the jobs has changed, and the block was in its memory: nothing of it was done",
+            "the process that runs the jobs has changed, and the block is lost: none of its statements took effect",
             hint="BEGIN UNSAFE begins another one",
         )
     elif body.block == "aborted":

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REMOTE_SECONDS = 2.0
-"""The interval in an object store at which inputs are looked at that have had no batch, in seconds."""
+"""The interval in seconds at which inputs without a new batch are checked, in an object store."""
 
 _NOTE_SECONDS = 1.0
 """The minimum interval between two writes of the list of jobs at rest, in seconds."""
@@ -84,14 +84,14 @@ class Rests:
         context.wakes.on_request = wake
 
     def stop(self) -> None:
-        """Ends watching. What is noted stays for the next process."""
+        """Stops watching. The stored list of jobs at rest stays for the next process."""
         self._watcher.stop()
         self._context.wakes.on_request = None
         if self._noting is not None:
             self._noting.exception()
 
     def recall(self, slots: Mapping[str, JobSlot]) -> None:
-        """At the first pass: leaves at rest the jobs that a process before this one left so, if nothing changed."""
+        """In the first pass: keeps the jobs at rest that an earlier process left at rest, if nothing has changed."""
         try:
             text = self._context.warehouse.read_text(_file(self._context))
         except FileNotFoundError:
@@ -109,7 +109,7 @@ class Rests:
             self.begin(slots[job], idle)
 
     def take_changed(self) -> frozenset[int]:
-        """The sources at rest whose splits may have changed since the last call: discovery should look at them."""
+        """The sources at rest whose splits may have changed since the last call: discovery should check them."""
         changed, self._changed_sources = self._changed_sources, frozenset()
         return changed
 
@@ -172,7 +172,7 @@ class Rests:
         return [slot for slot in awake if self._is_quiet(slot, now, seconds)]
 
     def state_of(self, slot: JobSlot) -> Idle | None:
-        """The state for letting a job rest; None if it has work to do, or if that cannot be seen now."""
+        """The state for letting a job rest; None if it has work to do, or if this cannot be determined now."""
         running, spec = slot.running, slot.going_to_rest
         if running is None or spec is None:
             return None
@@ -192,7 +192,7 @@ class Rests:
                 self._context.sessions.release(running.session)
             except Py4JError as error:
                 # Only memory is at stake; the job has stopped.
-                logger.warning("the session of %s is not used again: %s", slot.job_id, cause_line(str(error)))
+                logger.warning("the connection of %s is not used again: %s", slot.job_id, cause_line(str(error)))
         return idle if running is None else idle.after_stop(self._context, running)
 
     def _tables(self, idle: Idle) -> list[str]:
@@ -221,7 +221,7 @@ class Rests:
     def _with_commits(self, awake: Iterable[JobSlot], now: float) -> frozenset[int]:
         """The objects of running jobs that may have committed since the last pass.
 
-        On a local path a look at a table costs microseconds. In an object store it is a request, and therefore follows
+        On a local path a check of a table costs microseconds. In an object store it is a request, and therefore follows
         a batch, or comes every few seconds for commits that are no batch.
         """
         if self._context.warehouse.is_local or now >= self._next_remote_look:
@@ -262,7 +262,7 @@ class Rests:
             for job in finding.unknown:
                 slot = slots.get(job)
                 if slot is not None and isinstance(slot.idle, IdleSource) and not slot.is_woken:
-                    logger.warning("%s is started: the upstream gives no end of one of its splits", job)
+                    logger.warning("%s is started: the upstream does not report the end of one of its splits", job)
                     slot.is_queued = True
                     slot.wake()
             for job, behind in finding.behind.items():
@@ -287,7 +287,7 @@ class Rests:
         self._wake()
 
     def _note(self, slots: Mapping[str, JobSlot], now: float) -> None:
-        """Writes the list of jobs at rest if it changed, so that the next process leaves them so."""
+        """Writes the list of jobs at rest if it changed, so that the next process keeps them at rest."""
         if now < self._note_at or (self._noting is not None and not self._noting.done()):
             return
         at_rest = {job: slot.idle for job, slot in slots.items() if slot.idle is not None and not slot.is_woken}
@@ -309,7 +309,7 @@ class Rests:
             self._context.warehouse.write_text(_file(self._context), stored(at_rest))
         except OSError as error:
             # The next process starts these jobs.
-            logger.warning("the jobs at rest could not be noted: %s", error)
+            logger.warning("the jobs at rest could not be stored: %s", error)
 
 
 def _file(context: Context) -> str:

@@ -83,7 +83,7 @@ def _require_unresponsive(lease: Lease, group: str) -> None:
         raise SqlError(
             OWNER_ALIVE,
             f"process {lease.python_pid} runs the jobs of resource group {group}",
-            hint=f"kill {lease.python_pid} stops it in order; a process that stands by takes over",
+            hint=f"kill {lease.python_pid} stops it cleanly; a process that stands by takes over",
         )
 
 
@@ -114,7 +114,7 @@ def _end(lease: Lease) -> tuple[int, ...]:
         if time.monotonic() > deadline:
             raise SqlError(
                 OWNER_ALIVE,
-                f"process {left[0][0]} has not ended within {_END_SECONDS:g} s of SIGKILL: the kernel holds it",
+                f"process {left[0][0]} has not ended within {_END_SECONDS:g} s of SIGKILL: it is blocked in the kernel",
                 hint="end what it waits for, such as a network file system; then run the command again",
             )
         time.sleep(_LOOK_SECONDS)

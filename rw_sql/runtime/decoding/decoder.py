@@ -301,4 +301,4 @@ def _included(column: IncludeColumn, *, is_wide: bool) -> Column:
             named = f.filter(f.col("headers"), lambda header: header["key"] == f.lit(column.inner))
             return f.get(named, f.lit(0)).getField("value")
         case other:
-            raise SqlError(NOT_SUPPORTED, f"INCLUDE {other} is not supported yet", hint=f"leave INCLUDE {other} out")
+            raise SqlError(NOT_SUPPORTED, f"INCLUDE {other} is not supported yet", hint=f"omit INCLUDE {other}")

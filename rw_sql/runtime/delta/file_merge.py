@@ -1,4 +1,4 @@
-"""Merges many rows into a table in an object store: Spark computes and writes the files, delta-rs commits them.
+"""Merges many rows into a table in an object store: Spark computes and writes the files; delta-rs commits them.
 
 Each file that contains one of the keys is replaced by its remaining rows plus the new rows (copy on write, like
 Spark's own MERGE). If the table has a change feed and a commit contains no explicit change files, readers derive the

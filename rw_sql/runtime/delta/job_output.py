@@ -124,7 +124,7 @@ class JobOutput:
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=table
         )
         if table.version() == 0:
-            output.tell_version()  # A stream that reads the table from its creation looks at this version.
+            output.write_checksum()  # A stream that reads the table from its creation looks at this version.
         output._fence(first_rows)
         output.fit(spark_schema, has_change_feed=has_change_feed, statistics=statistics)
         return output
@@ -141,9 +141,9 @@ class JobOutput:
     def followed_by(self, path: str, *, run: int, epoch: int) -> JobOutput | None:
         """Converts this output to the output of the job's next run, without a fence.
 
-        This output must commit nothing more. The old fence applies until the next run's first batch, which is
-        refused if another run has committed. Returns None if a fence is needed: something was committed in between,
-        another run was claimed, or the table was replaced.
+        This output must commit nothing more. The fence of the old run remains valid until the next run's first batch,
+        which is refused if another run has committed. Returns None if a fence is needed: something was committed in
+        between, another run was claimed, or the table was replaced.
         """
         if path != self.path or run != self.run + 1:
             return None
@@ -184,7 +184,7 @@ class JobOutput:
         new = [column for column in schema.fields if column.name not in known]
         if new:
             self.table.alter.add_columns(new)
-            self.tell_version()
+            self.write_checksum()
 
     def _set(self, settings: dict[str, str]) -> None:
         """Adds settings that the table lacks."""
@@ -192,11 +192,11 @@ class JobOutput:
         new = {key: value for key, value in settings.items() if known.get(key) != value}
         if new:
             self.table.alter.set_table_properties(new)
-            self.tell_version()
+            self.write_checksum()
 
-    def tell_version(self, *, anew: bool = False) -> None:
+    def write_checksum(self, *, recount: bool = False) -> None:
         """Writes the version checksum of the commit just made through the handle."""
-        self.checksums.write(self.table, anew=anew)
+        self.checksums.write(self.table, recount=recount)
 
     def _version_of(self, batch: int) -> int:
         return (self.run << _RUN_SHIFT) + batch + 1
@@ -218,7 +218,7 @@ class JobOutput:
                 )
             except CommitFailedError:
                 continue
-            self.tell_version()
+            self.write_checksum()
             fault("fence.after")
             forget_unfinished(self.warehouse, self.path, job=self.job, run=self.run)
             return
@@ -295,7 +295,7 @@ class JobOutput:
             )
         except CommitFailedError as error:
             raise FencedError(f"another writer committed to the table of {self.job}") from error
-        self.tell_version(anew=True)
+        self.write_checksum(recount=True)
         return self.table.version()
 
     def require_own_run(self) -> None:
@@ -332,7 +332,7 @@ class JobOutput:
             raise FencedError(f"another writer committed to the table of {self.job}") from error
         if self.table.version() == before + 1:
             self._seen = (before + 1, version)
-        self.tell_version()
+        self.write_checksum()
         fault("batch.after_append")
 
     def append_frame(
@@ -380,7 +380,7 @@ class JobOutput:
         # Spark may have taken minutes: checks commits made meanwhile. No further check follows.
         self._require_turn(version)
         self._commit_files(written.actions, self._properties(version, commit), list(given))
-        self.tell_version()
+        self.write_checksum()
         fault("batch.after_append")
 
     def _commit_files(
@@ -430,7 +430,7 @@ class JobOutput:
             merge.execute()
         except CommitFailedError as error:
             raise FencedError(f"another writer committed to the table of {self.job}") from error
-        self.tell_version()
+        self.write_checksum()
         fault("batch.after_merge")
 
     def upsert_frame(self, frame: DataFrame, keys: Sequence[str], batch: int, *, rows: int | None = None) -> None:
@@ -461,7 +461,7 @@ class JobOutput:
         fault("batch.written")
         self._require_turn(version)
         self._commit_files(merged, self._properties(version, self._commit_of(batch, {})))
-        self.tell_version(anew=True)
+        self.write_checksum(recount=True)
 
     def _merge_by_spark(self, frame: DataFrame, keys: Sequence[str], batch: int, rows: int | None) -> None:
         """Merges on a local path, where Spark may commit: only one process can link a version's file."""
@@ -496,5 +496,5 @@ class JobOutput:
             self.table.restore(
                 self.table.version() - 1, commit_properties=self._properties(version - 1, self._mark(batch - 1))
             )
-            self.tell_version(anew=True)
+            self.write_checksum(recount=True)
             raise MiscountError(wrong)

@@ -40,8 +40,8 @@ def reason_of(rows: pa.Table, refusals: Sequence[Refusal], shape: SinkShape) -> 
     """The error message for a batch: the refused row, its column, the reason and the remedy."""
     first = refusals[0]
     where = f'column "{first.column}" of ' if first.column else ""
-    more = f" (and of {len(refusals) - 1} rows more)" if len(refusals) > 1 else ""
-    return f"REFUSED {where}row {row_text(rows, first.index, shape)}{more}: {first.reason}: {_ways_out(first, shape)}"
+    more = f" (and {len(refusals) - 1} more rows)" if len(refusals) > 1 else ""
+    return f"REFUSED {where}row {row_text(rows, first.index, shape)}{more}: {first.reason}: {_remedies(first, shape)}"
 
 
 def row_text(rows: pa.Table, index: int, shape: SinkShape) -> str:
@@ -61,7 +61,7 @@ def _value_text(rows: pa.Table, name: str, index: int) -> str:
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 
 
-def _ways_out(refusal: Refusal, shape: SinkShape) -> str:
+def _remedies(refusal: Refusal, shape: SinkShape) -> str:
     alter = f"ALTER SINK {sql_name(shape.name)} CONNECTOR WITH (on_error = 'skip')"
     if refusal.hint is None:
         return alter

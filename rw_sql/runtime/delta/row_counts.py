@@ -27,7 +27,7 @@ class MiscountError(StalledError):
     """A batch has a wrong number of rows. Nothing of it is committed; the job retries it."""
 
     def __init__(self, said: str) -> None:
-        super().__init__(f"{MISCOUNT} {said}; nothing of the batch is committed")
+        super().__init__(f"{MISCOUNT} {said}; no row of the batch is committed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class RowCount:
 class Expected:
     """The expected number of rows of a batch: between ``least`` and ``most``.
 
-    ``told_by`` names the source of these limits in an error message.
+    ``limits_of`` names the source of these limits in an error message.
 
     ``of_read``: the limits apply to the rows read, not to the rows written. ``is_row_by_row``: each row read becomes
     one row.
@@ -51,7 +51,7 @@ class Expected:
 
     least: int = 0
     most: int | None = None
-    told_by: str = ""
+    limits_of: str = ""
     of_read: bool = False
     is_row_by_row: bool = False
 
@@ -64,7 +64,7 @@ class Expected:
             return
         bound = f"at least {self.least}" if found < self.least else f"at most {self.most}"
         what = "were read" if self.of_read else "are to be written"
-        raise MiscountError(f"{found} rows {what} where {self.told_by} has {bound}")
+        raise MiscountError(f"{found} rows {what}, but {self.limits_of} has {bound}")
 
 
 ANY = Expected()
@@ -80,7 +80,7 @@ def expected_of(kind: Connector, ranges: Mapping[str, tuple[int, int]], *, is_ro
     return Expected(
         least=offsets if counts == EXACTLY else 0,
         most=offsets,
-        told_by=f"the stretch of {offsets} offsets",
+        limits_of=f"the range of {offsets} offsets",
         of_read=not is_row_by_row,
         is_row_by_row=is_row_by_row,
     )
@@ -90,12 +90,12 @@ def at_most(expected: Expected) -> Expected:
     """Weakens an expectation for queries that may drop rows."""
     if expected.of_read:
         return ANY
-    return Expected(most=expected.most, told_by=expected.told_by)
+    return Expected(most=expected.most, limits_of=expected.limits_of)
 
 
 def exactly(rows: int) -> Expected:
     """The expectation of exactly this number of rows, for persisted rows that have been counted."""
-    return Expected(least=rows, most=rows, told_by="what was kept of the batch")
+    return Expected(least=rows, most=rows, limits_of="the stored part of the batch")
 
 
 def rows_read(plan: Any) -> int | None:

@@ -242,7 +242,7 @@ def _committed_rows(actions: Sequence[Mapping[str, Any]], place: str) -> int:
     for action in actions:
         counted = action.get("commitInfo", {}).get("operationMetrics", {}).get("numOutputRows")
         if counted is not None and int(counted) != rows:
-            raise MiscountError(f"Spark's tasks report {counted} rows, and the files in {place} hold {rows}")
+            raise MiscountError(f"Spark's tasks report {counted} rows, and the files in {place} contain {rows}")
     return rows
 
 

@@ -1,9 +1,9 @@
 """Writes version checksum files, so that Spark does not have to compute the state of a table's version.
 
 A checksum file contains a table's protocol and metadata, its number of files and their total size (Delta protocol,
-"Version Checksum File"). Without it, Spark reads every commit since the last checkpoint to find protocol and
-metadata, in a job whose generated code differs for each version. delta-rs does not write checksum files, so rw_sql
-writes them for its commits. If a file is missing because a process was killed, Spark falls back to reading the log.
+"Version Checksum File"). Without it, Spark runs a job that reads every commit since the last checkpoint to find
+protocol and metadata, and compiles new code for this job at each version. delta-rs does not write checksum files, so
+rw_sql writes them for its commits. If a file is missing because a process was killed, Spark reads the log instead.
 """
 
 from __future__ import annotations
@@ -78,27 +78,27 @@ class VersionChecksums:
     path: str
     _known: TableState | None = field(default=None, init=False)
 
-    def write(self, table: DeltaTable, *, anew: bool = False) -> None:
+    def write(self, table: DeltaTable, *, recount: bool = False) -> None:
         """Writes the checksum of the handle's version, which was just committed through it.
 
-        If ``anew`` is set, counts the table's files again instead of updating the previous state.
+        If ``recount`` is set, counts the table's files again instead of updating the previous state.
         """
         try:
             version = table.version()
             if self._known is not None and self._known.version == version:
                 return
-            told = self._read(version)
-            if told is not None:  # Written by Spark, for a commit by Spark.
-                self._known = told
+            written = self._read(version)
+            if written is not None:  # Written by Spark, for a commit by Spark.
+                self._known = written
                 return
-            state = None if anew else self._next(version)
+            state = None if recount else self._next(version)
             self._known = state or self._counted(table)
             if self._known is not None:
                 self.warehouse.write_text(_file(self.path, version), self._known.to_json() + "\n")
-        except Exception as error:  # noqa: BLE001 - the commit is made, whatever becomes of this
+        except Exception as error:  # noqa: BLE001 - the commit stays valid without a checksum
             # Spark computes the state itself.
             self._known = None
-            logger.warning("no checksum of %s: %s", self.path, error)
+            logger.warning("no checksum was written for %s: %s", self.path, error)
 
     def _next(self, version: int) -> TableState | None:
         before = self._known

@@ -84,14 +84,14 @@ class _ReaderContext:
 def read_fragment_positions(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> Positions:
     """The next record of every split of a direct reader, and the ranges that it has read."""
     stored = snapshot.states(fragment)
-    ground = _ReaderContext.of(warehouse, snapshot, source, fragment)
-    if ground is None:
+    reader_context = _ReaderContext.of(warehouse, snapshot, source, fragment)
+    if reader_context is None:
         return Positions()
-    read = read_ranges(warehouse, ground.view)
+    read = read_ranges(warehouse, reader_context.view)
     lives = _of_source(read.lives, source.id)
     return Positions(
-        states=ground.stands(fragment, stored),
-        log_version=latest_version(warehouse, warehouse.data(ground.view.id, ground.view.generation)),
+        states=reader_context.stands(fragment, stored),
+        log_version=latest_version(warehouse, warehouse.data(reader_context.view.id, reader_context.view.generation)),
         read_splits=frozenset(lives),
         forgotten=frozenset(split for split, row in stored.items() if row.state == FORGOTTEN),
         lives=lives,
@@ -109,15 +109,15 @@ def read_fragment_positions_before(
 ) -> dict[str, SplitState]:
     """The positions of splits just before the operation with ``epoch`` took effect, from the checkpoint's changes."""
     rows = {row.split: row for row in stood}
-    ground = _ReaderContext.of(warehouse, snapshot, source, fragment)
-    if ground is None:
+    reader_context = _ReaderContext.of(warehouse, snapshot, source, fragment)
+    if reader_context is None:
         kind = connector(source.connector)
         return {split: kind.decode_state(split, row.state) for split, row in rows.items()}
-    change = next((c for c in ground.head.changes if c.epochs.get(fragment, -1) >= epoch), None)
+    change = next((c for c in reader_context.head.changes if c.epochs.get(fragment, -1) >= epoch), None)
     if change is None:
-        return ground.stands(fragment, rows)
+        return reader_context.stands(fragment, rows)
     then = Head(committed=change.batch, planned=change.batch, text=change.before, record=change.was, changes=())
-    return positions_of(then, fragment, ground.kind, rows)
+    return positions_of(then, fragment, reader_context.kind, rows)
 
 
 def read_fragment_ranges(

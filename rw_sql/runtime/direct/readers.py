@@ -84,7 +84,7 @@ class DirectReaders:
 
     @staticmethod
     def look(context: Context, spec: ViewSpec, snapshot: Snapshot, checkpoint: str) -> DirectReaders | None:
-        """Looks at the upstreams.
+        """Requests the splits and ends of the upstreams.
 
         Returns None for a view without direct readers. Raises StalledError. Writes nothing.
         """
@@ -186,9 +186,9 @@ class DirectReaders:
             reader.watch = reader.watch or reader.kind.watch(reader.options)
             if self._is_elsewhere(reader):
                 raise StalledError(
-                    f"UNFINISHED batch {batch} of {self.spec.name}: its rows are in the view, its state is not, and "
-                    f"what it read is not at the upstream that source {reader.source.name} names now: "
-                    "UNDO OPERATION gives the properties back; once the batch is done, change them again"
+                    f"UNFINISHED batch {batch} of {self.spec.name}: its rows are in the view but its state is not, and "
+                    f"the upstream that source {reader.source.name} names now does not have its records: "
+                    "UNDO OPERATION restores the properties; change them again after the batch is complete"
                 )
 
     def _is_elsewhere(self, reader: _Reader) -> bool:
@@ -236,7 +236,7 @@ class DirectReaders:
         if sorted(told) != sorted(reader.spec.fragment for reader in self.readers):
             raise StalledError(
                 f"UNSUPPORTED {self.spec.name} reads a source that is not shared in several places at once: "
-                "make a view of it first, or a shared source",
+                "create a view of it first, or a shared source",
                 is_final=True,
             )
         record = read_record(self.files)

@@ -167,7 +167,7 @@ class Capture:
         """The log's rows for the result of :meth:`ChangeReader.take`."""
         records = pa.concat_tables([each.records for each in taken]) if taken else None
         if records is None:
-            raise ValueError("a batch has something that was taken")
+            raise ValueError("a batch contains records that were already taken")
         columns = {
             "table_name": records["table"],
             "op": records["op"],
@@ -221,7 +221,7 @@ class Capture:
             if self.adds_columns and add is not None and add(self.source.id, change.table, known, added):
                 raise StalledError(f"COLUMNS were added to {change.table}: {listed}")
             logger.warning(
-                "source %s: table %s has new columns upstream: %s: ALTER TABLE %s ADD COLUMN … takes one",
+                "source %s: table %s has new columns upstream: %s: ALTER TABLE %s ADD COLUMN … adds one",
                 self.source.name, change.table, listed,
                 ", ".join(sql_name(record.name) for record in self._tables(change.table)) or "…",
             )  # fmt: skip
@@ -233,7 +233,7 @@ class Capture:
         return [record for record in found if isinstance(record, TableRecord)]
 
     def _changed_columns(self, change: SchemaChange, gone: list[str], other: list[str]) -> str:
-        what = [f'column "{name}" is gone' for name in gone]
+        what = [f'column "{name}" no longer exists' for name in gone]
         what += [f'column "{name}" is {change.retyped[name]}, it was {change.old.get(name)}' for name in other]
         if set(self.specs[change.table].key_columns) & {*gone, *other}:
             typed = (

@@ -49,7 +49,7 @@ class WarmStart:
 
     @staticmethod
     def of(context: Context, spec: IngestSpec, session: SparkSession | None = None) -> WarmStart:
-        """Looks at the upstream, and opens the stream.
+        """Requests the splits and ends of the upstream, and opens the stream.
 
         ``session`` is the session of this process's last run of the reader, if it ended cleanly a short while ago.
         Raises StalledError if the run cannot begin.

@@ -84,7 +84,7 @@ def holding(context: Context, epoch: int) -> Mapping[str, Lease]:
     """The leases of other groups whose owners may still run jobs that the catalog of an epoch gives to no job of
     theirs, by group.
 
-    An owner lets go of jobs without waiting for others: two owners that exchange jobs do not wait for each other.
+    An owner stops its jobs without waiting for other owners: two owners that exchange jobs do not wait for each other.
     """
     is_local, at = context.warehouse.is_local, now_ms()
     return {

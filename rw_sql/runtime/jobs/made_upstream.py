@@ -56,11 +56,11 @@ def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bo
         options = context.resolve(plan_options(snapshot, statement), snapshot)
         notices = kind.release(options, slot=bool(made.get("slot")), publication=bool(made.get("publication")))
     except CaptureError as error:
-        logger.warning("source %s was dropped, its slot was not yet: %s", name, error.message)
+        logger.warning("source %s was dropped, but its slot is not dropped yet: %s", name, error.message)
         return not error.is_temporary
     except SqlError as error:
         # The source's connection or secret no longer exists, so the slot can only be dropped manually.
-        logger.warning("source %s was dropped, its slot cannot be: %s", name, error.message)
+        logger.warning("source %s was dropped, but its slot cannot be dropped: %s", name, error.message)
         return True
     for notice in notices:
         logger.warning("source %s was dropped: %s", name, notice)

@@ -79,7 +79,7 @@ class StreamingRun:
                     if isinstance(error, StalledError):
                         self.stall = error
                     raise
-                logger.debug("batch %d was broken off", batch, exc_info=True)
+                logger.debug("batch %d was interrupted", batch, exc_info=True)
             else:
                 if self._note is not None:
                     self._note(self._job_id, now_ms(), time.monotonic() - began)

@@ -69,7 +69,7 @@ _MOST_COMMITS = 1_000
 """The maximum number of versions to search back for the commit that added such a file."""
 
 
-def with_way_out(
+def with_remedy(
     context: Context,
     inputs: Sequence[ViewInput],
     failure: Failure | None,

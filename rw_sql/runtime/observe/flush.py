@@ -75,7 +75,7 @@ _HELD_HISTORY = "backfill_rate_limit is 0, not waited for"
 _PAUSED = "paused, not waited for"
 _STALLED = "stalled, not waited for: "
 _AWAY = "not waited for: "
-_ENDLESS = "its rows are made as they are read: there is no end to read to"
+_ENDLESS = "its rows are generated while they are read, so it has no end"
 
 
 def flush(
@@ -155,7 +155,7 @@ class _Waiting(Protocol):
 
 def _wait(context: Context, waiting: _Waiting, limit: StallTimeout, shown: Waiting) -> None:
     limit.begin()
-    shown.begin("waiting until every record of now is read", None, waiting.left)
+    shown.begin("waiting until every existing record is read", None, waiting.left)
     began = marked_at = time.monotonic()
     while not waiting.is_over():
         context.sessions.require_alive()
@@ -251,7 +251,7 @@ def _flush_source(
         return ResultRow(object=source.name, change="NOTICE", detail=_PAUSED)
     if is_throttled(source):
         return ResultRow(object=source.name, change="NOTICE", detail=f"{_AWAY}{throttled_reason(source)}")
-    shown.begin(f'asking the upstream of source "{source.name}" where it ends')
+    shown.begin(f'requesting the end of the upstream of source "{source.name}"')
     upstream = connector(source.connector).look(context.options_of(source, snapshot))
     if not upstream.is_reachable:
         return ResultRow(object=source.name, change="NOTICE", detail=f"{_AWAY}{upstream.error}")

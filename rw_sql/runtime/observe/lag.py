@@ -154,7 +154,7 @@ def _behind(
 
 
 def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], seconds: float) -> dict[int, Upstream]:
-    """Looks at all upstreams at once, and returns the results that arrive in time.
+    """Requests the ends of all upstreams in parallel, and returns the results that arrive in time.
 
     One request serves all sources of a cluster: a thousand of them need no thousand threads.
     """

@@ -1,4 +1,4 @@
-"""Looks for new records of sources at rest: one request for all sources of a cluster, instead of a query each."""
+"""Checks for new records of sources at rest: one request for all sources of a cluster, instead of a query each."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LEAST_SECONDS = 0.25
-"""The minimum interval between two looks at one cluster, in seconds."""
+"""The minimum interval between two checks of one cluster, in seconds."""
 
 MOST_SECONDS = 5.0
-"""The maximum interval between two looks at one cluster that answers, in seconds."""
+"""The maximum interval between two checks of one cluster that answers, in seconds."""
 
 _CPU_SHARE = 0.03
-"""The share of a core that looks at one cluster may take: with more splits, each look takes longer and comes later."""
+"""The share of a core that checks of one cluster may use. A cluster with more splits is checked less often."""
 
 TOPICS_SECONDS = 10.0
 """The interval at which topics are checked for new partitions and for being created again, in seconds."""
 
 _ONE_BY_ONE_SECONDS = 1.0
-"""The minimum interval for a connector that does not say how often its readers look."""
+"""The minimum interval for a connector that does not define how often its readers check."""
 
-_FAILED_LOOK_FACTOR = 16.0
-"""A source whose look fails is looked at again after this multiple of the time that the look took."""
+_FAILED_CHECK_FACTOR = 16.0
+"""A source whose check fails is checked again after this multiple of the time that the check took."""
 
 DISCOVERY_SECONDS = 10.0
-"""The interval at which a reader looks for new splits if its options set none, in seconds."""
+"""The interval at which a reader checks for new splits if its options set none, in seconds."""
 
 DISCOVERY_OPTION = "refresh.interval.sec"
 
 _APART = 16
 """The number of threads for sources of connectors that need a request per source."""
 
-_UNREACHABLE_LOOKS = 3
-"""The number of failed looks in a row after which the sources of a cluster are reported as unreachable."""
+_UNREACHABLE_CHECKS = 3
+"""The number of failed checks in a row after which the sources of a cluster are reported as unreachable."""
 
-_UNKNOWN_LOOKS = 12
-"""The number of looks in a row without the end of a split after which its source is started, to report the reason. A
+_UNKNOWN_CHECKS = 12
+"""The number of checks in a row without the end of a split after which its source is started, to report the reason. A
 leader that moves takes less."""
 
 
@@ -65,10 +65,10 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of one look: records to read by job, sources whose splits may have changed, and problems by job.
+    """The result of one check: records to read by job, sources whose splits may have changed, and problems by job.
 
     ``answered`` are the jobs whose upstream answered; an earlier problem of theirs is over. ``unknown`` are the jobs
-    with a split whose end could not be read for some looks: only a start can say why.
+    with a split whose end could not be read in several checks: a start of the job shows the reason.
     """
 
     behind: Mapping[str, int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ Report: TypeAlias = "Callable[[Finding], None]"
 
 @dataclass(slots=True)
 class _Turn:
-    """The next look at a source that is looked at on its own, and its failed looks in a row."""
+    """The next check of a source that is checked on its own, and its failed checks in a row."""
 
     due_at: float = 0.0
     failures: int = 0
@@ -91,60 +91,61 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Group:
-    """Sources that one thread looks at: those of one cluster, or a share of those that are asked one by one."""
+    """Sources that one thread checks: those of one cluster, or a share of those that are checked one by one."""
 
     kind: Connector
     options: Mapping[str, str]
     members: dict[str, Watched] = field(default_factory=dict)
     own_options: dict[str, Mapping[str, str]] = field(default_factory=dict)
     turns: dict[str, _Turn] = field(default_factory=dict)
-    unknown_looks: dict[str, int] = field(default_factory=dict)
+    unknown_checks: dict[str, int] = field(default_factory=dict)
     topics_at: float = 0.0
     topics_failures: int = 0
     failures: int = 0
     due: threading.Event = field(default_factory=threading.Event)
 
-    def note_ends(self, looked: Mapping[str, Collection[str]], most: int = _UNKNOWN_LOOKS) -> tuple[str, ...]:
-        """Counts for each job the looks without the end of a split of it, which the look's result names.
+    def note_ends(self, checked: Mapping[str, Collection[str]], most: int = _UNKNOWN_CHECKS) -> tuple[str, ...]:
+        """Counts, for each job, the checks in a row that did not return the ends of all its splits.
 
-        Returns the jobs whose ends were unknown for too many looks.
+        ``checked`` maps each checked job to its splits without an end. Returns the jobs with ``most`` or more such
+        checks.
         """
-        known = self.unknown_looks
-        unknown = {job: known.get(job, 0) + 1 for job, missing in looked.items() if missing}
-        others = {job: looks for job, looks in known.items() if job in self.members and job not in looked}
-        self.unknown_looks = others | unknown
-        return tuple(job for job, looks in unknown.items() if looks >= most)
+        known = self.unknown_checks
+        unknown = {job: known.get(job, 0) + 1 for job, missing in checked.items() if missing}
+        others = {job: checks for job, checks in known.items() if job in self.members and job not in checked}
+        self.unknown_checks = others | unknown
+        return tuple(job for job, checks in unknown.items() if checks >= most)
 
     def wait_after(self, spent: float) -> float:
-        """The time until the next look at all sources of a cluster, which took this CPU time in seconds."""
+        """The time until the next check of all sources of a cluster, which took this CPU time in seconds."""
         return max(min(LEAST_SECONDS * 2.0 ** min(self.failures, 8), MOST_SECONDS), spent / _CPU_SHARE)
 
     def interval(self, options: Mapping[str, str]) -> float:
-        """The interval of looks at one source: that at which its own reader would find new records."""
+        """The interval of checks of one source: that at which its own reader would find new records."""
         if not isinstance(self.kind, RangedConnector):
             return max(LEAST_SECONDS, _ONE_BY_ONE_SECONDS)
         if self.kind.poll_seconds is not None:
             return max(LEAST_SECONDS, self.kind.poll_seconds)
         return discovery_seconds(self.kind, options)
 
-    def note_look(self, job: str, options: Mapping[str, str], spent: float, took: float) -> None:
-        """Plans the next look at one source. The last one took ``spent`` seconds of CPU time, and ``took`` in all.
+    def note_check(self, job: str, options: Mapping[str, str], spent: float, took: float) -> None:
+        """Plans the next check of one source. The last one took ``spent`` seconds of CPU time, ``took`` seconds in all.
 
-        A look that fails may have waited for its timeout, during which no other source of the thread is looked at: the
+        A check that fails may have waited for its timeout, during which no other source of the thread is checked: the
         next one comes after many times that.
         """
         turn = self.turns[job]
         wait = self.interval(options)
         if turn.failures:
             retry = max(LEAST_SECONDS, _ONE_BY_ONE_SECONDS) * 2.0 ** min(turn.failures - 1, 8)
-            wait = max(min(wait, retry), min(retry, MOST_SECONDS), took * _FAILED_LOOK_FACTOR)
+            wait = max(min(wait, retry), min(retry, MOST_SECONDS), took * _FAILED_CHECK_FACTOR)
         turn.due_at = time.monotonic() + max(wait, spent * len(self.members) / _CPU_SHARE * 4)
 
 
 class UpstreamWatcher:
     """Watches the upstreams of sources at rest, on a thread per cluster. Thread-safe.
 
-    ``report`` is called on these threads after each look that found something.
+    ``report`` is called on these threads after each check that found something.
     """
 
     def __init__(self, report: Report) -> None:
@@ -155,7 +156,7 @@ class UpstreamWatcher:
         self._is_over = False
 
     def watch(self, job: str, kind: Connector, options: Mapping[str, str], watched: Watched) -> None:
-        """Watches a source until :meth:`forget`; looks at its upstream soon."""
+        """Watches a source until :meth:`forget`; checks its upstream soon."""
         name = kind.spec.name
         is_pooled = isinstance(kind, PooledConnector)
         place = kind.pool_key(options) if isinstance(kind, PooledConnector) else watched.source_id % _APART
@@ -196,7 +197,7 @@ class UpstreamWatcher:
             group.due.set()
 
     def stop(self) -> None:
-        """Ends all threads soon; nothing is reported afterwards, except by a look in progress."""
+        """Ends all threads soon; nothing is reported afterwards, except by a check in progress."""
         with self._lock:
             self._is_over = True
             groups = list(self._groups.values())
@@ -208,10 +209,10 @@ class UpstreamWatcher:
         while True:
             began = time.thread_time()
             try:
-                self._look(group)
+                self._check(group)
                 group.failures = 0
             except Exception as error:  # noqa: BLE001 - a connector's edge
-                # Any exception of the client: the next look retries.
+                # Any exception of the client: the next check retries.
                 group.failures += 1
                 self._note_failure(group, error)
             if isinstance(group.kind, PooledConnector):
@@ -227,18 +228,18 @@ class UpstreamWatcher:
                     return
 
     def _note_failure(self, group: _Group, error: Exception) -> None:
-        if group.failures < _UNREACHABLE_LOOKS:
+        if group.failures < _UNREACHABLE_CHECKS:
             return
         with self._lock:
             jobs = tuple(group.members)
         why = f"UNREACHABLE {cause_line(str(error)) or type(error).__name__}"
         self._report(Finding(problems=dict.fromkeys(jobs, why)))
 
-    def _look(self, group: _Group) -> None:
+    def _check(self, group: _Group) -> None:
         with self._lock:
             members, own = dict(group.members), dict(group.own_options)
         if isinstance(group.kind, PooledConnector):
-            self._look_at_all(group, group.kind, members)
+            self._check_all(group, group.kind, members)
         else:
             with self._lock:
                 failures = {job: turn.failures for job, turn in group.turns.items()}
@@ -247,16 +248,16 @@ class UpstreamWatcher:
                 if turn is None or time.monotonic() < turn.due_at:
                     continue
                 began, cpu = time.monotonic(), time.thread_time()
-                is_answered = self._look_at_one(group, job, watched, options, turn.failures)
+                is_answered = self._check_one(group, job, watched, options, turn.failures)
                 spent, took = time.thread_time() - cpu, time.monotonic() - began
                 with self._lock:
                     turn.failures = 0 if is_answered else turn.failures + 1
                     if group.turns.get(job) is turn:
-                        group.note_look(job, options, spent, took)
+                        group.note_check(job, options, spent, took)
                 if not is_answered:
                     return  # It may have taken seconds: those that answer come first again.
 
-    def _look_at_all(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> None:
+    def _check_all(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> None:
         splits = list(dict.fromkeys(split for watched in members.values() for split in watched.states))
         ends = kind.pooled_ends(group.options, splits)
         behind = {job: _behind(watched, ends) for job, watched in members.items()}
@@ -269,19 +270,19 @@ class UpstreamWatcher:
             )
         )
         if time.monotonic() >= group.topics_at:
-            self._look_at_topics(group, kind, members)
+            self._check_topics(group, kind, members)
 
-    def _look_at_topics(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> None:
+    def _check_topics(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> None:
         try:
             changed = self._changed_topics(group, kind, members)
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # Ends are known without topics: the jobs have no problem, and the next look at the topics retries.
+            # Ends are known without topics: the jobs have no problem, and the next check of the topics retries.
             group.topics_failures += 1
             if group.topics_failures == 1:
-                logger.warning("topics could not be looked at: %s", cause_line(str(error)) or type(error).__name__)
+                logger.warning("topics could not be checked: %s", cause_line(str(error)) or type(error).__name__)
         else:
             if group.topics_failures:
-                logger.info("topics are looked at again, after %d failures", group.topics_failures)
+                logger.info("topics are checked again, after %d failures", group.topics_failures)
             group.topics_failures = 0
             if changed:
                 self._report(Finding(changed=changed))
@@ -306,17 +307,15 @@ class UpstreamWatcher:
                 changed.append(watched.source_id)
         return tuple(changed)
 
-    def _look_at_one(
-        self, group: _Group, job: str, watched: Watched, options: Mapping[str, str], failures: int
-    ) -> bool:
-        """Looks at one source, after this number of failed looks; returns False if it does not answer."""
+    def _check_one(self, group: _Group, job: str, watched: Watched, options: Mapping[str, str], failures: int) -> bool:
+        """Checks one source, after this number of failed checks; returns False if it does not answer."""
         try:
             upstream = group.kind.look(options)
             error = upstream.error
         except Exception as caught:  # noqa: BLE001 - a connector's edge
             error = cause_line(str(caught)) or type(caught).__name__
         if error is not None:
-            if failures + 1 >= _UNREACHABLE_LOOKS:
+            if failures + 1 >= _UNREACHABLE_CHECKS:
                 self._report(Finding(problems={job: f"UNREACHABLE {error}"}))
             return False
         ends = {split: seen.end for split, seen in upstream.splits.items()}
@@ -334,14 +333,14 @@ class UpstreamWatcher:
                 behind={job: behind} if behind > 0 else {},
                 changed=(watched.source_id,) if has_changed else (),
                 answered=() if missing else (job,),
-                unknown=group.note_ends({job: missing}, _UNREACHABLE_LOOKS),
+                unknown=group.note_ends({job: missing}, _UNREACHABLE_CHECKS),
             )
         )
         return True
 
 
 def discovery_seconds(kind: Connector, options: Mapping[str, str]) -> float:
-    """The interval at which a source's reader looks for new splits, in seconds."""
+    """The interval at which a source's reader checks for new splits, in seconds."""
     given = kind.spec.value(options, DISCOVERY_OPTION)
     return DISCOVERY_SECONDS if given is None else float(given)
 

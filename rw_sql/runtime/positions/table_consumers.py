@@ -154,11 +154,11 @@ def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: st
         oldest = min(commit_versions(warehouse, path), default=0)
         if needs is not None and needs < oldest and needs <= newest:
             name = sql_name(spec.name)
-            way_out = f"DROP SINK {name} and create it again"
+            remedy = f"DROP SINK {name} and create it again"
             if isinstance(spec, ViewSpec):
-                way_out = f"REBUILD MATERIALIZED VIEW {name}"
+                remedy = f"REBUILD MATERIALIZED VIEW {name}"
             raise StalledError(
-                f"EXPIRED {given.name}: {spec.name} has read to version {min(versions)} and did not read for so long "
-                f"that it begins at {oldest} now: {way_out}",
+                f"EXPIRED {given.name}: {spec.name} has read to version {min(versions)} and has not read for so long "
+                f"that the first available version is now {oldest}: {remedy}",
                 is_final=True,
             )

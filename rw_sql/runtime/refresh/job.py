@@ -160,7 +160,7 @@ class RefreshJob:
 
         fault("refresh.before_recovery")
         if self._commit(give_up):
-            logger.warning("%s: a refresh was given up: %s", self.spec.name, KILLED)
+            logger.warning("%s: a refresh was aborted: %s", self.spec.name, KILLED)
             self._report(DONE, 0, 0)
         fault("refresh.after_recovery")
 

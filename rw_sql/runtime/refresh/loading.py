@@ -149,7 +149,7 @@ def _misfit_of(
             ),
             f.lit(f"{quoted(column.name)} "),
             wider,
-            f.lit(f" there, as SHOW CREATE TABLE {sql_name(table)} shows it; or mend the row upstream"),
+            f.lit(f" there, as SHOW CREATE TABLE {sql_name(table)} shows it; or correct the row upstream"),
         )
 
     return misfit

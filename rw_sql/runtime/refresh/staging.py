@@ -136,6 +136,6 @@ class Staging:
         read: Any = DeltaTable(self.path)
         rows = read.to_pyarrow_table(filters=[(CHUNK, "=", number)])
         staged = self._rows_by_chunk().get(number, 0)
-        Expected(least=staged, most=staged, told_by="what was staged").require(RowCount(written=rows.num_rows))
+        Expected(least=staged, most=staged, limits_of="the staging table").require(RowCount(written=rows.num_rows))
         schema = self.schema.append(pa.field(KEEP, pa.bool_()))
         return rows.select(schema.names).cast(pa.schema([field.with_nullable(True) for field in schema]))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.facts import PointDependent, RewindPoint
     from rw_sql.runtime.jobs.context import Context
 
-GONE = "is not there any more in the version that it had then"
+GONE = "no longer exists in the version that it had then"
 
 
 class RewindPoints:

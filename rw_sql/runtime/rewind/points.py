@@ -189,7 +189,7 @@ def _make(
     context: Context, snapshot: Snapshot, source: SourceRecord, records: Sequence[OperationRecord]
 ) -> tuple[RewindPoint, ...]:
     if kept_points(snapshot) == 0:
-        raise NotYet("none are kept: ALTER SYSTEM SET rewind_points = 5", is_final=True)
+        raise NotYet("rewind points are disabled: ALTER SYSTEM SET rewind_points = 5", is_final=True)
     log_version = latest_version(context.warehouse, context.log_path(source))
     stands = stands_of(context, snapshot, source, log_version)
     dependents = tuple(
@@ -260,7 +260,7 @@ def stands_of(context: Context, snapshot: Snapshot, source: SourceRecord, log_ve
     for reader in readers:
         if view_job(reader.id) in unfinished:
             # Its checkpoint refers to its staging table, which is deleted when it is live.
-            raise NotYet(f"{reader.kind.replace('_', ' ')} {reader.name} had not all of its history yet")
+            raise NotYet(f"{reader.kind.replace('_', ' ')} {reader.name} had not completed its backfill")
     stands: dict[int, Stand] = {}
     versions = {source.id: log_version}
     for reader in readers:
@@ -304,9 +304,9 @@ def _require_arrived(context: Context, snapshot: Snapshot, stand: Stand, version
     is_final = is_paused or (status is not None and status.state == "STALLED")
     starts = reader.starts if isinstance(reader, SinkRecord) else ()
     if isinstance(reader, MaterializedViewRecord) and direct_inputs(snapshot, reader):
-        raise NotYet(f"{told} reads a source that is not shared, by itself", is_final=True)
+        raise NotYet(f"{told} reads a source that is not shared", is_final=True)
     if stand.version < 0 or (stand.batch < 0 and starts):
-        raise NotYet(f"{told} had not begun to read", is_final=is_final)
+        raise NotYet(f"{told} had not started to read", is_final=is_final)
     for id_, at in stand.reads:
         if id_ not in versions:
             continue
@@ -315,7 +315,7 @@ def _require_arrived(context: Context, snapshot: Snapshot, stand: Stand, version
         table = context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1))
         if at <= _last_data(context, table, versions[id_], is_feed=id_ in fed_by(snapshot, reader)):
             why = "was paused" if is_paused else "was stalled" if is_final else "took too long to read"
-            raise NotYet(f"{told} {why} and lacks what its inputs held", is_final=is_final)
+            raise NotYet(f"{told} {why} and lacks rows of its inputs", is_final=is_final)
 
 
 def _reads(context: Context, snapshot: Snapshot, stand: Stand) -> Stand:

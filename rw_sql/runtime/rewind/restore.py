@@ -169,12 +169,12 @@ def _move(
         try:
             known = str(DeltaTable(table).metadata().id)
         except TableNotFoundError as error:
-            raise CannotRewindError(f"the table of object {id_} is gone") from error
+            raise CannotRewindError(f"the table of object {id_} no longer exists") from error
         if known in beyond:
             continue
         further = read_on_from(context.warehouse, table, version)
         if further is None:
-            raise CannotRewindError(f"what object {dependent.id} read of object {id_} was taken back since")
+            raise CannotRewindError(f"rows of object {id_} that object {dependent.id} read have been removed since")
         if further != version:
             beyond[known] = further
     files = CheckpointFiles.at(checkpoint)

@@ -21,7 +21,7 @@ from rw_sql.runtime.delta.rejected_rows import REJECTED, RejectedRows, reason_of
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount
 from rw_sql.runtime.jobs.inputs import VERSION, input_frame, path_of, require_input
 from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
-from rw_sql.runtime.jobs.table_paths import with_way_out
+from rw_sql.runtime.jobs.table_paths import with_remedy
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
 from rw_sql.runtime.positions.leftovers import remove_leftovers
 from rw_sql.runtime.positions.planned_rows import planned_rows
@@ -288,7 +288,7 @@ class Sink:
             return ANY
         path, is_log = path_of(self.context.warehouse, given), given.kind == "source"
         exact = planned_rows(self.context.warehouse, path, self.checkpoint, batch, is_log=is_log).exact
-        return ANY if exact is None else Expected(least=exact, most=exact, told_by="what its input committed")
+        return ANY if exact is None else Expected(least=exact, most=exact, limits_of="the commit of its input")
 
     @property
     def is_unproven(self) -> bool:
@@ -300,7 +300,7 @@ class Sink:
         failure = self.streaming.failure()
         name = sql_name(self.spec.name)
         again = f"DROP SINK {name} and create it again"
-        return with_way_out(self.context, self.spec.inputs, failure, again, name=f"sink {name}")
+        return with_remedy(self.context, self.spec.inputs, failure, again, name=f"sink {name}")
 
     def stop(self) -> None:
         """Stops the run.

@@ -49,7 +49,7 @@ def drop_database(spark: SparkSession, name: str, warehouse: str) -> None:
     if warehouse_of_database(spark, name) != warehouse:
         return
     if any(not table.isTemporary for table in spark.catalog.listTables(name)):
-        logger.warning("database %s holds tables or views of your own, and stays", name)
+        logger.warning("database %s is not dropped: it contains tables or views that are not rw_sql's", name)
         return
     if spark.catalog.currentDatabase() == name:
         plain_sql(spark, "USE spark_catalog.default")

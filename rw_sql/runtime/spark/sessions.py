@@ -140,7 +140,7 @@ class SparkSessions:
 
     def _why_ended(self) -> str | None:
         if _is_reaped(self.jvm_pid) or not is_process_alive(self.jvm_pid, self._jvm_start):
-            return "the JVM of this Spark session is gone"
+            return "the JVM of this Spark session has ended"
         return "this Spark session was stopped" if is_stopped(self.spark.sparkContext) else None
 
     def running_query(self, query_id: str) -> str | None:

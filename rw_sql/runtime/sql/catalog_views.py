@@ -383,7 +383,9 @@ class SparkViews:
             if name not in self._schemas:
                 self._schemas[name] = make_database(self._spark, name, uri)
                 if not self._schemas[name]:
-                    logger.warning("a database of your own hides schema %s; rename it to read what is in it", name)
+                    logger.warning(
+                        "a database of your own hides schema %s; rename it to read the objects of the schema", name
+                    )
 
     def remove(self) -> None:
         """Drops the views of this warehouse. Keeps ``rw_catalog`` and the user's own objects."""

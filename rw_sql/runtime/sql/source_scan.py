@@ -69,7 +69,7 @@ class SourceScan:
 
     @staticmethod
     def at(context: Context, snapshot: Snapshot, source: SourceRecord) -> SourceScan:
-        """Looks at the upstream. Raises SqlError if it does not answer, or if a split is endless."""
+        """Requests the splits of the upstream. Raises SqlError if it does not answer, or if a split is endless."""
         kind = connector(source.connector)
         if sends_once(source.connector):
             return SourceScan(context=context, source=source, kind=kind, options={}, ranges={}, lives={})
@@ -90,7 +90,7 @@ class SourceScan:
         if any(split.is_endless for split in upstream.splits.values()):
             raise SqlError(
                 NOT_SUPPORTED,
-                f'source "{source.name}" has no end: its rows are made as they are read',
+                f'source "{source.name}" has no end: its rows are generated while they are read',
                 hint="CREATE MATERIALIZED VIEW v AS SELECT … and query that",
             )
         starts = _starts(kind, options, visible(source_options(snapshot, source)), source, upstream)

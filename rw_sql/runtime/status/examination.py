@@ -135,7 +135,7 @@ def _of_owner(context: Context, lease: Lease) -> Iterator[Finding]:
         yield Finding(
             about=OWNER,
             subject=lease.owner,
-            problem=f"its Python process has ended, and its JVM {lease.jvm_pid} still holds the warehouse",
+            problem=f"its Python process has ended, and its JVM {lease.jvm_pid} still has the warehouse open",
             remedy=f"kill {lease.jvm_pid}",
         )
 
@@ -183,7 +183,7 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
                 yield Finding(
                     about=CHECKPOINT,
                     subject=_named(record),
-                    problem=f"its checkpoint has batch {planned}, and its table {table} is gone",
+                    problem=f"its checkpoint has batch {planned}, and its table {table} no longer exists",
                     remedy=f"restore the table, or {again}",
                 )
             continue
@@ -273,8 +273,9 @@ def _of_folders(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
                 yield Finding(
                     about=FOLDER,
                     subject=f"{folder}/{name}",
-                    problem=f"the catalog has given no object the id {id_} yet: the folder is of another warehouse",
-                    remedy="look at it, and move it away before an object gets this id",
+                    problem=f"the catalog has not assigned id {id_} to an object yet: the folder belongs to "
+                    "another warehouse",
+                    remedy="inspect it, and move it elsewhere before an object gets this id",
                 )
             elif snapshot.get(int(id_)) is None:
                 yield Finding(

@@ -105,7 +105,7 @@ class StatusServer:
             raise SqlError(
                 INVALID_PARAMETER,
                 f"the status page cannot be served at {host}:{port}: {error}",
-                hint="--port 0 takes any free port, --no-http serves none",
+                hint="--port 0 selects a free port, --no-http serves none",
             ) from error
         self.port: int = self._server.server_address[1]
         self.host = host
@@ -144,7 +144,7 @@ class StatusServer:
         if parts.path == "/script.js":
             return _Answer(code=HTTPStatus.OK, kind="text/javascript; charset=utf-8", body=script().encode())
         if parts.path not in ("/", "/metrics", "/status.json"):
-            return _text(HTTPStatus.NOT_FOUND, "there are /, /status.json, /metrics, /healthz and /readyz")
+            return _text(HTTPStatus.NOT_FOUND, "the paths are /, /status.json, /metrics, /healthz and /readyz")
         if served is None:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, "starting Spark", ("Retry-After", "2"))
         if parts.path == "/metrics":
@@ -153,7 +153,7 @@ class StatusServer:
             status = served.status()
         except (SqlError, OSError, DeltaError) as error:
             logger.warning("the status cannot be read: %s", error)
-            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "the catalog cannot be read now; the log says why")
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "the catalog cannot be read now; the log shows the reason")
         if parts.path == "/status.json":
             body = json.dumps(status.to_json(), ensure_ascii=False).encode()
             return _Answer(code=HTTPStatus.OK, kind="application/json", body=body)
@@ -208,7 +208,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignores the error, because a browser that closes its connection is not worth a message."""
-        logger.debug("a request broke off", exc_info=True)
+        logger.debug("a request was interrupted", exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -51,7 +51,7 @@ def read_secret(secret: SecretRecord) -> str:
         case "hashicorp_vault":
             return _from_vault(secret.name, options)
         case other:
-            raise _unreadable(secret.name, f"its backend {other} is not known here")
+            raise _unreadable(secret.name, f"its backend {other} is unknown")
 
 
 def _unreadable(name: str, why: str, hint: str | None = None) -> SqlError:
@@ -81,7 +81,7 @@ def _key() -> bytes:
 
 
 def _how_to_make_a_key() -> str:
-    return f"export {KEY_VARIABLE}=$(openssl rand -base64 {_KEY_BYTES}), and keep it where the data is not"
+    return f"export {KEY_VARIABLE}=$(openssl rand -base64 {_KEY_BYTES}), and store it separately from the data"
 
 
 def _unseal(secret: SecretRecord) -> str:
@@ -90,13 +90,13 @@ def _unseal(secret: SecretRecord) -> str:
 
     form, _, text = (secret.sealed or "").partition(":")
     if form != _FORM:
-        raise _unreadable(secret.name, "it was sealed in a form that is not known here")
+        raise _unreadable(secret.name, "it was encrypted in an unknown format")
     raw = base64.b64decode(text)
     try:
         return AESGCM(_key()).decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], secret.name.encode()).decode()
     except InvalidTag as error:
         raise _unreadable(
-            secret.name, "the key is not the one it was sealed with", f"set {KEY_VARIABLE} to that key, or ALTER SECRET"
+            secret.name, "it was encrypted with another key", f"set {KEY_VARIABLE} to that key, or ALTER SECRET"
         ) from error
 
 
@@ -137,7 +137,7 @@ def _from_vault(name: str, options: Mapping[str, str]) -> str:
         return str(answer["data"]["data"][options["field"]])
     except hvac.exceptions.VaultError as error:
         raise _unreadable(
-            name, f"the vault says {type(error).__name__}", "check path, mount and VAULT_TOKEN"
+            name, f"the vault reports {type(error).__name__}", "check path, mount and VAULT_TOKEN"
         ) from error
     except requests.RequestException as error:
         raise _unreadable(name, f"the vault at {options['addr']} does not answer") from error

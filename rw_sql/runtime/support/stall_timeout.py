@@ -64,8 +64,8 @@ class StallTimeout:
     @property
     def told(self) -> str:
         """The text for a message after it has expired."""
-        said = f"nothing moved for {spoken_seconds(self.seconds)}"
-        return said if self._last is None else f"{said} ({self._last} moved last)"
+        said = f"no progress for {spoken_seconds(self.seconds)}"
+        return said if self._last is None else f"{said} ({self._last} advanced last)"
 
     @property
     def longer(self) -> str:

@@ -124,7 +124,7 @@ class Upkeep:
             readers = self._held_readers(snapshot)
             if self.is_log:
                 self._drop_buckets(readers)
-            output.tell_version(anew=True)
+            output.write_checksum(recount=True)
             fault("upkeep.dropped")
         except CommitFailedError:
             # Another process committed in between: a run that takes over.

@@ -100,8 +100,8 @@ def _seen(run: ViewRun, key: list[str], spark: SparkSession) -> DataFrame:
     begun = marks.agg(f.max(SINCE)).head()
     if begun is None or begun[0] is None:
         raise StalledError(
-            f"RETENTION the log of source {given.name} no longer has the begin of the snapshot of "
-            f"{statement.cdc_table.table}: rows that are gone upstream cannot be told: "
+            f"RETENTION the log of source {given.name} no longer has the start of the snapshot of "
+            f"{statement.cdc_table.table}: rows that were deleted upstream cannot be found: "
             f"DROP TABLE {sql_name(spec.name)} and create it again, or raise log.retention and "
             f"RESET SOURCE SPLITS {sql_name(given.name)} WITH (FORGET_OFFSETS = true)",
             is_final=True,

@@ -22,7 +22,7 @@ from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.direct.readers import DirectReaders
 from rw_sql.runtime.jobs.inputs import require_columns, require_input
 from rw_sql.runtime.jobs.streaming_run import StreamingRun
-from rw_sql.runtime.jobs.table_paths import with_way_out
+from rw_sql.runtime.jobs.table_paths import with_remedy
 from rw_sql.runtime.positions.commit_history import note_stretches
 from rw_sql.runtime.positions.leftovers import remove_leftovers
 from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges, note_ranges
@@ -78,7 +78,7 @@ def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> No
     planned = newest_planned(context.warehouse, checkpoint)
     if done > planned:
         raise StalledError(
-            f"CHECKPOINT lost: {spec.name} holds batch {done}, its checkpoint "
+            f"CHECKPOINT lost: {spec.name} contains batch {done}, but its checkpoint "
             f"{'ends at ' + str(planned) if planned >= 0 else 'is empty'}: "
             f"restore the checkpoint, or REBUILD MATERIALIZED VIEW {spec.name}"
         )
@@ -222,7 +222,7 @@ class View:
         if unfinished is not None:
             self._finish(unfinished)
             if self.readers.align_checkpoint(self.done) is not None:
-                raise StalledError(f"UNFINISHED batch {unfinished} of {self.spec.name}: it did not end")
+                raise StalledError(f"UNFINISHED batch {unfinished} of {self.spec.name}: it was not completed")
         self.output.lives = self.readers.lives
         self.output.before_commit = self.readers.require_same_incarnation
 
@@ -240,7 +240,7 @@ class View:
                     query.stop()
         except StreamingQueryException as error:
             raise StalledError(
-                f"UNFINISHED batch {batch} of {self.spec.name}: its rows are in the view, its state is not, "
+                f"UNFINISHED batch {batch} of {self.spec.name}: its rows are in the view but its state is not, "
                 f"and it cannot be read again: {cause_line(str(error))}"
             ) from error
 
@@ -337,7 +337,7 @@ class View:
         failure = self.streaming.failure()
         name = sql_name(self.spec.name)
         again, rebuild = f"DROP MATERIALIZED VIEW {name} and create it again", f"REBUILD MATERIALIZED VIEW {name}"
-        return with_way_out(
+        return with_remedy(
             self.context, self.spec.inputs, failure, again, name=f"materialized view {name}", rebuild=rebuild
         )
 

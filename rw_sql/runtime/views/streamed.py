@@ -66,10 +66,10 @@ class Streamed:
         steps = self._steps
         if steps is None or "Generate" in steps or self.run.spec.keys or planned.most is None or self.run.readers:
             return ANY
-        told_by = "what its input committed"
+        limits_of = "the commit of its input"
         if planned.exact is None or steps.count("Filter") > self._filters_of_input:
-            return Expected(most=planned.most if planned.exact is None else planned.exact, told_by=told_by)
-        return Expected(least=planned.exact, most=planned.exact, told_by=told_by)
+            return Expected(most=planned.most if planned.exact is None else planned.exact, limits_of=limits_of)
+        return Expected(least=planned.exact, most=planned.exact, limits_of=limits_of)
 
     @property
     def _filters_of_input(self) -> int:

@@ -320,13 +320,13 @@ def _syntax(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
 
 def _syntax_hint(word: str, before: list[re.Match[str]]) -> str:
     if word.startswith(('"', "'")):
-        return "a name stands in backquotes: `a name`"
+        return "write a name in backquotes: `a name`"
     if word == ",":
-        return "leave the comma out, or write an item before it"
+        return "omit the comma, or write an item before it"
     if word.upper() in CLAUSES:
         shown = f"between {before[-1][0]} and {word.upper()}" if before else f"before {word.upper()}"
-        return f"write what is missing {shown}; a name {word} stands in backquotes: `{word}`"
-    return f"leave {word} out, or write what is missing before it"
+        return f"write what is missing {shown}; as a name, {word} needs backquotes: `{word}`"
+    return f"omit {word}, or write what is missing before it"
 
 
 def _trailing_comma(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
@@ -344,7 +344,7 @@ def _unstorable_name(fault: SparkFault, text: str, known: KnownNames) -> SqlErro
     plain = re.sub(r"\W+", "_", name).strip("_")
     return SqlError(
         SPARK_ERROR,
-        f'column "{name}": Delta Lake takes no spaces, brackets, commas, semicolons or = in a column\'s name',
+        f'column "{name}": Delta Lake does not allow spaces, brackets, commas, semicolons or = in a column\'s name',
         hint=f"write {plain}",
         span=_find(text, (name,)) or fault.span,
     )

@@ -83,7 +83,7 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
     except UnsupportedError as error:
         raise SqlError(
             NOT_SUPPORTED,
-            "this query has a clause that has no equal in Spark",
+            "this query has a clause that has no equivalent in Spark",
             hint="SET query_dialect = 'spark' takes Spark's own SQL",
             span=query.span,
         ) from error
@@ -109,7 +109,7 @@ def watermark_delay(watermark: Watermark) -> str:
             return f"{parts[0]} {parts[1].lower()}s"
     raise SqlError(
         NOT_SUPPORTED,
-        f"Spark knows no watermark like {watermark.expression.text}",
+        f"Spark supports no watermark like {watermark.expression.text}",
         hint=f"write {watermark.column} - INTERVAL '10' MINUTE",
         span=watermark.expression.span,
     )
@@ -140,7 +140,7 @@ class _Writer:
         """Raises SqlError NOT_SUPPORTED at the node, if its position is known."""
         raise SqlError(
             NOT_SUPPORTED,
-            f"{what} has no equal in Spark",
+            f"{what} has no equivalent in Spark",
             hint=instead or "SET query_dialect = 'spark' takes Spark's own SQL",
             span=self._place(node),
         )
@@ -270,7 +270,9 @@ class _Writer:
 
         if isinstance(node, (exp.CurrentTimestamp, exp.CurrentDate)):
             self.refuse(
-                "now() in a view", "rows would have to leave the view by themselves; proctime() is when one came", node
+                "now() in a view",
+                "rows would have to leave the view as time passes; proctime() is the time when a row arrived",
+                node,
             )
         known = EQUIVALENTS.get(type(node).__name__)
         if known is not None:
@@ -283,12 +285,14 @@ class _Writer:
 
         match node:
             case exp.Distinct() if node.args.get("on") is not None:
-                self.refuse("DISTINCT ON", "row_number() OVER (...) = 1 keeps one row a key", node)
+                self.refuse("DISTINCT ON", "row_number() OVER (...) = 1 keeps one row per key", node)
             case exp.Div() if not _is_fraction(node.this) and not _is_fraction(node.expression):
-                self.refuse("/ between what may be whole numbers", "write a::DOUBLE PRECISION / b, or div(a, b)", node)
+                self.refuse(
+                    "/ between values that may be integers", "write a::DOUBLE PRECISION / b, or div(a, b)", node
+                )
             case exp.Cast() if node.to.this.name in ("SMALLINT", "INT", "BIGINT") and not _is_whole(node.this):
                 self.refuse(
-                    f"a cast to {node.to.sql(dialect='risingwave').lower()} of what may be a fraction",
+                    f"a cast to {node.to.sql(dialect='risingwave').lower()} of a value that may be a fraction",
                     "write floor(x) or round(x); PostgreSQL rounds where Spark cuts off",
                     node,
                 )
@@ -301,16 +305,16 @@ class _Writer:
                 self.refuse(f"date_trunc('{node.args['unit'].name.lower()}', ...)", None, node)
             case exp.TimestampTrunc() | exp.DateTrunc() if _cast_type(node.this) not in ("TIMESTAMP", "TIMESTAMPTZ"):
                 self.refuse(
-                    "date_trunc of what may be of either timestamp type",
+                    "date_trunc of a value that may be of either timestamp type",
                     "write date_trunc('day', column::TIMESTAMP)",
                     node,
                 )
             case exp.Substring() if not _is_positive(node.args.get("start")):
-                self.refuse("substring from what may be below 1", "write a number of 1 or more", node)
+                self.refuse("substring from a position that may be below 1", "write a number of 1 or more", node)
             case exp.Left() | exp.Right() if not _is_positive(node.expression):
-                self.refuse(f"{type(node).__name__.lower()} with what may be negative", None, node)
+                self.refuse(f"{type(node).__name__.lower()} with a value that may be negative", None, node)
             case exp.Bracket() if len(node.expressions) != 1 or not _is_index(node):
-                self.refuse("an array's element by what may be below 1", "write a number of 1 or more", node)
+                self.refuse("an array's element by an index that may be below 1", "write a number of 1 or more", node)
             case exp.GroupConcat() | exp.ArrayAgg() if node.find(exp.Order) is not None:
                 self.refuse("ORDER BY in an aggregate", advice(SORTED), node)
             case exp.Table() if node.args.get("version") is not None or node.args.get("when") is not None:
@@ -318,7 +322,7 @@ class _Writer:
             case exp.Join() if node.args.get("method") not in (None, "", "NATURAL"):
                 self.refuse(f"{node.args['method']} JOIN", None, node)
             case exp.JSONExtract() if not isinstance(node.parent, (exp.JSONExtract, exp.JSONExtractScalar)):
-                self.refuse("-> as a result", "write ->> for the text of it", node)
+                self.refuse("-> as a result", "write ->> to get its text", node)
             case exp.JSONExtract() | exp.JSONExtractScalar() if _json_path(node) is None:
                 self.refuse("-> with anything but a constant key", None, node)
             case exp.WindowSpec() if node.args.get("exclude") is not None:

@@ -37,5 +37,5 @@ def name_of(character: str) -> str:
 
 def invisible_error(character: str, span: Span) -> SqlError:
     """The error for such a character between two tokens."""
-    message = f"{name_of(character)} is here, an invisible character"
+    message = f"the invisible character {name_of(character)} is here"
     return SqlError(SYNTAX_ERROR, message, hint="delete the character", span=span)

@@ -71,7 +71,7 @@ class Parser:
                             TOO_COMPLEX,
                             "this is nested too deeply",
                             span=token.span,
-                            hint="leave levels of nesting out",
+                            hint="remove levels of nesting",
                         )
                     states.append(action)
                     self.values.append(token)

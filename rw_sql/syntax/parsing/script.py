@@ -43,7 +43,7 @@ def parse_statement(text: str) -> Statement:
         if not segments:
             raise SqlError(
                 SYNTAX_ERROR,
-                "the text holds no statement",
+                "the text contains no statement",
                 span=tokens[-1].span,
                 hint="write a statement, such as SHOW SOURCES",
             )
@@ -51,7 +51,7 @@ def parse_statement(text: str) -> Statement:
             second = tokens[segments[1][0]]
             raise SqlError(
                 SYNTAX_ERROR,
-                "the text holds more than one statement",
+                "the text contains more than one statement",
                 span=second.span,
                 hint="run the statements one by one, or as a script",
             )

@@ -174,7 +174,7 @@ def _twice(token: Token, accepted: set[str], before: Sequence[Token]) -> str | N
     is_again = "$END" in accepted and token.upper in ("FORMAT", "WITH")
     if not is_again or not any(other.upper == token.upper for other in before):
         return None
-    return f"leave the second {token.upper} out"
+    return f"omit the second {token.upper}"
 
 
 def _misplaced(token: Token, accepted: set[str], expected: str, before: Sequence[Token]) -> str | None:
@@ -187,7 +187,7 @@ def _misplaced(token: Token, accepted: set[str], expected: str, before: Sequence
     if expected == _COLUMN:
         return f"write a column, such as a_column INT, {_where(token, before)}"
     if expected == "description of the format" and token.kind == WORD and "LPAR" in accepted and "IF" not in words:
-        return f"write ( before {found(token)}: columns stand in parentheses"
+        return f"write ( before {found(token)}: columns are written in parentheses"
     if token.text == "-" and "STRING" in accepted:
         return "write the number in quotes: '-…'"
     if words[:1] == ["CANCEL"] and "NUMBER" in accepted:
@@ -199,7 +199,7 @@ def _what_next(token: Token, expected: str, listed: Sequence[str], before: Seque
     """The hint on what to write, if no similar word is known."""
     if expected == "end of statement":
         more = [_said(other) for other in listed if other not in _UNSAID][:_MOST_LISTED]
-        return f"leave {found(token)} out{f', or write {_either(more)} before it' if more else ''}"
+        return f"omit {_legible(token)}{f', or write {_either(more)} before it' if more else ''}"
     example = example_like(before)
     shown = f"; for example: {example}" if example is not None else ""
     if listed:
@@ -215,7 +215,13 @@ def _where(token: Token, before: Sequence[Token]) -> str:
     """A description of where something is missing."""
     if token.kind == END:
         return f"after {before[-1].text}" if before else "there"
-    return f"{'before' if token.kind == WORD else 'in the place of'} {found(token)}"
+    return f"{'before' if token.kind == WORD else 'instead of'} {_legible(token)}"
+
+
+def _legible(token: Token) -> str:
+    """The token within a sentence of a hint: punctuation in quotes."""
+    text = found(token)
+    return text if any(character.isalnum() for character in text) else f'"{text}"'
 
 
 def _said(expected: str) -> str:

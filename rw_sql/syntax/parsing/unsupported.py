@@ -15,16 +15,19 @@ if TYPE_CHECKING:
 
 _INSTEAD: dict[type[Statement], tuple[str, str]] = {
     ast.AlterOwner: ("OWNER TO", "objects have no owners here: grant rights on the warehouse's folders"),
-    ast.AlterSetConfig: ("SET CONFIG", "ALTER SYSTEM SET sets what there is to set: SHOW ALL lists it"),
+    ast.AlterSetConfig: ("SET CONFIG", "SHOW ALL lists the parameters of ALTER SYSTEM SET"),
     ast.AlterResetConfig: ("RESET CONFIG", "ALTER SYSTEM SET parameter = DEFAULT"),
     ast.AlterFragment: ("ALTER FRAGMENT", "PAUSE SOURCE stops a reader; ALTER SYSTEM SET limits batches"),
     ast.AlterSourceReset: (
         "ALTER SOURCE ... RESET",
-        "RESET SOURCE SPLITS forgets splits, INJECT SOURCE OFFSETS moves them",
+        "RESET SOURCE SPLITS discards splits, INJECT SOURCE OFFSETS moves them",
     ),
     ast.DescribeFragments: ("DESCRIBE FRAGMENTS", "SHOW JOBS lists the jobs, SHOW SOURCE SPLITS their positions"),
     ast.DescribeFragment: ("DESCRIBE FRAGMENT", "SHOW JOBS lists the jobs, SHOW SOURCE SPLITS their positions"),
-    ast.BeginTransaction: ("BEGIN", "BEGIN UNSAFE makes one operation of several; every other statement is its own"),
+    ast.BeginTransaction: (
+        "BEGIN",
+        "BEGIN UNSAFE combines several statements into one operation",
+    ),
     ast.Recover: ("RECOVER", "jobs restart automatically; SHOW JOBS shows why one is stopped"),
 }
 _SETTINGS = {
@@ -73,14 +76,14 @@ def unsupported(statement: Statement) -> SqlError | None:
 def _by_word(statement: Statement) -> tuple[str, str] | None:
     match statement:
         case ast.AlterSet() if statement.parameter not in _SETTINGS.get(statement.kind, ()):
-            instead = _ALTER_SET.get(statement.parameter, "SHOW ALL lists what there is to set")
+            instead = _ALTER_SET.get(statement.parameter, "SHOW ALL lists the parameters")
             return f"SET {statement.parameter.upper()}", instead
         case ast.ShowObjects() if statement.kind in _SHOW_KINDS:
             return f"SHOW {statement.kind}", _SHOW_KINDS[statement.kind]
         case ast.ShowColumns() if statement.kind == "INDEXES":
             return "SHOW INDEXES", "Delta tables have no indexes; DESCRIBE shows the columns"
         case ast.ShowCreate() if statement.kind in ("INDEX", "SUBSCRIPTION"):
-            return f"SHOW CREATE {statement.kind}", "SHOW MATERIALIZED VIEWS lists what there is"
+            return f"SHOW CREATE {statement.kind}", "SHOW MATERIALIZED VIEWS lists all"
         case ast.Wait() if statement.kind == "INDEX":
             return "WAIT INDEX", "FLUSH waits for every running dependent"
         case ast.CreateSource() if statement.cdc_table is not None:
@@ -88,7 +91,7 @@ def _by_word(statement: Statement) -> tuple[str, str] | None:
         case ast.CreateTable() if _has_no_rows(statement):
             return "CREATE TABLE without columns", "list them: (id INT)"
         case ast.CreateTable() if statement.engine is not None:
-            return "ENGINE", "leave ENGINE out: tables are Delta tables"
+            return "ENGINE", "omit ENGINE: tables are Delta tables"
         case ast.CreateTable() if statement.webhook is not None or _connector(statement) == "webhook":
             return "the webhook connector", "let the sender write to Kafka, and create a source on that"
         case _:

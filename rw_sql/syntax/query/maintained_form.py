@@ -238,7 +238,7 @@ class ViewQuery:
         return _formed(chain, names, has_keep=None), " UNION ALL ".join(touched)
 
 
-NOT_TAKEN_APART = ViewQuery(OTHER, "it is of a form that is not taken apart")
+NOT_TAKEN_APART = ViewQuery(OTHER, "its form is not supported for this")
 
 
 @lru_cache(maxsize=64)
@@ -252,7 +252,7 @@ def read_view_query(text: str) -> ViewQuery:
     except (SqlglotError, RecursionError):
         return NOT_TAKEN_APART
     if isinstance(tree, exp.SetOperation):
-        return ViewQuery(OTHER, "it puts several queries together")
+        return ViewQuery(OTHER, "it combines several queries")
     if not isinstance(tree, exp.Select):
         return NOT_TAKEN_APART
     parsed, tree = tree, copy_of(tree)

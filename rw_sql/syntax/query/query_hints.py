@@ -24,7 +24,7 @@ def arguments(function: str, surplus: str = "") -> str:
     """The hint for a call with a wrong number or wrong types of arguments. ``surplus`` is the text of the arguments to
     leave out."""
     shown = f"DESCRIBE FUNCTION EXTENDED {function} shows its arguments"
-    return f"leave {surplus} out; {shown}" if surplus and len(surplus) <= _WIDEST else shown
+    return f"omit {surplus}; {shown}" if surplus and len(surplus) <= _WIDEST else shown
 
 
 def surplus_arguments(text: str, start: int, most: int) -> tuple[int, int] | None:
@@ -65,7 +65,7 @@ def aggregate_in(place: str, name: str) -> str:
 
 def nested(name: str) -> str:
     """The hint for an aggregate inside an aggregate; ``name`` is the inner one."""
-    return f"write {name}(…) AS a_name in a subquery with GROUP BY, and aggregate a_name outside of it"
+    return f"write {name}(…) AS a_name in a subquery with GROUP BY, and aggregate a_name outside it"
 
 
 def unlike_queries(first: str | int, other: str | int) -> str:
@@ -74,7 +74,7 @@ def unlike_queries(first: str | int, other: str | int) -> str:
         return "select as many columns in each query: NULL AS a_name fills one"
     least = "first" if int(first) < int(other) else "second"
     missing = ", ".join(["NULL AS a_name"] * min(abs(int(first) - int(other)), _MOST_ADDED))
-    return f"add {missing} to the columns of the {least} query, or leave columns out of the other query"
+    return f"add {missing} to the columns of the {least} query, or remove columns from the other query"
 
 
 def no_such_relation(text: str, name: str) -> str:
@@ -82,9 +82,9 @@ def no_such_relation(text: str, name: str) -> str:
     words = _VERB.match(text)
     verb, kind = (words["verb"].upper(), (words["kind"] or "TABLE").upper()) if words is not None else ("", "TABLE")
     if verb == "DROP":
-        return f"SHOW {kind}S lists what there is to drop; {verb} {kind} IF EXISTS {name} succeeds without it"
+        return f"SHOW {kind}S lists all; {verb} {kind} IF EXISTS {name} succeeds without it"
     if verb == "INSERT":
-        return f"CREATE TABLE {name} AS SELECT … makes it; SHOW TABLES lists all"
+        return f"CREATE TABLE {name} AS SELECT … creates it; SHOW TABLES lists all"
     if verb in ("ALTER", "DELETE", "MERGE", "TRUNCATE", "UPDATE"):
         return f"SHOW {kind}S lists all"
-    return "SHOW SOURCES and SHOW TABLES list what can be read"
+    return "SHOW SOURCES and SHOW TABLES list the objects that can be read"

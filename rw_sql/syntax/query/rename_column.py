@@ -29,8 +29,8 @@ def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str
     except SqlglotError as error:
         raise SqlError(
             NOT_SUPPORTED,
-            f'whether {text} uses "{old}" cannot be told',
-            hint="make another table with the column under its new name, and move views and sinks there",
+            f'it is not known whether {text} uses "{old}"',
+            hint="create another table with the column under its new name, and let views and sinks read that table",
         ) from error
     places = _named(tree, old.lower(), relation.lower())
     bound = {part.name.lower() for function in tree.find_all(exp.Lambda) for part in function.expressions}
@@ -40,8 +40,8 @@ def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str
     if is_other or is_nested or bound & {old.lower(), new.lower()}:
         raise SqlError(
             NOT_SUPPORTED,
-            f'in {text} "{old}" or "{new}" may mean something else than the column',
-            hint="make another table with the column under its new name, and move views and sinks there",
+            f'in {text} "{old}" or "{new}" may refer to something other than the column',
+            hint="create another table with the column under its new name, and let views and sinks read that table",
         )
     word = _written(new, dialect)
     for start, end, is_named in sorted(places, reverse=True):

@@ -31,8 +31,8 @@ def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: 
     ):
         raise SqlError(
             NOT_SUPPORTED,
-            f'a query that reads "{old}" calls a part of its own "{new}"',
-            hint=f"drop it, and create it again with another word for WITH {quoted(new)} AS (…)",
+            f'a query that reads "{old}" already uses the name "{new}" in WITH',
+            hint=f"drop it, and create it again with another name for WITH {quoted(new)} AS (…)",
         )
     is_called_alike = called[-1] == written[-1]
     for table in _readings(tree, old):

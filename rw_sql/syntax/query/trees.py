@@ -66,9 +66,9 @@ def kind_of(core: exp.Select) -> tuple[str, str]:
     if any(_own(core, exp.Window)) or core.args.get("qualify") or core.args.get("windows"):
         return OTHER, "it numbers or compares rows by a window"
     if any(core.args.get(name) for name in ("limit", "offset")):
-        return OTHER, "it takes the first rows of an order"
+        return OTHER, "it selects the first rows of an order"
     if any(core.args.get(name) for name in _UNORDERED):
-        return OTHER, "it orders its rows or makes several rows from one"
+        return OTHER, "it orders its rows or produces several rows from one"
     if any(True for part in _parts(core) for _ in part.find_all(exp.Query)):
         return OTHER, "it has a query within an expression"
     group, calls = core.args.get("group"), aggregates_of(core)

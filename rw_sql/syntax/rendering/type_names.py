@@ -69,7 +69,7 @@ def spark_type(data_type: DataType) -> str:
         if precision > _WIDEST_DECIMAL:
             raise SqlError(
                 UNSUPPORTED_TYPE,
-                f"NUMERIC({precision}) has more than the {_WIDEST_DECIMAL} digits that Spark holds",
+                f"NUMERIC({precision}) has more than the {_WIDEST_DECIMAL} digits that Spark supports",
                 span=data_type.span,
                 hint=f"write NUMERIC({_WIDEST_DECIMAL})",
             )

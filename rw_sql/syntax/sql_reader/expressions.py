@@ -182,7 +182,7 @@ class ExpressionReader(FormReader):
             after = self.peek()
             if after.kind == WORD and after.start == token.end:
                 if after.upper not in NUMBER_SUFFIXES:
-                    hint = f"write a blank or an operator between {token.text} and {after.text}"
+                    hint = f"write a space or an operator between {token.text} and {after.text}"
                     self.refuse(f"trailing junk after numeric literal: {token.text}{after.text}", after, hint=hint)
                 self.at += 1
         elif kind == STRING:
@@ -367,7 +367,7 @@ class ExpressionReader(FormReader):
             self.expect("ORDER", "BY")
             self.order_item()
             if function.upper in ORDERED_BY_ONE and self.is_sign(","):
-                hint = f"leave what follows the first column out: {function.upper} orders by one"
+                hint = f"omit what follows the first column: {function.upper} orders by one"
                 self.refuse("only one arg in order by is expected here", self.peek(), hint=hint)
             while self.take_sign(","):
                 self.order_item()

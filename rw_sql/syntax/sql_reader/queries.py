@@ -185,7 +185,7 @@ class QueryReader(ReshapingReader):
 
     def _fetch(self, limited: bool, is_ordered: bool) -> None:
         if limited:
-            self.refuse("cannot specify both LIMIT and FETCH", self.tokens[self.at - 1], hint="leave FETCH out")
+            self.refuse("cannot specify both LIMIT and FETCH", self.tokens[self.at - 1], hint="omit FETCH")
         if not self.take_one("FIRST", "NEXT"):
             self.fail("one of FIRST or NEXT")
         if not self.take_one("ROW", "ROWS"):

@@ -72,7 +72,7 @@ class TypeReader(Cursor):
         self._data_type()
         before, after = self.tokens[self.at - 1], self.peek()
         if before.text == ">" and after.start == before.end and after.text in _STUCK_TO:
-            self.refuse(f"a blank is missing between > and {after.text}", after, hint=f"write > {after.text}")
+            self.refuse(f"a space is missing between > and {after.text}", after, hint=f"write > {after.text}")
 
     def _data_type(self) -> None:
         self.deeper()
@@ -132,7 +132,9 @@ class TypeReader(Cursor):
             self.at += 1
             first = self._whole_number()
             if word == "float" and not 1 <= int(first.text) <= 53:
-                self.refuse("the precision of FLOAT lies between 1 and 53", first, hint="write FLOAT(24) or FLOAT(53)")
+                self.refuse(
+                    "the precision of FLOAT must be between 1 and 53", first, hint="write FLOAT(24) or FLOAT(53)"
+                )
             if word in _WITH_SCALE and self.take_sign(","):
                 self._whole_number()
             self.expect_sign(")")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-WITHOUT_COMMA = "leave the comma out"
+WITHOUT_COMMA = "omit the comma"
 """The hint for a trailing comma."""
 
 

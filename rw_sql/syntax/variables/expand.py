@@ -329,10 +329,10 @@ class _Expander:
         if self._read_file is None:
             raise _wrong("files cannot be included here", "put the statements here", at, end)
         if self._is_open:
-            raise _wrong(rf"\{name} stands inside of a statement", "end the statement before it with ;", at, end)
+            raise _wrong(rf"\{name} is inside a statement", "end the statement before it with ;", at, end)
         files = within or ((os.path.abspath(origin.file),) if origin.file is not None else ())
         if os.path.abspath(path) in files or len(files) > _MOST_INCLUDED:
-            raise _wrong(f'"{path}" includes itself', "take one of the two away", argument.start, argument.end)
+            raise _wrong(f'"{path}" includes itself', "remove one of the two", argument.start, argument.end)
         try:
             text = self._read_file(path)
         except SqlError as error:
@@ -356,7 +356,7 @@ class _Expander:
             branches.pop()
             return
         if branch.has_else:
-            raise _wrong(rf"\{name} stands after \else", r"\endif ends the branch", at, end)
+            raise _wrong(rf"\{name} comes after \else", r"\endif ends the branch", at, end)
         branch.has_else = name == "else"
         branch.is_read = False
         if branch.is_outer_read and not branch.was_read:

@@ -102,6 +102,6 @@ def require_fit(name: str, value: str) -> None:
     if _UNFIT.search(value):
         raise SqlError(
             INVALID_PARAMETER,
-            f'the value of variable "{name}" holds a quote, semicolon, backslash, comment or line end',
+            f'the value of variable "{name}" contains a quote, semicolon, backslash, comment or line end',
             hint="a variable is a part of a name or of a text between quotes; secrets are CREATE SECRET's",
         )

@@ -119,7 +119,7 @@ def test_what_would_be_dropped_needs_a_word(folder: Path, tmp_path: Path) -> Non
     assert (status, "- drop table t" in shown, "DROP TABLE t;" in shown) == (0, True, True)
     status, shown = run("apply", *words)
     assert status == 0
-    assert "left as it is: needs --allow-drop" in shown
+    assert "unchanged: needs --allow-drop" in shown
     (folder / "t.sql").write_text(TABLE.replace("id INT", "id BIGINT") + ";", encoding="utf-8")
     with pytest.raises(SqlError) as caught:
         run("apply", *words, "--yes")

@@ -60,7 +60,7 @@ def test_json_lines_have_the_fields_of_an_event() -> None:
 
 
 def test_another_form_is_refused() -> None:
-    with pytest.raises(SqlError, match="--log is text or json"):
+    with pytest.raises(SqlError, match="--log must be text or json"):
         start_log("xml")
 
 
@@ -86,7 +86,7 @@ def test_the_token_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypa
     with pytest.raises(SqlError, match="cannot read file"):
         listen("0.0.0.0", 0, str(token))
     token.write_text("\n", encoding="utf-8")
-    with pytest.raises(SqlError, match="holds no token"):
+    with pytest.raises(SqlError, match="contains no token"):
         listen("0.0.0.0", 0, str(token))
     token.write_text("0123456789abcdef\n", encoding="utf-8")
     listen("0.0.0.0", 0, str(token)).close()

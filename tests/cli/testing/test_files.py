@@ -79,8 +79,8 @@ def test_included_records_keep_their_places(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("flush\n\nsleep 1s\n", "a.slt:3: sleep is not there: a test waits for a condition"),
-        ("system ok\nls", "a.slt:1: system is not there"),
+        ("flush\n\nsleep 1s\n", "a.slt:3: sleep is not supported: a test waits for a condition"),
+        ("system ok\nls", "a.slt:1: system is not supported"),
         ("nothing", "a.slt:1: not a record: nothing"),
         ("query I\nSELECT 1", "a.slt:1: a query needs ---- and its rows"),
         ("skipif", "a.slt:1: skipif takes one label"),
@@ -132,10 +132,10 @@ def test_yaml(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("tests: [", "no YAML"),
+        ("tests: [", "not valid YAML"),
         ("- a", "the file has the keys definitions, variables, tests"),
         ("test: []", 'the file has no key "test": did you mean "tests"?'),
-        ("tests: []", "the file holds no test"),
+        ("tests: []", "the file contains no test"),
         ("tests:\n- {view: v, expects: []}", ':2: a test has no key "expects": did you mean "expect"?'),
         ("tests:\n- {view: v}", ':2: a test needs "expect"'),
         ("tests:\n\n- {view: v, expect: [1]}", ":3: a row of expect is {column: value, …}, not 1"),
@@ -185,7 +185,7 @@ def test_sql() -> None:
         ("\nTEST a FOR v\nGIVEN o AS SELECT 1;", "x.sqltest:3: GIVEN … AS (…) or EXPECT … AS (…) is expected"),
         ("TEST a FOR v GIVEN o AS (SELECT 1;", "x.sqltest:1: a bracket is not closed"),
         ("TEST a FOR v GIVEN o AS (SELECT 1);", "x.sqltest:1: the test expects nothing"),
-        ("", "the file holds no test"),
+        ("", "the file contains no test"),
     ],
 )
 def test_what_is_no_test_in_sql(text: str, told: str) -> None:
@@ -242,10 +242,14 @@ def test_which_tests_a_path_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("a.slt", "sleep 1s", "a.slt:1: sleep is not there"),
-        ("a.test.yaml", "tests: 1", 'a.test.yaml:1: "tests" of the file is not of the right kind'),
+        ("a.slt", "sleep 1s", "a.slt:1: sleep is not supported"),
+        ("a.test.yaml", "tests: 1", 'a.test.yaml:1: "tests" of the file has the wrong type'),
         ("b.txt", "", "b.txt: a test's file ends in .slt, .test.yaml, .test.yml, .sqltest"),
-        ("a.sqltest", "TEST a FOR v EXPECT AS (SELECT 1)", "a.sqltest: there is no *.sql beside it: say definitions"),
+        (
+            "a.sqltest",
+            "TEST a FOR v EXPECT AS (SELECT 1)",
+            "a.sqltest: no *.sql file is beside it: list the files under definitions",
+        ),
     ],
 )
 def test_a_wrong_file_has_status_2_before_spark_starts(name: str, text: str, told: str, tmp_path: Path) -> None:

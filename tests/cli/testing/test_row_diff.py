@@ -44,7 +44,7 @@ def test_long_tables_and_cells_are_cut() -> None:
 def test_where_the_order_counts() -> None:
     assert compare_lists(["a"], [("1",), ("2",)], [("1",), ("2",)]) is None
     assert compare_lists(["a"], [("1",), ("2",)], [("2",), ("1",)]) == (
-        "the rows are right, their order is not: row 1 is (2), not (1)"
+        "the rows are as expected, but in another order: row 1 is (2), not (1)"
     )
     assert "- 3" in (compare_lists(["a"], [("1",), ("3",)], [("1",)]) or "")
 

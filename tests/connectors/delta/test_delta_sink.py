@@ -42,7 +42,7 @@ def test_a_later_run_knows_what_is_there_and_an_earlier_one_is_kept_out(tmp_path
     with pytest.raises(SinkError, match="run 2 has taken over from run 1"):
         first.write(batch((3, "late")), 4)
     second.write(batch((3, "c")), 4)
-    with pytest.raises(SinkError, match="batch 4 is in the table already"):
+    with pytest.raises(SinkError, match="batch 4 is already in the table"):
         second.write(batch((3, "c")), 4)
     with pytest.raises(SinkError, match="run 2 has taken over"):
         opened(tmp_path / "t", shape(), 1)
@@ -118,7 +118,7 @@ def test_the_look_writes_nothing_and_tells_what_does_not_fit(tmp_path: Path) -> 
     keeps = {"delta.setTransactionRetentionDuration": "interval 7 days"}
     DeltaTable.create(str(tmp_path / "forgets"), Schema.from_arrow(WORDS), configuration=keeps)
     found = sink.look({"location": str(tmp_path / "forgets")}, shape())
-    assert "forgets after interval 7 days which batches it holds" in (found.misfit or "")
+    assert "discards after interval 7 days which batches were written" in (found.misfit or "")
     assert found.hint == (
         f"ALTER TABLE delta.`{tmp_path}/forgets` UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')"
     )

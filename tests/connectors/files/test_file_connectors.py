@@ -122,7 +122,7 @@ def test_times_are_those_of_the_files(tmp_path: Path) -> None:
         (
             "s3",
             {"s3.bucket_name": "b", "s3.region_name": "r", "s3.credentials.access": "a"},
-            "s3.credentials.access and s3.credentials.secret stand together",
+            "s3.credentials.access and s3.credentials.secret must be set together",
         ),
         (
             "gcs",

@@ -46,7 +46,7 @@ def test_a_later_run_knows_what_is_there_and_an_earlier_one_is_kept_out(lake: La
     with pytest.raises(SinkError, match="run 2 has taken over from run 1"):
         first.write(batch((3, "late")), 4)
     second.write(batch((3, "c")), 4)
-    with pytest.raises(SinkError, match="batch 4 is in the table already"):
+    with pytest.raises(SinkError, match="batch 4 is already in the table"):
         second.write(batch((3, "c")), 4)
     with pytest.raises(SinkError, match="run 2 has taken over"):
         opened(lake, shape(), 1)
@@ -136,7 +136,7 @@ def test_a_null_that_the_table_does_not_take(lake: Lake) -> None:
     with pytest.raises(RefusedRowsError) as refused:
         writer.write(batch((1, "a"), (None, "b"), (None, "c", DELETE), (3, None)), 0)
     assert [(each.index, each.column, each.reason) for each in refused.value.refusals] == [
-        (1, "id", "the table takes no nulls")
+        (1, "id", "the table does not allow NULL")
     ]
     writer.write(batch((1, "a"), (3, None)), 0)
     assert lake.rows() == [(1, "a"), (3, None)]
@@ -173,7 +173,7 @@ def test_the_look_writes_nothing_and_tells_what_does_not_fit(lake: Lake) -> None
     assert sink.look(lake.options, shape()).misfit == f'table {NAME} has no column "word"'
     lake.catalog().drop_table(NAME)
     lake.create(pa.schema([*WORDS, pa.field("must", pa.int32(), nullable=False)]))
-    assert sink.look(lake.options, shape()).misfit == f'column "must" of table {NAME} takes no nulls'
+    assert sink.look(lake.options, shape()).misfit == f'column "must" of table {NAME} does not allow NULL'
 
 
 def test_a_table_that_is_gone_or_has_changed(lake: Lake) -> None:

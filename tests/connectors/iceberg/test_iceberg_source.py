@@ -85,7 +85,7 @@ def test_snapshots_that_change_rows(lake: Lake) -> None:
     assert stretches(lake, 2) == [(2, 4, False)]
     with pytest.raises(SqlError) as refused:
         stretches(lake, 4)
-    assert f"snapshot 4 of {NAME} changes rows that were there (delete)" in refused.value.render()
+    assert f"snapshot 4 of {NAME} changes existing rows (delete)" in refused.value.render()
     assert f"INJECT SOURCE OFFSETS … VALUES ('{NAME}' = 5)" in refused.value.render()
     assert stretches(lake, 5) == [(5, 6, False)]
     assert stretches(lake, 2, **{SKIP_CHANGES: "true"}) == [(2, 6, False)]

@@ -62,7 +62,10 @@ def test_a_key_that_is_null_is_one_key(postgres: PostgresInfo) -> None:
     postgres.run(f"CREATE TABLE {table} (id INT, word TEXT UNIQUE)")
     by_word = shape("upsert", "word")
     look = JdbcSink().look(options(postgres, table), by_word)
-    assert look.misfit == f"table public.{table} takes rows twice whose (word) is null: to its UNIQUE they differ"
+    assert (
+        look.misfit
+        == f"table public.{table} accepts several rows with NULL in (word), because its UNIQUE does not compare NULLs"
+    )
     postgres.run(f"ALTER TABLE {table} ADD UNIQUE NULLS NOT DISTINCT (word)")
     assert JdbcSink().look(options(postgres, table), by_word).misfit is None
     writer = JdbcSink().open(options(postgres, table), by_word, "me")
@@ -150,7 +153,7 @@ def test_the_look_tells_what_does_not_fit(postgres: PostgresInfo, table: str) ->
     assert sink.look(options(postgres, table), shape("upsert", "word")).misfit is None
     postgres.run(f"ALTER TABLE {table} ADD COLUMN needed INT NOT NULL")
     assert sink.look(options(postgres, table), UPSERT).misfit == (
-        f'column "needed" of table public.{table} takes no nulls and has no default'
+        f'column "needed" of table public.{table} does not allow NULL and has no default'
     )
     postgres.run(f"ALTER TABLE {table} DROP COLUMN needed, DROP COLUMN word")
     assert sink.look(options(postgres, table), UPSERT).misfit == f'table public.{table} has no column "word"'
@@ -176,7 +179,7 @@ def test_the_look_tells_types_that_do_not_fit_and_names_that_are_near(postgres: 
     missing, hint = look("id", "integer")
     assert missing == f'table public.{name} has no column "id"'
     assert (hint or "").startswith('did you mean "ids"? AS SELECT id AS ids …; or ALTER TABLE')
-    assert look("g", "integer")[0] == f'column "g" of table public.{name} is generated and takes no values'
+    assert look("g", "integer")[0] == f'column "g" of table public.{name} is generated and cannot be written'
     array = {"type": "array", "elementType": "string", "containsNull": True}
     struct = {"type": "struct", "fields": []}
     for column, kind in (

@@ -36,7 +36,7 @@ def test_a_broker_s_life(tmp_path: Path) -> None:
     assert "is running: cluster" in first
     info = is_running(tmp_path / "kafka")
     assert info is not None
-    assert "was running already" in run("start", "--port", "0", *folder)
+    assert "was already running" in run("start", "--port", "0", *folder)
     run("produce", "t", "--create", "2", *folder, text='{"id": 1}\n\n{"id": 2}\n')
     assert run("stop", *folder) == "stopped\n"
     assert is_running(tmp_path / "kafka") is None

@@ -240,7 +240,7 @@ def test_expired_records_are_told(kinesis_server: KinesisServer, stream: str) ->
     split = KINESIS.look(given).splits[FIRST]
     assert split.is_empty
     assert split_status(state(numbers[9] + 1), split) == OK
-    with pytest.raises(OSError, match="it has no records any more"):
+    with pytest.raises(OSError, match="it has no records"):
         Run(given, {FIRST: state(numbers[9] + 1)}).poll()
     # A run that has been reading all the time knows that it missed nothing.
     assert running.poll() == 0
@@ -396,7 +396,7 @@ def test_what_is_no_packed_record() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"stream": "a b"}, "names 'a b', which is no stream"),
+        ({"stream": "a b"}, "names 'a b', which is not a stream"),
         ({"aws.credentials.secret_access_key": None}, 'missing property "aws.credentials.secret_access_key"'),
         ({"scan.startup.mode": "timestamp"}, 'missing property "scan.startup.timestamp.millis"'),
         ({"scan.startup.timestamp.millis": "5"}, "has no meaning with scan.startup.mode = 'earliest'"),

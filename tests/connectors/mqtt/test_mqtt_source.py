@@ -258,9 +258,9 @@ def test_a_session_that_cannot_be_had(mqtt_broker: MqttBroker) -> None:
     [
         ({"url": "http://b:1883"}, "must be tcp://host:port or ssl://host:port, not 'http://b:1883'"),
         ({"url": "tcp://u:secret@b"}, "must be tcp://host:port or ssl://host:port"),
-        ({"topic": "a/#/b"}, "names 'a/#/b', which is no topic"),
-        ({"topic": "a, b+"}, "names 'b\\+', which is no topic"),
-        ({"topic": ","}, "names '', which is no topic"),
+        ({"topic": "a/#/b"}, "names 'a/#/b', which is not a topic"),
+        ({"topic": "a, b+"}, "names 'b\\+', which is not a topic"),
+        ({"topic": ","}, "names '', which is not a topic"),
         ({"qos": "exactly_once"}, "cannot be 'exactly_once'"),
         ({"qos": "2"}, "must be one of"),
         ({"password": "p"}, 'missing property "username"'),

@@ -93,7 +93,7 @@ def test_tables_that_cannot_be_captured(mariadb: MysqlInfo) -> None:
     assert shown == {
         "child": f"foreign key `f` of table {database}.child has an action (CASCADE or SET NULL), and MySQL does not "
         "write to its log which rows the action changes",
-        "keyless": f"MySQL table doesn't define the primary key: the rows of {database}.keyless cannot be told apart",
+        "keyless": f"MySQL table doesn't define the primary key: the rows of {database}.keyless cannot be identified",
         "other_engine": f"table {database}.other_engine is of engine Aria, which has no transactions",
         "v": f"{database}.v is a view: its changes are not in the server's log",
         "paren": f"MySQL table '{database}.paren' doesn't exist",

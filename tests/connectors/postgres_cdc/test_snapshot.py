@@ -254,7 +254,7 @@ def test_a_paused_snapshot_notes_no_changes_that_later_chunks_have(
 def test_a_table_without_a_primary_key_is_refused(postgres: PostgresInfo, schema: str) -> None:
     postgres.run(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.bare (id INT)")
     replica = Replica(cdc_options(postgres), [f"{schema}.bare"])
-    with pytest.raises(CaptureError, match="has no primary key, so its rows cannot be told apart"):
+    with pytest.raises(CaptureError, match="has no primary key, so its rows cannot be identified"):
         replica.open()
     replica.drop()
 

@@ -142,7 +142,7 @@ def test_publications(postgres: PostgresInfo, table: str) -> None:
     postgres.run(f"ALTER PUBLICATION {publication} SET TABLE {table} (id, a)")
     assert "does not cover all columns" in only(CONNECTOR.find_lacks(options, {table: None})).message
     postgres.run(f"ALTER PUBLICATION {publication} SET TABLE {table} WHERE (id > 5)")
-    assert "leaves out rows of table" in only(CONNECTOR.find_lacks(options, {table: None})).message
+    assert "omits rows of table" in only(CONNECTOR.find_lacks(options, {table: None})).message
     postgres.run(f"DROP PUBLICATION {publication}")
 
 
@@ -248,9 +248,7 @@ def test_connections_of_type_postgres() -> None:
     check_connection_options("postgres", given)
     with pytest.raises(OptionError, match=r"ssl\.root\.cert is needed"):
         check_connection_options("postgres", given | {"ssl.mode": "verify-ca"})
-    assert (
-        place_of("postgres", "slot.name") == "leave slot.name out here: CREATE SOURCE … WITH (slot.name = …) takes it"
-    )
+    assert place_of("postgres", "slot.name") == "omit slot.name here: CREATE SOURCE … WITH (slot.name = …) takes it"
 
 
 def test_positions_as_postgresql_writes_them() -> None:

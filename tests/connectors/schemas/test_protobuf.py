@@ -71,7 +71,7 @@ def test_what_no_column_can_be_is_refused(stored: str) -> None:
     with pytest.raises(SqlError, match=r"Cannot find message shop.Ordr in schema") as told:
         Messages(stored, "shop.Ordr").columns()
     assert told.value.hint == 'did you mean "shop.Order"?'
-    with pytest.raises(SqlError, match="no descriptor set"):
+    with pytest.raises(SqlError, match="not a descriptor set"):
         Messages(base64.b64encode(b"no").decode(), "shop.Order").columns()
     with pytest.raises(SqlError, match="cannot be compiled"):
         compiled("message")

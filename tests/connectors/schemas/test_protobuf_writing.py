@@ -32,7 +32,7 @@ FULL = st.fixed_dictionaries({"a": st.none() | signed(32), "b": st.lists(TEXT, m
 ROW = st.fixed_dictionaries(
     {
         **{name: st.none() | value for name, value in VALUES.items()},
-        # Protobuf has no NULL within arrays and maps.
+        # Protobuf cannot contain NULL within arrays and maps.
         "items": st.none() | st.lists(signed(64), max_size=3),
         "pairs": st.none() | st.dictionaries(TEXT, signed(32), max_size=3),
         "inner": st.none() | FULL,
@@ -128,7 +128,7 @@ def test_what_protobuf_does_not_have_is_refused(columns: dict[str, Any], message
     ],
 )
 def test_null_within_an_array_or_map_is_refused(kind: Any, value: Any) -> None:
-    with pytest.raises(UnwritableError, match="has no NULL"):
+    with pytest.raises(UnwritableError, match="cannot contain NULL"):
         row_encoder([("a", kind)])(b"", [value])
 
 
@@ -167,7 +167,7 @@ def test_records_are_framed_and_a_row_that_does_not_fit_is_refused(monkeypatch: 
     with pytest.raises(RefusedRowsError) as told:
         list(made.numbered(rows.set_column(2, OP, pa.array([INSERT] * 3))))
     assert [(each.index, each.reason) for each in told.value.refusals] == [
-        (2, "tags: a repeated field of Protobuf has no NULL")
+        (2, "tags: a repeated field of Protobuf cannot contain NULL")
     ]
 
 

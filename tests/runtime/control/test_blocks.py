@@ -141,7 +141,7 @@ def test_a_block_sees_its_own_changes_and_nobody_else_does(session: Session) -> 
     assert "BEGIN UNSAFE … COMMIT, 1 statements" in plan
     assert "unsafe: needs enable_unsafe_ops" in plan
     assert "INJECT SOURCE OFFSETS" in str(session.sql("EXPLAIN INJECT SOURCE OFFSETS s TO EARLIEST"))
-    assert session.sql("BEGIN UNSAFE")[0][2] == "there is a block in progress already"
+    assert session.sql("BEGIN UNSAFE")[0][2] == "a block is already in progress"
     session.run("SET statement_timeout = '5s'", "ROLLBACK")
     assert 5 not in session.sql("SHOW SOURCE SPLITS s")[0]
 
@@ -153,10 +153,13 @@ def test_an_error_aborts_the_block(session: Session) -> None:
     assert session.refused("SHOW SOURCES").code == "RW332"
     assert session.refused("BEGIN UNSAFE").code == "RW332"
     error = session.refused("COMMIT")
-    assert (error.code, error.message) == ("RW332", "the block was aborted by an error: nothing of it was done")
+    assert (error.code, error.message) == (
+        "RW332",
+        "the block was aborted by an error: none of its statements took effect",
+    )
     assert session.epoch == epoch
-    assert session.sql("COMMIT")[0][2] == "there is no block in progress"
-    assert session.sql("ROLLBACK")[0][2] == "there is no block in progress"
+    assert session.sql("COMMIT")[0][2] == "no block is in progress"
+    assert session.sql("ROLLBACK")[0][2] == "no block is in progress"
 
 
 @pytest.mark.parametrize("text", ["DROP SOURCE s", CREATE.replace(" s ", " t "), "FLUSH", "UNDO OPERATION 1"])

@@ -164,8 +164,8 @@ def test_a_source_that_cannot_be_looked_after_is_told_once(
             assert owner._discovering.acquire(blocking=False)
             owner._discover_one(1)
     assert [record.getMessage() for record in caplog.records] == [
-        "source 1 could not be looked after: RuntimeError: no route",
-        "source 1 could not be looked after: RuntimeError: refused",
+        "source 1 could not be maintained: RuntimeError: no route",
+        "source 1 could not be maintained: RuntimeError: refused",
     ]
 
 

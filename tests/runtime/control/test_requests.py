@@ -120,7 +120,7 @@ def test_an_unsafe_statement_is_confirmed_by_the_asking_session(pair: Pair) -> N
     client.run("ALTER SYSTEM SET enable_unsafe_ops = true")
     client.run("PAUSE SOURCE s")
     unsafe = "ALTER SOURCE s UNSAFE SET (datagen.rows.total = '8')"
-    assert "there is nobody to ask here" in client.error(unsafe).message
+    assert "this session is not interactive" in client.error(unsafe).message
     asked: list[Question] = []
 
     def answer(yes: bool) -> None:
@@ -142,7 +142,7 @@ def test_a_block_belongs_to_its_session_and_to_its_owner(pair: Pair) -> None:
     one, two = Client(pair.written.uri), Client(pair.written.uri)
     one.run("ALTER SYSTEM SET enable_unsafe_ops = true")
     one.run("BEGIN UNSAFE")
-    assert two.run("ROLLBACK")[0][2] == "there is no block in progress"
+    assert two.run("ROLLBACK")[0][2] == "no block is in progress"
     assert one.error("CREATE SCHEMA other").code == "RW331"
     assert one.state.block is not None
     assert one.state.block.is_aborted
@@ -161,7 +161,7 @@ def test_a_request_that_nobody_takes_is_withdrawn(tmp_path: Path) -> None:
     client.state.parameters["statement_timeout"] = "500ms"
     error = client.error(SOURCE)
     assert error.code == "RW425"
-    assert error.message.endswith("did not take the statement within 0.5 s: nothing was changed")
+    assert error.message.endswith("did not accept the statement within 0.5 s: nothing was changed")
     pair.server.look()
     assert client.context.metastore.snapshot().epoch == 0
     lease = pair.written.metastore.jobs.lease()
@@ -189,7 +189,8 @@ def test_an_owner_that_ends_in_the_middle_is_named_and_its_request_is_not_repeat
     monkeypatch.setattr(remote_executor, "_OWNER_SECONDS", 0.05)
     error = client.error(SOURCE)
     assert error.message == (
-        f"process {lease.owner}, which ran the statement, ended before it answered: the statement is done or not done"
+        f"process {lease.owner}, which ran the statement, ended before it answered: the statement may or may not "
+        "have taken effect"
     )
     # The next owner answers what the last one has taken, and does not run it again.
     pair.server.look()
@@ -410,7 +411,7 @@ def test_an_answer_is_kept_for_an_hour_after_it_was_given(tmp_path: Path, monkey
     # A session that has slept that long gets an error.
     monkeypatch.setattr(remote_executor, "_OWNER_SECONDS", 0.0)
     client = Client(pair.written.uri)
-    with pytest.raises(SqlError, match="is not stored any more: the statement is done or not done"):
+    with pytest.raises(SqlError, match="is not stored any more: the statement may or may not have taken effect"):
         client.executor._wait(asked, client.state)
 
 
@@ -484,6 +485,7 @@ def test_a_wait_that_fails_after_the_owner_took_the_statement_says_that_the_outc
     error = client.error(SOURCE)
     assert (error.code, error.message) == (
         "RW425",
-        "the wait for the statement failed (DeltaError: the store is away): the statement is done or not done",
+        "the wait for the statement failed (DeltaError: the store is away): the statement may or may not have "
+        "taken effect",
     )
     _wait_until(lambda: pair.context.metastore.snapshot().epoch == 1)

@@ -340,7 +340,7 @@ def test_a_split_without_an_end_starts_its_source_and_no_other(world: World) -> 
     looks = len(world.cluster.requests)
     world.start_error["ingest-10"] = StalledError("UNREACHABLE t10: not authorized")
     world.reach(lambda: "ingest-10" in world.started(), "it was started")
-    assert len(world.cluster.requests) - looks >= upstream_watcher._UNKNOWN_LOOKS
+    assert len(world.cluster.requests) - looks >= upstream_watcher._UNKNOWN_CHECKS
     world.reach(lambda: world.reason("ingest-10") == "UNREACHABLE t10: not authorized", "its start says why")
     assert set(world.started()) == {"ingest-10"}
     world.cluster.ends["t20:0"] = 1
@@ -369,7 +369,7 @@ def test_topics_that_cannot_be_looked_at_hide_no_records_and_are_looked_at_again
     world.rest(10, 20)
     world.cluster.topics_error = "not authorized"
     looks = world.cluster.topics_looks
-    world.reach(lambda: world.cluster.topics_looks >= looks + 5, "topics are looked at")
+    world.reach(lambda: world.cluster.topics_looks >= looks + 5, "topics are checked")
     assert world.reason("ingest-20").startswith("idle: ")
     world.cluster.ends["t10:0"] = 1
     world.reach(lambda: world.started().count("ingest-10") == 2, "its record was found")
@@ -505,7 +505,7 @@ def test_a_source_is_looked_at_as_often_as_its_reader_would_and_no_more() -> Non
     group.members = dict.fromkeys(("one", "other"), cast("Any", None))
     group.turns = {"one": upstream_watcher._Turn()}
     # The share of a core wins over all intervals: both sources together take 0.75 % of it.
-    group.note_look("one", {}, 1.0, 1.0)
+    group.note_check("one", {}, 1.0, 1.0)
     assert group.turns["one"].due_at - time.monotonic() > 250
     assert group.wait_after(1.0) > 30
 

@@ -52,11 +52,11 @@ def test_rows_and_offsets_are_compared_as_far_as_the_connector_tells(
 ) -> None:
     found = said(count, kind=kind)
     assert bool(found) == is_refused
-    assert not found or (found.startswith(MISCOUNT) and "nothing of the batch is committed" in found)
+    assert not found or (found.startswith(MISCOUNT) and "no row of the batch is committed" in found)
 
 
 def test_both_numbers_are_told() -> None:
-    assert "9 rows are to be written where the stretch of 10 offsets has at least 10" in said(
+    assert "9 rows are to be written, but the range of 10 offsets has at least 10" in said(
         RowCount(written=9), kind="datagen"
     )
     assert "10 rows were read and 9 are to be written" in said(RowCount(written=9, read=10), kind="kafka")

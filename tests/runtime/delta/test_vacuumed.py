@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from rw_sql.metastore.records import DeltaTableRecord, Operation, PutObject
 from rw_sql.model.view_inputs import ViewInput
-from rw_sql.runtime.jobs.table_paths import with_way_out
+from rw_sql.runtime.jobs.table_paths import with_remedy
 from rw_sql.runtime.support.failures import Failure
 from tests.runtime.control.test_blocks import Session
 
@@ -59,9 +59,7 @@ def test_the_table_the_version_and_what_to_type(session: Session, tmp_path: Path
 
     def told(reason: str) -> Failure | None:
         failure = Failure(reason=reason)
-        return with_way_out(
-            session.context, (given,), failure, "DROP …", name="materialized view seen", rebuild=REBUILD
-        )
+        return with_remedy(session.context, (given,), failure, "DROP …", name="materialized view seen", rebuild=REBUILD)
 
     for file, version in ((path / second, 2), (feed, 3)):
         found = told(said.format(path=file))

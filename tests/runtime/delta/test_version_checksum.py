@@ -71,7 +71,7 @@ def test_each_commit_of_a_job_has_one(output: JobOutput) -> None:
         output.append_rows(_rows(batch), batch)
     before = _require_true(output)
     assert compact(output.table, "_rw_bucket")
-    output.tell_version(anew=True)
+    output.write_checksum(recount=True)
     assert _require_true(output)["numFiles"] < before["numFiles"]
     back_to = output.table.version() - 2
     again = JobOutput.reopen(output.warehouse, output.path, job="ingest-1", run=2, epoch=2)

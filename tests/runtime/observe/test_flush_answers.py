@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def test_a_source_is_read_to_its_ends_or_has_none() -> None:
     assert read_to({"t:1": 4, "t:0": 3}) == "read to t:0=3, t:1=4"
     assert read_to({f"t:{number}": 1 for number in range(9)}).endswith("t:7=1 …")
-    assert read_to({}) == "its rows are made as they are read: there is no end to read to"
+    assert read_to({}) == "its rows are generated while they are read, so it has no end"
 
 
 def test_a_job_is_passed_over_once_it_has_been_stalled_for_a_while() -> None:
@@ -95,7 +95,7 @@ def test_flush_gives_up_when_nothing_moves_and_says_what_is_missing(tmp_path: Pa
     error = session.refused("FLUSH")
     assert (error.code, error.message) == (
         "RW406",
-        'FLUSH gave up: nothing moved for 0.2 s: source "s" is 20 records behind (RUNNING)',
+        'FLUSH gave up: no progress for 0.2 s: source "s" is 20 records behind (RUNNING)',
     )
     assert error.hint == "wait longer: SET statement_timeout = '1s'; FLUSH; SHOW JOBS shows what each job does"
     assert error.detail == f"the jobs continue: s ({running.job}): RUNNING"
@@ -118,7 +118,7 @@ def test_flush_goes_on_while_a_job_gets_on_with_its_batch(tmp_path: Path) -> Non
     work.start()
     error = session.refused("FLUSH")
     assert time.monotonic() - began > beats * 0.5
-    assert 'nothing moved for 1 s (source "s" moved last): source "s" is 20 records behind' in error.message
+    assert 'no progress for 1 s (source "s" advanced last): source "s" is 20 records behind' in error.message
     work.join()
 
 

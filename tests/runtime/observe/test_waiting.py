@@ -87,9 +87,9 @@ def test_progress_is_what_the_statement_wrote_last(tmp_path: Path) -> None:
     waiting = Waiting()
     waiting.begin("planning")
     assert progress_of(context, waiting) == StatementProgress(what="planning")
-    waiting.begin("waiting until every record of now is read", ("mv-3",), lambda: "m is 3 rows behind")
+    waiting.begin("waiting until every existing record is read", ("mv-3",), lambda: "m is 3 rows behind")
     progress = progress_of(context, waiting)
-    assert progress.what == "waiting until every record of now is read: m is 3 rows behind"
+    assert progress.what == "waiting until every existing record is read: m is 3 rows behind"
     assert [phase.name for phase in progress.jobs] == ["bad"]
     waiting.end()
     assert progress_of(context, waiting) == StatementProgress(what="Spark plans it")

@@ -165,7 +165,7 @@ def test_chunks_are_what_was_staged(tmp_path: Path) -> None:
     staged.write_rows(changes({}, new), 2)
     staged._require_staged(10)
     with pytest.raises(
-        MiscountError, match="10 rows are to be written where what was kept of the batch has at least 11"
+        MiscountError, match="10 rows are to be written, but the stored part of the batch has at least 11"
     ):
         staged._require_staged(11)
     assert [staged.chunk(number).num_rows for number in (0, 1, 2)] == [5, 5, 0]

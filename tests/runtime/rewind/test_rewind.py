@@ -244,7 +244,7 @@ def test_a_view_that_has_not_read_all_leaves_the_operation_without_a_point(tmp_p
     mini.run("INJECT SOURCE OFFSETS s VALUES ('1-0' = 7) ALLOW DUPLICATES")
     operation = mini.epoch()
     mini.settle()
-    with pytest.raises(SqlError, match="materialized view counts was stalled and lacks what its inputs held"):
+    with pytest.raises(SqlError, match="materialized view counts was stalled and lacks rows of its inputs"):
         mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
 
 
@@ -263,7 +263,7 @@ def test_a_view_whose_history_is_being_read_leaves_the_operation_without_a_point
     mini.context.metastore.commit(operation, based_on=snapshot)
     injected = inject(mini, 6)
     mini.settle()
-    with pytest.raises(SqlError, match="materialized view counts had not all of its history yet"):
+    with pytest.raises(SqlError, match="materialized view counts had not completed its backfill"):
         mini.run(f"REWIND SOURCE s TO OPERATION {injected}")
 
 

@@ -45,7 +45,7 @@ def test_a_wait_lasts_as_long_as_something_moves() -> None:
     clock.now += 60
     limit.note({"v": 99, "s": 0})
     assert limit.is_over
-    assert limit.told == "nothing moved for 60 s (v moved last)"
+    assert limit.told == "no progress for 60 s (v advanced last)"
     assert limit.longer == "5min"
 
 
@@ -60,7 +60,7 @@ def test_signs_of_life_alone_prolong_a_wait_tenfold() -> None:
     clock.now = 600.0
     limit.note({"applied": 3}, {"heart": 300})
     assert limit.is_over
-    assert limit.told == "nothing moved for 60 s"
+    assert limit.told == "no progress for 60 s"
 
 
 def test_what_is_noted_for_the_first_time_has_the_whole_time_from_then() -> None:
@@ -73,7 +73,7 @@ def test_what_is_noted_for_the_first_time_has_the_whole_time_from_then() -> None
     clock.now = 6.0
     limit.note({"v": 5})
     found.append(limit.is_over)
-    assert limit.told == "nothing moved for 1 s"
+    assert limit.told == "no progress for 1 s"
     limit.begin()
     assert [*found, limit.is_over] == [True, False, True, False]
 
@@ -147,7 +147,7 @@ def test_wait_gives_up_when_nothing_moves_and_says_what(tmp_path: Path) -> None:
         wait_until_made(made.context, None, 0.05, gives_up=True)
     assert caught.value.code == "RW406"
     assert caught.value.message == (
-        "WAIT gave up: nothing moved for 0.05 s: v is reading history: 0.00% (0/100) (not started)"
+        "WAIT gave up: no progress for 0.05 s: v is reading history: 0.00% (0/100) (not started)"
     )
     assert caught.value.hint == ("wait longer: SET statement_timeout = '1s'; WAIT; SHOW JOBS shows what each job does")
 

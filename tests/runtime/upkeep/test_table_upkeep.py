@@ -245,8 +245,8 @@ def test_a_reader_whose_versions_are_gone_is_stalled_and_told_what_to_type(log: 
     begins = log.versions()[0]
     assert raised.value.is_final
     assert raised.value.reason == (
-        f"EXPIRED s: v has read to version 3 and did not read for so long that it begins at {begins} now: "
-        "REBUILD MATERIALIZED VIEW v"
+        f"EXPIRED s: v has read to version 3 and has not read for so long that the first "
+        f"available version is now {begins}: REBUILD MATERIALIZED VIEW v"
     )
     log.read(view, 1, begins)
     log.read(view, 2, log.output.table.version() + 1)

@@ -157,7 +157,7 @@ def test_delta_tells_a_column_it_cannot_name_only_in_its_message() -> None:
     )
     text = "CREATE TABLE odd (`weird col` INT) USING delta"
     error = spark_error(SparkFault(condition="DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES", message=message), text, KNOWN)
-    assert error.message.startswith('column "weird col": Delta Lake takes no spaces')
+    assert error.message.startswith('column "weird col": Delta Lake does not allow spaces')
     assert (error.hint, error.column) == ("write weird_col", text.index("`") + 1)
 
 

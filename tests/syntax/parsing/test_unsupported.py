@@ -14,7 +14,7 @@ from rw_sql.syntax.parsing.unsupported import unsupported
     [
         ("CREATE SOURCE invoices (*) FROM billing_pg TABLE 'public.invoices'", "Debezium"),
         ("CREATE TABLE hooks (body JSONB) WITH (connector = 'webhook') VALIDATE AS secure_compare(a, b)", "Kafka"),
-        ("CREATE TABLE accounts (id INT) ENGINE = iceberg", "leave ENGINE out"),
+        ("CREATE TABLE accounts (id INT) ENGINE = iceberg", "omit ENGINE"),
         ("ALTER SOURCE clicks OWNER TO ops", "grant rights"),
         ("ALTER SINK late SET CONFIG (streaming.developer.chunk_size = 256)", "ALTER SYSTEM SET"),
         ("EXPLAIN DESCRIBE FRAGMENTS late", "SHOW JOBS"),

@@ -105,7 +105,7 @@ class NameChecker:
                         self.text.place(part),
                         UNDEFINED_COLUMN,
                         f'"{part.name}" is not a field: the value before it is of type {inner.sql(dialect="spark")}',
-                        f"leave out .{self.text.written(part)}",
+                        f"omit .{self.text.written(part)}",
                     )
                 return None
             found = [kind for name, kind in listed if name.lower() == part.name.lower()]

@@ -27,7 +27,7 @@ from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow, SplitPreview, Table
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.statements.checkpoint.context import Target, look_around, require_brokers
-from rw_sql.plan.statements.checkpoint.targets import Moved, read_target, read_written
+from rw_sql.plan.statements.checkpoint.targets import NewPosition, read_target, read_written
 from rw_sql.plan.statements.checkpoint.verdicts import previewed, state_notices
 from rw_sql.syntax import render
 
@@ -45,12 +45,12 @@ _MOST_NAMED = 12
 
 def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """SHOW CHECKPOINT: the position of each split, compared with its upstream if that is given."""
-    ground = look_around(statement, snapshot, inspector)
-    checkpoint = ground.checkpoint
+    context = look_around(statement, snapshot, inspector)
+    checkpoint = context.checkpoint
     watermark = _moment(checkpoint.watermark_ms)
     rows: list[tuple[object, ...]] = []
-    for target in ground.targets():
-        bounds = ground.bounds(target)
+    for target in context.targets():
+        bounds = context.bounds(target)
         start, end = bounds or (None, None)
         lag = None if end is None or target.position is None else max(0, end - target.position)
         detail = checkpoint.source(target.source).detail
@@ -63,7 +63,7 @@ def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot, inspect
                 start,
                 end,
                 lag,
-                _status(ground, target),
+                _status(context, target),
                 detail or None,
                 checkpoint.batch,
                 watermark,
@@ -89,10 +89,10 @@ def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot, inspect
     return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
 
 
-def _status(ground: InjectContext, target: Target) -> str:
-    bounds = ground.bounds(target)
+def _status(context: InjectContext, target: Target) -> str:
+    bounds = context.bounds(target)
     if bounds is None or target.position is None:
-        return ORPHAN if ground.doubt(target) == "not there" else UNKNOWN
+        return ORPHAN if context.doubt(target) == "not there" else UNKNOWN
     if target.position < bounds[0]:
         return EXPIRED
     return AHEAD if target.position > bounds[1] else OK
@@ -108,11 +108,11 @@ def lower_inject_checkpoint_offsets(
     """INJECT CHECKPOINT OFFSETS: rewrites the newest committed entry of the offset log. Operator state is kept."""
     watch_seconds = _watch_seconds(statement)
     written = read_written(statement, inspector)
-    ground = look_around(statement, snapshot, inspector, (*statement.splits, *(entry.split for entry in written)))
-    _require_settled(ground, statement.path_span)
+    context = look_around(statement, snapshot, inspector, (*statement.splits, *(entry.split for entry in written)))
+    _require_settled(context, statement.path_span)
     if statement.is_validated:
-        require_brokers(ground, statement)
-    wish = read_target(statement, snapshot, inspector, ground, written)
+        require_brokers(context, statement)
+    wish = read_target(statement, snapshot, inspector, context, written)
     if not wish.moved:
         raise SqlError(
             CANNOT_MOVE_SOURCE,
@@ -120,12 +120,12 @@ def lower_inject_checkpoint_offsets(
             span=statement.path_span,
             hint="only positions in Kafka, Delta tables and file sources can be set",
         )
-    moved = tuple(_checked(statement, ground, each) for each in wish.moved)
-    dropped = _dropped(statement, ground, moved)
-    gone = _require_files(statement, inspector, ground, moved)
-    rows, notices = previewed(inspector, ground, moved, dropped)
-    notices = (*wish.notices, *_clamped(wish.moved, moved), *notices, *gone, *state_notices(ground.checkpoint, rows))
-    return _plan(statement, ground, moved, dropped, rows, notices, watch_seconds)
+    moved = tuple(_checked(statement, context, each) for each in wish.moved)
+    dropped = _dropped(statement, context, moved)
+    gone = _require_files(statement, inspector, context, moved)
+    rows, notices = previewed(inspector, context, moved, dropped)
+    notices = (*wish.notices, *_clamped(wish.moved, moved), *notices, *gone, *state_notices(context.checkpoint, rows))
+    return _plan(statement, context, moved, dropped, rows, notices, watch_seconds)
 
 
 def require_still(checkpoint: Checkpoint, running: str | None, span: Span | None) -> None:
@@ -156,9 +156,9 @@ def require_still(checkpoint: Checkpoint, running: str | None, span: Span | None
         )
 
 
-def _require_settled(ground: InjectContext, span: Span) -> None:
-    checkpoint = ground.checkpoint
-    require_still(checkpoint, ground.look.running, span)
+def _require_settled(context: InjectContext, span: Span) -> None:
+    checkpoint = context.checkpoint
+    require_still(checkpoint, context.look.running, span)
     if checkpoint.unfinished is not None:
         raise SqlError(
             CHECKPOINT_UNFINISHED,
@@ -182,11 +182,11 @@ def _watch_seconds(statement: InjectCheckpointOffsets) -> float:
     return seconds
 
 
-def _checked(statement: InjectCheckpointOffsets, ground: InjectContext, each: Moved) -> Moved:
+def _checked(statement: InjectCheckpointOffsets, context: InjectContext, each: NewPosition) -> NewPosition:
     """Checks that the upstream has the new position, or that the statement allows clamping it to the upstream's
     bounds."""
     target, position = each.target, each.position
-    source = ground.checkpoint.source(target.source)
+    source = context.checkpoint.source(target.source)
     if source.is_in_snapshot:
         raise SqlError(
             CANNOT_MOVE_SOURCE,
@@ -195,7 +195,7 @@ def _checked(statement: InjectCheckpointOffsets, ground: InjectContext, each: Mo
             hint="start the job once with trigger(availableNow=True), so that it finishes this read; then run this "
             "again",
         )
-    bounds = ground.bounds(target)
+    bounds = context.bounds(target)
     if position < 0 and (bounds is None or "CLAMP" not in statement.allow):
         raise SqlError(
             INVALID_SPLIT_STATE,
@@ -204,7 +204,7 @@ def _checked(statement: InjectCheckpointOffsets, ground: InjectContext, each: Mo
             hint="give a position of 0 or more",
         )
     if bounds is None:
-        if statement.is_validated and ground.doubt(target) == "not there":
+        if statement.is_validated and context.doubt(target) == "not there":
             raise SqlError(
                 UPSTREAM_MISSING,
                 f'the brokers have no split "{target.local}"',
@@ -216,7 +216,7 @@ def _checked(statement: InjectCheckpointOffsets, ground: InjectContext, each: Mo
     if start <= position <= end or not (statement.is_validated or target.kind == FILE):
         return each
     if "CLAMP" in statement.allow:
-        return Moved(target=target, position=min(max(position, start), end), span=each.span)
+        return NewPosition(target=target, position=min(max(position, start), end), span=each.span)
     side = "beyond the end" if position > end else "before the start"
     raise SqlError(
         OFFSET_OUT_OF_RANGE,
@@ -226,7 +226,7 @@ def _checked(statement: InjectCheckpointOffsets, ground: InjectContext, each: Mo
     )
 
 
-def _clamped(wanted: tuple[Moved, ...], moved: tuple[Moved, ...]) -> tuple[str, ...]:
+def _clamped(wanted: tuple[NewPosition, ...], moved: tuple[NewPosition, ...]) -> tuple[str, ...]:
     """A notice about positions that ALLOW CLAMP changed."""
     said = [
         f"{old.target.id} from {old.position} to {new.position}"
@@ -237,7 +237,9 @@ def _clamped(wanted: tuple[Moved, ...], moved: tuple[Moved, ...]) -> tuple[str, 
     return (f"clamped to the offsets that the upstream has: {', '.join(said[:_MOST_NAMED])}{more}",) if said else ()
 
 
-def _dropped(statement: InjectCheckpointOffsets, ground: InjectContext, moved: tuple[Moved, ...]) -> tuple[Target, ...]:
+def _dropped(
+    statement: InjectCheckpointOffsets, context: InjectContext, moved: tuple[NewPosition, ...]
+) -> tuple[Target, ...]:
     """With EXACTLY: the splits that are removed from the checkpoint's Kafka sources."""
     if not statement.is_exactly:
         return ()
@@ -250,18 +252,18 @@ def _dropped(statement: InjectCheckpointOffsets, ground: InjectContext, moved: t
             hint="omit EXACTLY",
         )
     kept = {each.target for each in moved}
-    return tuple(target for target in ground.targets() if target.source in sources and target not in kept)
+    return tuple(target for target in context.targets() if target.source in sources and target not in kept)
 
 
 def _require_files(
-    statement: InjectCheckpointOffsets, inspector: Inspector, ground: InjectContext, moved: tuple[Moved, ...]
+    statement: InjectCheckpointOffsets, inspector: Inspector, context: InjectContext, moved: tuple[NewPosition, ...]
 ) -> tuple[str, ...]:
     """Checks that the files to be re-read still exist, because Spark silently skips missing files."""
     notices: list[str] = []
     for each in moved:
         if each.target.kind != FILE or each.target.position is None or each.position >= each.target.position:
             continue
-        paths = ground.lists[each.target.source].between(each.position, each.target.position)
+        paths = context.lists[each.target.source].between(each.position, each.target.position)
         gone = inspector.checkpoints.missing_files(paths)
         if gone and "GAPS" not in statement.allow:
             raise SqlError(
@@ -277,15 +279,15 @@ def _require_files(
 
 def _plan(
     statement: InjectCheckpointOffsets,
-    ground: InjectContext,
-    moved: tuple[Moved, ...],
+    context: InjectContext,
+    moved: tuple[NewPosition, ...],
     dropped: tuple[Target, ...],
     rows: tuple[SplitPreview, ...],
     notices: tuple[str, ...],
     watch_seconds: float,
 ) -> Plan:
-    checkpoint = ground.checkpoint
-    files = changes_of(checkpoint, _offsets(statement, ground, moved, dropped))
+    checkpoint = context.checkpoint
+    files = changes_of(checkpoint, _offsets(statement, context, moved, dropped))
     preview = Preview(
         title=f"{INJECT_CHECKPOINT} into {checkpoint.path} (query {checkpoint.query_id}, batch {checkpoint.batch})",
         dependents=checkpoint.operators,
@@ -299,7 +301,7 @@ def _plan(
         for target in dropped
     ]
     named = {each.target for each in moved} | set(dropped)
-    if kept := [target.id for target in ground.targets() if target not in named]:
+    if kept := [target.id for target in context.targets() if target not in named]:
         few = ", ".join(kept[:_MOST_NAMED]) + (f" and {len(kept) - _MOST_NAMED} more" if kept[_MOST_NAMED:] else "")
         answers.append(ResultRow(object=checkpoint.path, change="KEPT", detail=f"not named, position kept: {few}"))
     text = render(statement)
@@ -350,11 +352,14 @@ def _unallowed(statement: InjectCheckpointOffsets, rows: tuple[SplitPreview, ...
 
 
 def _offsets(
-    statement: InjectCheckpointOffsets, ground: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
+    statement: InjectCheckpointOffsets,
+    context: InjectContext,
+    moved: tuple[NewPosition, ...],
+    dropped: tuple[Target, ...],
 ) -> dict[str, str | None]:
     """Spark's offset per moved source, with all of its splits."""
     made: dict[str, str | None] = {}
-    for source in ground.checkpoint.sources:
+    for source in context.checkpoint.sources:
         to = {each.target.local: each.position for each in moved if each.target.source == source.name}
         if not to or (to.items() <= dict(source.splits).items() and not dropped):
             continue
@@ -369,7 +374,7 @@ def _offsets(
     return made
 
 
-def _answer(path: str, each: Moved) -> ResultRow:
+def _answer(path: str, each: NewPosition) -> ResultRow:
     target = each.target
     was = f" (was {target.position})" if target.position is not None else " (new)"
     change = "INJECTED" if target.position != each.position else "UNCHANGED"

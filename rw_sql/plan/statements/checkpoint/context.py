@@ -155,11 +155,11 @@ class InjectContext:
         return Target(id=local, source=sources[0].name, local=local, kind=KAFKA, position=None)
 
 
-def resolve_all(ground: InjectContext, written: Iterable[SplitId]) -> tuple[Target, ...]:
+def resolve_all(context: InjectContext, written: Iterable[SplitId]) -> tuple[Target, ...]:
     """The splits with the names in a statement, without duplicates."""
     found: dict[tuple[str, str], Target] = {}
     for split in written:
-        target = ground.resolve(split)
+        target = context.resolve(split)
         if (target.source, target.local) in found:
             raise SqlError(
                 DUPLICATE_CLAUSE,
@@ -208,9 +208,9 @@ def look_around(
     return InjectContext(look=found, options=options, upstream=upstream, tables=tables, lists=lists)
 
 
-def require_brokers(ground: InjectContext, statement: InjectCheckpointOffsets) -> None:
+def require_brokers(context: InjectContext, statement: InjectCheckpointOffsets) -> None:
     """Raises SqlError UPSTREAM_UNREACHABLE if brokers are given and do not answer."""
-    upstream = ground.upstream
+    upstream = context.upstream
     if upstream is not None and not upstream.is_reachable:
         raise SqlError(
             UPSTREAM_UNREACHABLE,

@@ -55,7 +55,7 @@ _SPARK_NAMES = {DELTA: "reservoirVersion", FILE: "logOffset", KAFKA: "offset"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class NewPosition:
     """A split and its new position; ``span`` is where the position is written in the statement."""
 
     target: Target
@@ -67,7 +67,7 @@ class Moved:
 class ResolvedTarget:
     """The resolved target, and notices for the operator."""
 
-    moved: tuple[Moved, ...]
+    moved: tuple[NewPosition, ...]
     notices: tuple[str, ...] = ()
 
 
@@ -95,24 +95,26 @@ def read_target(
     statement: InjectCheckpointOffsets,
     snapshot: Snapshot,
     inspector: Inspector,
-    ground: InjectContext,
+    context: InjectContext,
     written: tuple[Written, ...],
 ) -> ResolvedTarget:
     """Resolves the target; ``written`` are its entries, if it has any. Raises SqlError at the first error."""
     target = statement.target
     require_offsets_written(statement)
     if isinstance(target, InjectValues | InjectFromFile):
-        return _written(statement, ground, written)
-    chosen = resolve_all(ground, statement.splits) or ground.targets()
+        return _written(statement, context, written)
+    chosen = resolve_all(context, statement.splits) or context.targets()
     match target:
         case InjectFromGroup():
-            return _group(inspector, target, ground, chosen)
+            return _group(inspector, target, context, chosen)
         case InjectFromCheckpoint():
             return _checkpoint(inspector, target, chosen)
         case InjectFromSource():
             return _source(target, snapshot, inspector, chosen)
         case InjectTo():
-            return _all(chosen, {each: _bound(ground, each, target.where, target.span) for each in chosen}, target.span)
+            return _all(
+                chosen, {each: _bound(context, each, target.where, target.span) for each in chosen}, target.span
+            )
         case InjectToOffset():
             _require_one_kind(chosen, target.span)
             return _all(chosen, dict.fromkeys(chosen, target.offset), target.span)
@@ -121,7 +123,7 @@ def read_target(
             shifted = {each: (each.position or 0) + target.records for each in chosen}
             return _all(chosen, shifted, target.span)
         case InjectToTimestamp() | InjectBack():
-            return _at(inspector, ground, chosen, moment_of(inspector, target), target.span)
+            return _at(inspector, context, chosen, moment_of(inspector, target), target.span)
         case _:
             assert_never(target)
 
@@ -130,7 +132,8 @@ def _all(
     chosen: Iterable[Target], at: Mapping[Target, int], span: Span, notices: tuple[str, ...] = ()
 ) -> ResolvedTarget:
     return ResolvedTarget(
-        moved=tuple(Moved(target=each, position=at[each], span=span) for each in chosen if each in at), notices=notices
+        moved=tuple(NewPosition(target=each, position=at[each], span=span) for each in chosen if each in at),
+        notices=notices,
     )
 
 
@@ -159,24 +162,26 @@ def _file(inspector: Inspector, target: InjectFromFile) -> tuple[Written, ...]:
     )
 
 
-def _written(statement: InjectCheckpointOffsets, ground: InjectContext, entries: tuple[Written, ...]) -> ResolvedTarget:
+def _written(
+    statement: InjectCheckpointOffsets, context: InjectContext, entries: tuple[Written, ...]
+) -> ResolvedTarget:
     """The entries of VALUES or of a file as positions, without splits that FOR SPLITS excludes."""
-    targets = resolve_all(ground, [entry.split for entry in entries])
-    chosen = resolve_all(ground, statement.splits)
+    targets = resolve_all(context, [entry.split for entry in entries])
+    chosen = resolve_all(context, statement.splits)
     moved = []
     for target, entry in zip(targets, entries, strict=True):
         if chosen and target not in chosen:
             continue
         if entry.text is None:
-            position = _bound(ground, target, entry.bound, entry.span)
+            position = _bound(context, target, entry.bound, entry.span)
         else:
-            position = _number(ground, target, entry)
+            position = _number(context, target, entry)
             position += statement.convention == "last_seen"
-        moved.append(Moved(target=target, position=position, span=entry.span))
+        moved.append(NewPosition(target=target, position=position, span=entry.span))
     return ResolvedTarget(moved=tuple(moved))
 
 
-def _number(ground: InjectContext, target: Target, entry: Written) -> int:
+def _number(context: InjectContext, target: Target, entry: Written) -> int:
     """Reads a bare number, or a state as JSON in the form of rw_sql or of Spark for that source."""
     text = (entry.text or "").strip()
     if text.lstrip("+-").isdigit() or target.kind == KAFKA:
@@ -194,7 +199,7 @@ def _number(ground: InjectContext, target: Target, entry: Written) -> int:
         raise _no_position(target, entry, f"{number!r} is not a whole number")
     if target.kind == FILE:
         return number + 1
-    table = ground.checkpoint.source(target.source).table
+    table = context.checkpoint.source(target.source).table
     if fields.get("reservoirId", table) != table:
         raise _no_position(target, entry, f"it is a position in table {fields['reservoirId']}, not in {table}")
     if fields.get("isStartingVersion") or fields.get("index", -1) >= 0:
@@ -211,8 +216,8 @@ def _no_position(target: Target, entry: Written, what: str) -> SqlError:
     )
 
 
-def _bound(ground: InjectContext, target: Target, where: str, span: Span) -> int:
-    bounds = ground.bounds(target)
+def _bound(context: InjectContext, target: Target, where: str, span: Span) -> int:
+    bounds = context.bounds(target)
     if bounds is None:
         hints = {
             KAFKA: "name the brokers: WITH (properties.bootstrap.server = 'host:9092'), or --bootstrap",
@@ -220,7 +225,7 @@ def _bound(ground: InjectContext, target: Target, where: str, span: Span) -> int
         }
         raise SqlError(
             SPLITS_UNKNOWN,
-            f'the offsets that the upstream of split "{target.id}" has are not known ({ground.doubt(target)})',
+            f'the offsets that the upstream of split "{target.id}" has are not known ({context.doubt(target)})',
             span=span,
             hint=hints[target.kind],
         )
@@ -239,7 +244,7 @@ def _require_one_kind(chosen: tuple[Target, ...], span: Span) -> None:
 
 
 def _group(
-    inspector: Inspector, target: InjectFromGroup, ground: InjectContext, chosen: tuple[Target, ...]
+    inspector: Inspector, target: InjectFromGroup, context: InjectContext, chosen: tuple[Target, ...]
 ) -> ResolvedTarget:
     kafka = tuple(each for each in chosen if each.kind == KAFKA)
     if not kafka:
@@ -249,11 +254,11 @@ def _group(
             span=target.span,
             hint="name the Kafka source's splits in FOR SPLITS",
         )
-    if ground.upstream is None:
-        _bound(ground, kafka[0], EARLIEST, target.span)
+    if context.upstream is None:
+        _bound(context, kafka[0], EARLIEST, target.span)
     try:
         locals_ = tuple(dict.fromkeys(each.local for each in kafka))
-        answer = inspector.upstreams.group_offsets("kafka", ground.options, target.group, locals_)
+        answer = inspector.upstreams.group_offsets("kafka", context.options, target.group, locals_)
     except SqlError as error:
         error.span = error.span or target.span
         raise
@@ -309,13 +314,13 @@ def _source(
 
 
 def _at(
-    inspector: Inspector, ground: InjectContext, chosen: tuple[Target, ...], milliseconds: int, span: Span
+    inspector: Inspector, context: InjectContext, chosen: tuple[Target, ...], milliseconds: int, span: Span
 ) -> ResolvedTarget:
     """The first position at or after a time: for Kafka by the records' times, for Delta by the commits'."""
     found: dict[Target, int] = {}
     kafka = [each for each in chosen if each.kind == KAFKA]
     for each in chosen:
-        _bound(ground, each, LATEST, span)
+        _bound(context, each, LATEST, span)
         if each.kind == FILE:
             raise SqlError(
                 CANNOT_MOVE_SOURCE,
@@ -324,15 +329,15 @@ def _at(
                 hint="give the number of a list of files; rw-sql checkpoint show prints the files of each list",
             )
         if each.kind == DELTA:
-            found[each] = inspector.checkpoints.version_at(ground.tables[each.source], milliseconds)
+            found[each] = inspector.checkpoints.version_at(context.tables[each.source], milliseconds)
     if kafka:
         locals_ = tuple(dict.fromkeys(each.local for each in kafka))
         try:
-            at = inspector.upstreams.offsets_at("kafka", ground.options, milliseconds, locals_)
+            at = inspector.upstreams.offsets_at("kafka", context.options, milliseconds, locals_)
         except SqlError as error:
             error.span = error.span or span
             raise
         found |= {each: at[each.local] for each in kafka}
-    late = [each.id for each in chosen if found[each] == _bound(ground, each, LATEST, span)]
+    late = [each.id for each in chosen if found[each] == _bound(context, each, LATEST, span)]
     notices = (f"no record at or after that time, so set to the end: {', '.join(late[:8])}",) if late else ()
     return _all(chosen, found, span, notices)

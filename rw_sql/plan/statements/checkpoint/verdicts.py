@@ -16,34 +16,34 @@ if TYPE_CHECKING:
     from rw_sql.checkpoints.checkpoint import Checkpoint
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.statements.checkpoint.context import InjectContext, Target
-    from rw_sql.plan.statements.checkpoint.targets import Moved
+    from rw_sql.plan.statements.checkpoint.targets import NewPosition
 
 _NOUNS = {DELTA: "version", FILE: "list of files"}
 _COUNTING = frozenset({"aggregation", "session windows", "stream-stream join", "state"})
 
 
 def previewed(
-    inspector: Inspector, ground: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
+    inspector: Inspector, context: InjectContext, moved: tuple[NewPosition, ...], dropped: tuple[Target, ...]
 ) -> tuple[tuple[SplitPreview, ...], tuple[str, ...]]:
     """The table of all splits of the checkpoint, and further notices for the operator."""
-    sparse = ground.upstream.sparse if ground.upstream is not None else {}
+    sparse = context.upstream.sparse if context.upstream is not None else {}
     positions = {each.target: each.position for each in moved}
     rows: list[SplitPreview] = []
     notices: list[str] = []
-    for target in (*ground.targets(), *(each.target for each in moved if each.target.position is None)):
+    for target in (*context.targets(), *(each.target for each in moved if each.target.position is None)):
         new = None if target in dropped else positions.get(target, target.position)
-        bounds = ground.bounds(target)
+        bounds = context.bounds(target)
         if target in dropped:
-            found = _of_dropped(ground, target, sparse)
+            found = _of_dropped(context, target, sparse)
         elif new is None or new == target.position:
             found = Verdict(text="NONE")
         elif target.kind == KAFKA:
-            found = _of_kafka(ground, target, new, sparse)
-        elif target.kind == DELTA and target.source in ground.tables:
-            found, said = _of_delta(inspector, ground, target, new)
+            found = _of_kafka(context, target, new, sparse)
+        elif target.kind == DELTA and target.source in context.tables:
+            found, said = _of_delta(inspector, context, target, new)
             notices += said
         else:
-            found = _of_numbers(ground, target, new)
+            found = _of_numbers(context, target, new)
         rows.append(
             SplitPreview(
                 split=target.id,
@@ -57,32 +57,32 @@ def previewed(
                 is_exact=found.is_exact,
             )
         )
-    return tuple(rows), (*notices, *_unread(ground, positions), *_subscription(ground, moved, dropped))
+    return tuple(rows), (*notices, *_unread(context, positions), *_subscription(context, moved, dropped))
 
 
-def _of_kafka(ground: InjectContext, target: Target, new: int, sparse: Mapping[str, str]) -> Verdict:
-    bounds = ground.bounds(target)
+def _of_kafka(context: InjectContext, target: Target, new: int, sparse: Mapping[str, str]) -> Verdict:
+    bounds = context.bounds(target)
     topic = target.local.rpartition(":")[0]
     if target.position is None:
-        known = ground.checkpoint.source(target.source).splits
+        known = context.checkpoint.source(target.source).splits
         if not any(split.startswith(f"{topic}:") for split in known):
             return Verdict(text="UNKNOWN (other topic)")
         if bounds is None:
-            return Verdict(text=f"UNKNOWN ({ground.doubt(target)})")
+            return Verdict(text=f"UNKNOWN ({context.doubt(target)})")
         return counted(0, new - bounds[0], is_exact=topic not in sparse, why=sparse.get(topic, ""))
     if bounds is None:
         moved = new - target.position
-        return counted(-moved, moved, is_exact=False, why=ground.doubt(target))
+        return counted(-moved, moved, is_exact=False, why=context.doubt(target))
     start, end = bounds
     duplicates = min(target.position, end) - max(new, start)
     gaps = new - max(target.position, start)
     return counted(duplicates, gaps, is_exact=topic not in sparse, why=sparse.get(topic, ""))
 
 
-def _of_dropped(ground: InjectContext, target: Target, sparse: Mapping[str, str]) -> Verdict:
+def _of_dropped(context: InjectContext, target: Target, sparse: Mapping[str, str]) -> Verdict:
     """The verdict for a partition that the job no longer reads: its records after the job's position will never be
     read."""
-    bounds = ground.bounds(target)
+    bounds = context.bounds(target)
     if bounds is None or target.position is None:
         return Verdict(text="UNKNOWN (no longer in the checkpoint)")
     topic = target.local.rpartition(":")[0]
@@ -91,11 +91,11 @@ def _of_dropped(ground: InjectContext, target: Target, sparse: Mapping[str, str]
     return replace(found, text=f"{found.text} (left unread)") if found.gaps else found
 
 
-def _of_delta(inspector: Inspector, ground: InjectContext, target: Target, new: int) -> tuple[Verdict, list[str]]:
+def _of_delta(inspector: Inspector, context: InjectContext, target: Target, new: int) -> tuple[Verdict, list[str]]:
     """Counts rows from the statistics in the table's log, if every added file has a row count."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
-    between = inspector.checkpoints.rows_between(ground.tables[target.source], low, high)
+    between = inspector.checkpoints.rows_between(context.tables[target.source], low, high)
     notices = []
     if between.changed and new < old:
         listed = ", ".join(map(str, between.changed[:8]))
@@ -104,20 +104,20 @@ def _of_delta(inspector: Inspector, ground: InjectContext, target: Target, new: 
             "skipChangeCommits or ignoreDeletes"
         )
     if between.rows is None:
-        return _of_numbers(ground, target, new), notices
-    why = "part of a version was read" if ground.checkpoint.source(target.source).detail else ""
+        return _of_numbers(context, target, new), notices
+    why = "part of a version was read" if context.checkpoint.source(target.source).detail else ""
     why = why or ("some versions updated or deleted rows" if between.changed else "")
     is_back = new < old
     rows = between.rows
     return counted(rows if is_back else 0, 0 if is_back else rows, is_exact=not why, why=why), notices
 
 
-def _of_numbers(ground: InjectContext, target: Target, new: int) -> Verdict:
+def _of_numbers(context: InjectContext, target: Target, new: int) -> Verdict:
     """The effect in the source's own units (offsets or versions), if rows cannot be counted."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
     if target.kind == FILE:
-        files = len(ground.lists[target.source].between(low, high))
+        files = len(context.lists[target.source].between(low, high))
         what = f"{files} file{'' if files == 1 else 's'}"
     else:
         what = f"version {low}" if high == low + 1 else f"versions {low} to {high - 1}"
@@ -126,25 +126,25 @@ def _of_numbers(ground: InjectContext, target: Target, new: int) -> Verdict:
     return Verdict(text=f"UNKNOWN (skips {what})")
 
 
-def _unread(ground: InjectContext, positions: Mapping[Target, int]) -> Iterable[str]:
+def _unread(context: InjectContext, positions: Mapping[Target, int]) -> Iterable[str]:
     """Messages about partitions that are neither in the checkpoint nor in the statement.
 
     Spark adds them automatically.
     """
-    if ground.upstream is None:
+    if context.upstream is None:
         return
-    known = {target.local for target in (*ground.targets(), *positions)}
-    if new := [split for split in ground.upstream.splits if split not in known]:
+    known = {target.local for target in (*context.targets(), *positions)}
+    if new := [split for split in context.upstream.splits if split not in known]:
         yield f"these splits are not in the checkpoint and will be read from their first record: {', '.join(new[:8])}"
 
 
-def _subscription(ground: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]) -> Iterable[str]:
+def _subscription(context: InjectContext, moved: tuple[NewPosition, ...], dropped: tuple[Target, ...]) -> Iterable[str]:
     """Messages about the job's own options, which must be changed too if topics are added or removed."""
     changed = {each.target.source for each in moved if each.target.position is None} | {
         target.source for target in dropped
     }
     for name in sorted(changed):
-        kept = [target.local for target in ground.targets() if target.source == name and target not in dropped]
+        kept = [target.local for target in context.targets() if target.source == name and target not in dropped]
         kept += [each.target.local for each in moved if each.target.source == name]
         topics = sorted({split.rpartition(":")[0] for split in kept})
         yield f"start the job with option subscribe = '{','.join(topics)}' for source {name}"

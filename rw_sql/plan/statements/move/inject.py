@@ -79,7 +79,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
     stands = inspector.positions.of(source.id, reader.fragment)
     chosen = resolve_splits(kind, snapshot, source, statement.splits, splits) or splits
     chosen_set = frozenset(chosen)
-    ground = InjectContext(
+    context = InjectContext(
         snapshot=snapshot,
         source=source,
         kind=kind,
@@ -88,7 +88,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
         upstream=upstream,
         stands=stands,
     )
-    wish = read_target(statement, inspector, ground)
+    wish = read_target(statement, inspector, context)
     ids = resolve_splits(kind, snapshot, source, tuple(entry.split for entry in wish.entries), splits)
     picked = [(id_, entry) for id_, entry in zip(ids, wish.entries, strict=True) if id_ in chosen_set]
     resets = [upstream.splits[id_] for id_, entry in picked if entry.state is None and id_ in upstream.splits]
@@ -114,7 +114,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
     if wish.entries and not picked:
         raise _names_none(statement, ids)
     said = (f"clamped to the offsets that the upstream has: {shorten(clamped)}",) if clamped else ()
-    return _plan(statement, inspector, ground, reader, states, (*wish.notices, *said))
+    return _plan(statement, inspector, context, reader, states, (*wish.notices, *said))
 
 
 def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source: SourceRecord) -> None:
@@ -235,12 +235,12 @@ def _decoded(statement: InjectSourceOffsets, kind: Connector, split: str, entry:
 def _plan(
     statement: InjectSourceOffsets,
     inspector: Inspector,
-    ground: InjectContext,
+    context: InjectContext,
     reader: Reader,
     states: Mapping[str, SplitState],
     notices: tuple[str, ...],
 ) -> Plan:
-    snapshot, source, upstream, stands = ground.snapshot, ground.source, ground.upstream, ground.stands
+    snapshot, source, upstream, stands = context.snapshot, context.source, context.upstream, context.stands
     if not states:
         raise SqlError(
             INVALID_SPLIT_STATE,
@@ -254,11 +254,11 @@ def _plan(
     answers = []
     for split, state in states.items():
         old = stands.states.get(split)
-        was = f" (was {shown_offset(ground.kind, old.offset)})" if old else ""
+        was = f" (was {shown_offset(context.kind, old.offset)})" if old else ""
         change = "INJECTED" if old is None or old.offset != state.offset else "UNCHANGED"
         answers.append(
             ResultRow(
-                object=source.name, change=change, detail=f"{split} at {shown_offset(ground.kind, state.offset)}{was}"
+                object=source.name, change=change, detail=f"{split} at {shown_offset(context.kind, state.offset)}{was}"
             )
         )
     if kept:
@@ -268,7 +268,7 @@ def _plan(
     answers += [ResultRow(object=source.name, change="NOTICE", detail=notice) for notice in notices]
     if not upstream.is_reachable:
         notices = (*notices, f"the upstream does not answer: {upstream.error}")
-    rows = preview_splits(ground.kind, upstream, stands, after)
+    rows = preview_splits(context.kind, upstream, stands, after)
     moved = [row for row in rows if row.split in states]
     preview = Preview(
         title=f"INJECT SOURCE OFFSETS into source {source.name}",

@@ -92,7 +92,7 @@ class InjectContext:
     stands: Positions
 
 
-def read_target(statement: InjectSourceOffsets, inspector: Inspector, ground: InjectContext) -> ResolvedTarget:
+def read_target(statement: InjectSourceOffsets, inspector: Inspector, context: InjectContext) -> ResolvedTarget:
     """Resolves the target for the selected splits. Raises SqlError at the first error."""
     target = statement.target
     require_offsets_written(statement)
@@ -100,21 +100,21 @@ def read_target(statement: InjectSourceOffsets, inspector: Inspector, ground: In
         case InjectValues():
             return _values(statement, target)
         case InjectFromFile():
-            return _file(inspector, target, ground)
+            return _file(inspector, target, context)
         case InjectFromGroup():
-            return _group(inspector, target, ground)
+            return _group(inspector, target, context)
         case InjectFromCheckpoint():
-            return _checkpoint(inspector, target, ground)
+            return _checkpoint(inspector, target, context)
         case InjectFromSource():
-            return _source(inspector, target, ground)
+            return _source(inspector, target, context)
         case InjectTo():
-            return _bounds(target.where, target.span, ground)
+            return _bounds(target.where, target.span, context)
         case InjectToOffset():
-            return _resolved(dict.fromkeys(ground.chosen, target.offset), target.span)
+            return _resolved(dict.fromkeys(context.chosen, target.offset), target.span)
         case InjectShift():
-            return _shift(target, ground)
+            return _shift(target, context)
         case InjectToTimestamp() | InjectBack():
-            return _time(inspector, moment_of(inspector, target), target.span, ground)
+            return _time(inspector, moment_of(inspector, target), target.span, context)
         case _:
             assert_never(target)
 
@@ -147,22 +147,24 @@ def _values(statement: InjectSourceOffsets, target: InjectValues) -> ResolvedTar
     )
 
 
-def _file(inspector: Inspector, target: InjectFromFile, ground: InjectContext) -> ResolvedTarget:
+def _file(inspector: Inspector, target: InjectFromFile, context: InjectContext) -> ResolvedTarget:
     written = offsets_in_file(inspector, target)
     entries = []
     for entry in written.entries:
         state: str | int | None = entry.state
         if entry.bound is not None:
-            id_ = ground.kind.resolve_split(visible(ground.options), entry.split)
-            _require_bounds((id_,), target.span, ground)
-            state = _bound(ground, id_, entry.bound)
+            id_ = context.kind.resolve_split(visible(context.options), entry.split)
+            _require_bounds((id_,), target.span, context)
+            state = _bound(context, id_, entry.bound)
         entries.append(RequestedOffset(split=SplitId(id=entry.split, span=target.span), state=state, span=target.span))
     return ResolvedTarget(entries=tuple(entries))
 
 
-def _group(inspector: Inspector, target: InjectFromGroup, ground: InjectContext) -> ResolvedTarget:
+def _group(inspector: Inspector, target: InjectFromGroup, context: InjectContext) -> ResolvedTarget:
     try:
-        answer = inspector.upstreams.group_offsets(ground.source.connector, ground.options, target.group, ground.chosen)
+        answer = inspector.upstreams.group_offsets(
+            context.source.connector, context.options, target.group, context.chosen
+        )
     except SqlError as error:
         error.span = error.span or target.span
         raise
@@ -175,12 +177,12 @@ def _group(inspector: Inspector, target: InjectFromGroup, ground: InjectContext)
             hint=f'did you mean "{near[0]}"?' if near else "kafka-consumer-groups --list names all groups",
         )
     notices = members_notices(target.group, answer.members)
-    if uncommitted := [split for split in ground.chosen if split not in answer.offsets]:
+    if uncommitted := [split for split in context.chosen if split not in answer.offsets]:
         notices.append(f'consumer group "{target.group}" has committed no offsets of {shorten(uncommitted)}')
     return _resolved(dict(answer.offsets), target.span, *notices)
 
 
-def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, ground: InjectContext) -> ResolvedTarget:
+def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: InjectContext) -> ResolvedTarget:
     def refuse(message: str, hint: str) -> SqlError:
         return SqlError(INVALID_OFFSETS_FILE, f"checkpoint {target.path!r} {message}", span=target.span, hint=hint)
 
@@ -199,21 +201,21 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, ground: Inje
     others: set[str] = set()
     for text in texts:
         try:
-            read = ground.kind.read_positions(text) if text else {}
+            read = context.kind.read_positions(text) if text else {}
         except (ValueError, TypeError, AttributeError, KeyError):
             continue  # Another kind of source, whose offset has another form.
         for split, offset in read.items():
-            if split not in ground.chosen:
+            if split not in context.chosen:
                 others.add(split)
             elif offsets.setdefault(split, offset) != offset:
                 raise refuse(
                     f'reads split "{split}" several times, at {offsets[split]} and {offset}',
-                    f"INJECT SOURCE OFFSETS {ground.source.name} VALUES ('{split}' = {min(offset, offsets[split])})",
+                    f"INJECT SOURCE OFFSETS {context.source.name} VALUES ('{split}' = {min(offset, offsets[split])})",
                 )
     if not offsets:
         reads = f"; it reads {shorten(sorted(others))}" if others else ""
         raise refuse(
-            f'reads no split of source "{ground.source.name}"', f"SHOW SOURCE SPLITS {ground.source.name}{reads}"
+            f'reads no split of source "{context.source.name}"', f"SHOW SOURCE SPLITS {context.source.name}{reads}"
         )
     notices = [f"taken from batch {found.batch} of the checkpoint"]
     if found.planned > found.batch:
@@ -225,33 +227,33 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, ground: Inje
     return _resolved(offsets, target.span, *notices)
 
 
-def _source(inspector: Inspector, target: InjectFromSource, ground: InjectContext) -> ResolvedTarget:
-    other = find_source(ground.snapshot, target.source)
-    if other.id == ground.source.id:
+def _source(inspector: Inspector, target: InjectFromSource, context: InjectContext) -> ResolvedTarget:
+    other = find_source(context.snapshot, target.source)
+    if other.id == context.source.id:
         raise SqlError(
             INVALID_DEFINITION,
             f'source "{other.name}" is the source itself',
             span=target.span,
             hint="name another source that reads the same splits",
         )
-    stands = inspector.positions.of(other.id, only_fragment(ground.snapshot, other, target.span))
-    common = [split for split in ground.chosen if split in stands.states]
+    stands = inspector.positions.of(other.id, only_fragment(context.snapshot, other, target.span))
+    common = [split for split in context.chosen if split in stands.states]
     if not common:
         raise SqlError(
             SPLITS_UNKNOWN,
-            f'source "{other.name}" has no position in any split of source "{ground.source.name}"',
+            f'source "{other.name}" has no position in any split of source "{context.source.name}"',
             span=target.span,
             hint=f"SHOW SOURCE SPLITS {other.name}",
         )
     notices = []
-    if not pauses_of(ground.snapshot, other.id):
+    if not pauses_of(context.snapshot, other.id):
         notices.append(f'source "{other.name}" is running, so its positions may still change')
-    if missing := [split for split in ground.chosen if split not in stands.states]:
+    if missing := [split for split in context.chosen if split not in stands.states]:
         notices.append(f'source "{other.name}" has no position in {shorten(missing)}')
     entries = tuple(
         RequestedOffset(
             split=SplitId(id=split, span=target.span),
-            state=ground.kind.encode_state(stands.states[split]),
+            state=context.kind.encode_state(stands.states[split]),
             span=target.span,
         )
         for split in common
@@ -259,8 +261,8 @@ def _source(inspector: Inspector, target: InjectFromSource, ground: InjectContex
     return ResolvedTarget(entries=entries, notices=tuple(notices))
 
 
-def _require_bounds(splits: Iterable[str], span: Span, ground: InjectContext) -> None:
-    missing = [split for split in splits if split not in ground.upstream.splits]
+def _require_bounds(splits: Iterable[str], span: Span, context: InjectContext) -> None:
+    missing = [split for split in splits if split not in context.upstream.splits]
     if missing:
         raise SqlError(
             SPLITS_UNKNOWN,
@@ -270,39 +272,39 @@ def _require_bounds(splits: Iterable[str], span: Span, ground: InjectContext) ->
         )
 
 
-def _bound(ground: InjectContext, split: str, where: str) -> int:
-    seen = ground.upstream.splits[split]
+def _bound(context: InjectContext, split: str, where: str) -> int:
+    seen = context.upstream.splits[split]
     return {EARLIEST: seen.start, LATEST: seen.end}[where]
 
 
-def _bounds(where: str, span: Span, ground: InjectContext) -> ResolvedTarget:
-    _require_bounds(ground.chosen, span, ground)
-    return _resolved({split: _bound(ground, split, where) for split in ground.chosen}, span)
+def _bounds(where: str, span: Span, context: InjectContext) -> ResolvedTarget:
+    _require_bounds(context.chosen, span, context)
+    return _resolved({split: _bound(context, split, where) for split in context.chosen}, span)
 
 
-def _time(inspector: Inspector, milliseconds: int, span: Span, ground: InjectContext) -> ResolvedTarget:
-    _require_bounds(ground.chosen, span, ground)
+def _time(inspector: Inspector, milliseconds: int, span: Span, context: InjectContext) -> ResolvedTarget:
+    _require_bounds(context.chosen, span, context)
     try:
-        found = inspector.upstreams.offsets_at(ground.source.connector, ground.options, milliseconds, ground.chosen)
+        found = inspector.upstreams.offsets_at(context.source.connector, context.options, milliseconds, context.chosen)
     except SqlError as error:
         error.span = error.span or span
-        error.hint = error.hint and error.hint.replace("SOURCE_NAME", sql_name(ground.source.name))
+        error.hint = error.hint and error.hint.replace("SOURCE_NAME", sql_name(context.source.name))
         raise
-    nothing_later = [split for split in ground.chosen if found[split] >= ground.upstream.splits[split].end]
+    nothing_later = [split for split in context.chosen if found[split] >= context.upstream.splits[split].end]
     notices = [f"no record at or after that time, so set to the end: {shorten(nothing_later)}"] if nothing_later else []
-    return _resolved({split: found[split] for split in ground.chosen}, span, *notices)
+    return _resolved({split: found[split] for split in context.chosen}, span, *notices)
 
 
-def _shift(target: InjectShift, ground: InjectContext) -> ResolvedTarget:
+def _shift(target: InjectShift, context: InjectContext) -> ResolvedTarget:
     offsets = {}
-    for split in ground.chosen:
-        state, seen = ground.stands.states.get(split), ground.upstream.splits.get(split)
+    for split in context.chosen:
+        state, seen = context.stands.states.get(split), context.upstream.splits.get(split)
         if state is None or (seen is not None and identity_status(state, seen) != OK):
             raise SqlError(
                 INVALID_SPLIT_STATE,
                 f'cannot shift split "{split}": it has no position within the offsets that the upstream has now',
                 span=target.span,
-                hint=f"RESET SOURCE SPLITS {ground.source.name}, or name an offset with VALUES",
+                hint=f"RESET SOURCE SPLITS {context.source.name}, or name an offset with VALUES",
             )
         offsets[split] = state.offset + target.records
     return _resolved(offsets, target.span)

@@ -61,7 +61,7 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
         )
     if isinstance(kind, ChangeConnector):
         offset = _behind_transaction(statement, snapshot, inspector, reader, kind, old, seen.end)
-        what = "the transaction behind"
+        what = "the transaction after"
     else:
         _require_next(statement, split, old, seen.end)
         offset, what = statement.offset + 1, "record"
@@ -105,10 +105,11 @@ def _behind_transaction(
     if statement.offset != old.offset:
         raise SqlError(
             OFFSET_OUT_OF_RANGE,
-            f'position {kind.show_position(statement.offset)} of split "{old.split}" is not where the source is: it is '
+            f'position {kind.show_position(statement.offset)} of split "{old.split}" is not the position of the '
+            "source, which is "
             f"at {kind.show_position(old.offset)}",
             span=statement.split.span,
-            hint=f"SKIP RECORD AT {split} {old.offset} ON SOURCE {name} leaves out the next transaction",
+            hint=f"SKIP RECORD AT {split} {old.offset} ON SOURCE {name} skips the next transaction",
         )
     options = source_options(snapshot, source)
     found = inspector.upstreams.count_changes(source.connector, options, old.offset, end, only_first=True)
@@ -116,10 +117,10 @@ def _behind_transaction(
         unknown = found is None
         raise SqlError(
             OFFSET_OUT_OF_RANGE,
-            f'the transaction behind {kind.show_position(old.offset)} of split "{old.split}" cannot be found: '
-            + ("the server did not say where it ends" if unknown else "the log has none of its tables up to its end"),
+            f'the transaction after {kind.show_position(old.offset)} of split "{old.split}" cannot be found: '
+            + ("the server did not report its end" if unknown else "the rest of the log has no change of its tables"),
             span=statement.split.span,
-            hint=f"INJECT SOURCE OFFSETS {name} VALUES ({split} = '…') sets the position behind it"
+            hint=f"INJECT SOURCE OFFSETS {name} VALUES ({split} = '…') sets the position after it"
             if unknown
             else f"RESUME SOURCE {name}",
         )

@@ -50,7 +50,7 @@ def lower_alter_resource_group(statement: AlterSet | AlterReset, snapshot: Snaps
             INVALID_OPTION,
             "a move to another resource group cannot be deferred",
             span=statement.parameter_span,
-            hint="leave DEFERRED out: the job continues where it was",
+            hint="omit DEFERRED: the job continues where it was",
         )
     wanted: tuple[Option, ...] = ()
     if isinstance(statement, AlterSet) and statement.values:
@@ -59,7 +59,7 @@ def lower_alter_resource_group(statement: AlterSet | AlterReset, snapshot: Snaps
     moved = [_moved(record, wanted, snapshot) for record in found]
     first = found[0]
     if all(new.resource_group == old.resource_group for old, new in zip(found, moved, strict=True)):
-        return nothing(statement, first.name, f"it is in resource group {first.resource_group} already")
+        return nothing(statement, first.name, f"it is already in resource group {first.resource_group}")
     changes = tuple(PutObject(record=record) for record in moved)
     return Plan(
         statement=statement,
@@ -153,9 +153,10 @@ def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> N
                 raise SqlError(
                     CONCURRENT_CHANGE,
                     f'"{record.name}" cannot be in resource group {record.resource_group} until REWIND SOURCE '
-                    f"{sql_name(rewind.name)} TO OPERATION {rewind.operation} is carried out",
+                    f"{sql_name(rewind.name)} TO OPERATION {rewind.operation} is complete",
                     span=getattr(getattr(plan.statement, "name", None), "span", None),
-                    hint=f"SHOW JOBS; {serve} carries it out if no process runs these jobs; then again",
+                    hint="run this again once the REWIND is complete; SHOW JOBS shows the jobs that wait for it; if no "
+                    f"process runs them: {serve}",
                 )
 
 

@@ -85,9 +85,10 @@ def lower_new_definition(
     if given.group != view.resource_group:
         raise SqlError(
             CANNOT_REPLACE,
-            f"its rows cannot be made anew and its resource group change to {given.group} in one statement",
+            f"one statement cannot both rebuild its rows and change its resource group to {given.group}",
             span=span,
-            hint=f"ALTER MATERIALIZED VIEW {sql_name(view.name)} SET RESOURCE_GROUP TO '{given.group}'; then again",
+            hint=f"ALTER MATERIALIZED VIEW {sql_name(view.name)} SET RESOURCE_GROUP TO '{given.group}', then run "
+            "this again",
         )
     dependents = tuple(found for found in snapshot.dependents_of(view.id) if not isinstance(found, RebuildRecord))
     _require_no_sinks(view, [found for found in dependents if isinstance(found, SinkRecord)], span)
@@ -240,7 +241,7 @@ def _require_alone(
                 CONCURRENT_CHANGE,
                 f'materialized view "{view.name}" reads "{rebuild.name}", which is being rebuilt',
                 span=span,
-                hint=f"WAIT MATERIALIZED VIEW {sql_name(rebuild.name)}, then again",
+                hint=f"WAIT MATERIALIZED VIEW {sql_name(rebuild.name)}, then run this again",
             )
 
 

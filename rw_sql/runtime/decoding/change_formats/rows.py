@@ -90,7 +90,7 @@ def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Colum
         case "CANAL":
             told = canal_changes(records, key)
         case other:
-            raise ValueError(f"FORMAT {other} tells no changes")
+            raise ValueError(f"FORMAT {other} has no changes")
     return rows_of(told, statement, key, rules, placeholder, has_types=has_types)
 
 

@@ -196,7 +196,7 @@ class Alignment:
         if one is None or other is None or reader == writer:
             return reader
         if other in _FINER and one != other:
-            self.refusal = f"{path} is {other}, which {one} cannot hold"
+            self.refusal = f"{path} is {other}, which does not fit {one}"
             return reader
         family = next((family for family in _FAMILIES if one in family and other in family), None)
         if family is None:
@@ -207,7 +207,7 @@ class Alignment:
         if scale == had_scale:
             return reader
         if had_scale > scale or had - had_scale > precision - scale:
-            self.refusal = f"{path} is decimal({had}, {had_scale}), which decimal({precision}, {scale}) cannot hold"
+            self.refusal = f"{path} is decimal({had}, {had_scale}), which does not fit decimal({precision}, {scale})"
             return reader
         return {**reader, "precision": had, "scale": had_scale}
 

@@ -152,9 +152,7 @@ def _settable(kind: str, parameter: Token, values: tuple[ParameterValue, ...] | 
             hint="write a number or DEFAULT before DEFERRED",
         )
     if is_deferred and known not in _DEFERRABLE:
-        raise SqlError(
-            INVALID_OPTION, f"{known.upper()} cannot be deferred", span=parameter.span, hint="leave DEFERRED out"
-        )
+        raise SqlError(INVALID_OPTION, f"{known.upper()} cannot be deferred", span=parameter.span, hint="omit DEFERRED")
     return known
 
 
@@ -239,7 +237,7 @@ def alter_format(given: FormatEncode) -> Callable[[str, Name], Statement]:
             SYNTAX_ERROR,
             "key encode clause is not supported in source schema",
             span=given.span,
-            hint="leave KEY ENCODE out",
+            hint="omit KEY ENCODE",
         )
     return lambda _, name: AlterSourceFormat(name=name, format=given)
 

@@ -78,7 +78,7 @@ def columns(items: list[Item] | None = None) -> Columns:
             DUPLICATE_CLAUSE,
             "at most 1 wildcard is allowed in source definition",
             span=second.token.span,
-            hint="leave the second * out",
+            hint="omit the second *",
         )
     watermarks = tuple(item for item in listed if isinstance(item, Watermark))
     if len(watermarks) > 1:
@@ -86,7 +86,7 @@ def columns(items: list[Item] | None = None) -> Columns:
             DUPLICATE_CLAUSE,
             "only 1 watermark is allowed to be defined on source",
             span=watermarks[1].span,
-            hint="leave the second WATERMARK out",
+            hint="omit the second WATERMARK",
         )
     constraints = tuple(item for item in listed if isinstance(item, TableConstraint))
     keys = [c.span for c in constraints if c.kind == "PRIMARY KEY"] + [c.span for c in typed if c.is_primary_key]
@@ -109,7 +109,7 @@ def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> C
             if at:
                 raise SqlError(
                     SYNTAX_ERROR,
-                    "COLLATE stands right after the type",
+                    "COLLATE must come directly after the type",
                     span=value.span,
                     hint='move COLLATE after the type: a_column VARCHAR COLLATE "C"',
                 )
@@ -120,7 +120,7 @@ def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> C
                     DUPLICATE_CLAUSE,
                     f'column "{name.value}" has {value} twice',
                     span=name.span,
-                    hint=f"leave one {value} out",
+                    hint=f"omit one {value}",
                 )
             others.append(value)
         elif word in given:
@@ -137,14 +137,14 @@ def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> C
             DUPLICATE_CLAUSE,
             f'column "{name.value}" is both generated and defaulted',
             span=name.span,
-            hint="leave AS or DEFAULT out",
+            hint="omit AS or DEFAULT",
         )
     if given.get("generated") and given.get("field"):
         raise SqlError(
             DUPLICATE_CLAUSE,
             f'column "{name.value}" is both generated and read from field "{given["field"]}"',
             span=name.span,
-            hint="leave out FROM: AS computes it of the other columns",
+            hint="omit FROM: AS computes it from the other columns",
         )
     if given.get("field") == name.value:
         del given["field"]
@@ -153,7 +153,7 @@ def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> C
             DUPLICATE_CLAUSE,
             f'column "{name.value}" is both NULL and NOT NULL',
             span=name.span,
-            hint="leave NULL or NOT NULL out",
+            hint="omit NULL or NOT NULL",
         )
     return ColumnDefinition(
         name=name.value, data_type=data_type, other_constraints=tuple(others), span=name.span, **given
@@ -293,7 +293,7 @@ def one_of(token: Token, known: tuple[str, ...], message: str) -> str:
         if word.lower() == token.value.lower():
             return word
     near = near_names(token.value.lower(), [word.lower() for word in known])
-    listed = f"write one of {', '.join(known)}" if known else f"write CONFIG (a_name) in the place of {token.text}"
+    listed = f"write one of {', '.join(known)}" if known else f"write CONFIG (a_name) instead of {token.text}"
     hint = f"did you mean {near[0].upper()}?" if near else listed
     raise SqlError(SYNTAX_ERROR, f"{message}, found: {token.text}", hint=hint, span=token.span)
 
@@ -376,7 +376,7 @@ def row_format(word: Token, schema: RowSchema | None) -> FormatEncode:
             SYNTAX_ERROR,
             f"expected {wanted} after ROW FORMAT {known}",
             span=word.span,
-            hint=f"write {wanted} after {known}" if needs else f"leave what follows {known} out",
+            hint=f"write {wanted} after {known}" if needs else f"omit what follows {known}",
         )
     format_, encode = _ROW_FORMATS[known]
     return FormatEncode(format=format_, encode=encode, options=schema[1] if schema is not None else (), span=word.span)

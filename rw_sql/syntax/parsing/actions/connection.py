@@ -35,7 +35,7 @@ def create_connection(
                 SYNTAX_ERROR,
                 "connection reference is not allowed in options in CREATE CONNECTION",
                 span=option.key_place,
-                hint="leave connection out, and write the properties of the other connection here",
+                hint="omit connection, and write the properties of the other connection here",
             )
     return CreateConnection(name=name, options=options, if_not_exists=bool(if_not_exists), or_replace=bool(or_replace))
 
@@ -71,9 +71,7 @@ def option_changes(*changes: ConnectionChange) -> tuple[ConnectionChange, ...]:
                     hint=f"leave {key} out of one of the two",
                 )
             if before != change.verb or change is not _first_with(changes, key):
-                raise SqlError(
-                    DUPLICATE_CLAUSE, f"{key} specified more than once", span=span, hint=f"leave one {key} out"
-                )
+                raise SqlError(DUPLICATE_CLAUSE, f"{key} specified more than once", span=span, hint=f"omit one {key}")
     return changes
 
 

@@ -48,7 +48,7 @@ def require_format(connector: str, given: FormatEncode | None, *, is_source: boo
             SYNTAX_ERROR,
             "key encode clause is not supported in source schema",
             span=given.span,
-            hint="leave KEY ENCODE out",
+            hint="omit KEY ENCODE",
         )
     fixed = _fixed(connector, is_source=is_source)
     if fixed is not None:
@@ -59,7 +59,7 @@ def require_format(connector: str, given: FormatEncode | None, *, is_source: boo
                 f"row format for {kind} connectors should be either omitted or set to "
                 f"`FORMAT {fixed[0]} ENCODE {fixed[1]}`",
                 span=given.span,
-                hint=f"leave FORMAT out, or write FORMAT {fixed[0]} ENCODE {fixed[1]}",
+                hint=f"omit FORMAT, or write FORMAT {fixed[0]} ENCODE {fixed[1]}",
             )
     elif given is None and connector not in _FREE:
         raise SqlError(

@@ -239,7 +239,7 @@ def refuse_twice(what: str, named: Sequence[tuple[str, Span]]) -> None:
     for key, span in named:
         if key in seen:
             raise SqlError(
-                DUPLICATE_CLAUSE, f'{what} "{key}" is given twice', span=span, hint=f'leave one of the two "{key}" out'
+                DUPLICATE_CLAUSE, f'{what} "{key}" is given twice', span=span, hint=f'omit one of the two "{key}"'
             )
         seen.add(key)
 

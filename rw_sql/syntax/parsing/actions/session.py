@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 def alter_system_set(parameter: Token, _to: None, values: tuple[ParameterValue, ...] | None) -> AlterSystemSet:
     if values is not None and len(values) > 1:
         raise SqlError(
-            SYNTAX_ERROR, "a system parameter takes one value", span=values[1].span, hint="leave the second value out"
+            SYNTAX_ERROR, "a system parameter takes one value", span=values[1].span, hint="omit the second value"
         )
     return AlterSystemSet(parameter=parameter.value, value=values[0] if values else None, parameter_span=parameter.span)
 
@@ -124,7 +124,7 @@ def flush() -> Flush:
 
 def explain(is_analyze: bool | None, options: tuple[str, ...], statement: Statement) -> Explain:
     if isinstance(statement, Explain):
-        raise SqlError(SYNTAX_ERROR, "EXPLAIN is given twice", hint="leave one EXPLAIN out")
+        raise SqlError(SYNTAX_ERROR, "EXPLAIN is given twice", hint="omit one EXPLAIN")
     return Explain(statement=statement, is_analyze=bool(is_analyze), options=options)
 
 

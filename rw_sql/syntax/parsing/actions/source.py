@@ -75,7 +75,7 @@ def create_source(
             SYNTAX_ERROR,
             "CDC source cannot define columns and constraints",
             span=name.span,
-            hint=f"leave the columns out: CREATE TABLE … FROM {name} TABLE '…' names them",
+            hint=f"omit the columns: CREATE TABLE … FROM {name} TABLE '…' names them",
         )
     if cdc_table is None:
         require_format(connector, format_encode, is_source=True)

@@ -74,7 +74,7 @@ def create_table(
             SYNTAX_ERROR,
             "VALIDATE is only supported for tables created with webhook source",
             span=name.span,
-            hint="leave VALIDATE out",
+            hint="omit VALIDATE",
         )
     if webhook is not None:
         _require_call(webhook.signature)
@@ -83,7 +83,7 @@ def create_table(
             SYNTAX_ERROR,
             "watermarks can't be defined on table created by CREATE TABLE AS",
             span=columns.watermarks[0].span,
-            hint="leave WATERMARK out",
+            hint="omit WATERMARK",
         )
     if asked is None or columns.columns:
         require_types(columns.untyped)

@@ -57,7 +57,7 @@ def named_type(token: Token, *arguments: Token) -> DataType:
         if not 1 <= numbers[0] <= 53:
             raise SqlError(
                 UNSUPPORTED_TYPE,
-                "the precision of FLOAT lies between 1 and 53",
+                "the precision of FLOAT must be between 1 and 53",
                 span=arguments[0].span,
                 hint="write FLOAT(24) or FLOAT(53)",
             )
@@ -95,7 +95,7 @@ def array_type(element: DataType) -> DataType:
             TOO_COMPLEX,
             f"an array has more than {MOST_DIMENSIONS} dimensions",
             span=element.span,
-            hint=f"leave pairs of [] out until {MOST_DIMENSIONS} are left",
+            hint=f"remove pairs of [] until {MOST_DIMENSIONS} remain",
         )
     return DataType(name="ARRAY", element=element, span=element.span)
 

@@ -409,7 +409,7 @@ def _folders(path: Path) -> dict[str, Path]:
     return {folder.name: folder for folder in path.iterdir() if folder.is_dir()}
 
 
-def test_refusals_change_nothing_and_say_the_way_out(
+def test_refusals_change_nothing_and_say_the_remedy(
     tmp_path: Path, recorded: Callable[[Path, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -129,7 +129,7 @@ def test_undo_is_refused_where_the_upstream_has_dropped_the_records() -> None:
     world.put_topic("old", (30, 60), (0, 60))
     error = refused(world, undo(world))
     assert error.code == "RW330"
-    assert "old:0 at 15 (EXPIRED, it holds [30, 60))" in error.message
+    assert "old:0 at 15 (EXPIRED, the upstream has [30, 60))" in error.message
     assert "INJECT SOURCE OFFSETS s" in (error.hint or "")
 
 
@@ -138,7 +138,7 @@ def test_undo_is_refused_where_the_topic_was_made_again() -> None:
     world.put_topic("old", (0, 7), (0, 8), life="second")
     world.run("RESET SOURCE SPLITS s")
     error = refused(world, undo(world))
-    assert "old:0 at 40 (RECREATED, it holds [0, 7))" in error.message
+    assert "old:0 at 40 (RECREATED, the upstream has [0, 7))" in error.message
 
 
 def test_undo_of_a_move_to_a_cluster_that_does_not_answer() -> None:

@@ -265,7 +265,7 @@ def test_what_names_a_column_in_the_definition_gets_its_new_name() -> None:
         ("a", '"ID"', "RW105", 'already has a column "ID"'),
         ("a", "_rw_b", "RW212", "begin with _rw_"),
         ("at", "b", "RW301", "comes from INCLUDE: renaming it"),
-        ("a", "y", "RW301", "may mean something else"),
+        ("a", "y", "RW301", "may refer to something other"),
         ("y", "b", "RW205", 'has no column "y"'),
     ],
 )

@@ -116,4 +116,4 @@ def test_what_is_refused(text: str, said: str) -> None:
     error = refused(world, text)
     assert said in error.message
     if text.startswith("SET"):
-        assert error.hint == "it is a parameter of the whole warehouse: ALTER SYSTEM SET streaming_parallelism = …"
+        assert error.hint == "it is a parameter of the warehouse: ALTER SYSTEM SET streaming_parallelism = …"
