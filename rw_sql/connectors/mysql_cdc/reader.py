@@ -14,6 +14,7 @@ from rw_sql.connectors.mysql_cdc.charsets import Charsets
 from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, unreachable
 from rw_sql.connectors.mysql_cdc.decoder import Records, decode_rows
 from rw_sql.connectors.mysql_cdc.events import RowsPart, TableMap
+from rw_sql.connectors.mysql_cdc.gathering import Gathering
 from rw_sql.connectors.mysql_cdc.known import KnownTables, schema_change
 from rw_sql.connectors.mysql_cdc.marks import Mark
 from rw_sql.connectors.mysql_cdc.positions import STEPS, parts_of, shown
@@ -46,8 +47,8 @@ _LONGEST_WAIT = 0.2
 _CHUNK_ORDINALS = 1 << 32
 """The ``_rw_index`` of the first row of a snapshot: behind the changes of a transaction at the same position."""
 
-_FEW_STEPS = STEPS // 2
-"""How many batches of an idle log may end at one position before chunks are gathered to larger batches."""
+_CATALOG_SECONDS = 60.0
+"""The longest wait for the answer to a query of the catalog."""
 
 
 class MysqlReader:
@@ -59,6 +60,7 @@ class MysqlReader:
         self._position = 0
         self._returned = 0
         self._ordinal = (0, 0)
+        self._gathering = Gathering()
         self._progress: dict[str, TableProgress] = {}
         self._marks: dict[str, Mark] = {}
         self._begins: dict[str, int] = {}
@@ -160,7 +162,7 @@ class MysqlReader:
 
     def _sql(self) -> Connection[Any]:
         if self._catalog is None or not self._catalog.open:
-            self._catalog = connect(self._options, self._timeout)
+            self._catalog = connect(self._options, self._timeout, read_timeout=_CATALOG_SECONDS)
         return self._catalog
 
     def _start(self, facts: Facts) -> None:
@@ -445,13 +447,13 @@ class MysqlReader:
     def _leave_all(self, snapshot: SnapshotThread, into: Records, max_rows: int) -> bool:
         """Lets the chunks leave that the stream has passed. Their rows get a position that no earlier batch had."""
         has_left = False
-        while len(into) < max_rows and (chunk := snapshot.first()) is not None:
+        gathered = self._gathering.rows_at(self._position, self._progress.values())
+        while len(into) < max(max_rows, gathered) and (chunk := snapshot.first()) is not None:
             if chunk.position > self._position:
                 break
             if self._position <= self._returned:
-                step = self._position % STEPS
-                if step + 1 >= STEPS:
-                    break  # The log must move first.
+                if self._position % STEPS + 1 >= STEPS or not snapshot.has_gathered(gathered):
+                    break  # At the last of the steps the log must move first.
                 self._position += 1
             self._leave(snapshot, chunk, into)
             has_left = True
@@ -472,6 +474,7 @@ class MysqlReader:
             first = first if place == self._position else _CHUNK_ORDINALS
             self._ordinal = (self._position, first + len(rows))
             into.snapshot(chunk.table, rows, self._position, first)
+        self._gathering.note(self._position, len(chunk.rows))
         done = snapshot.leave(chunk)
         progress = self._progress[chunk.table]
         self._progress[chunk.table] = replace(

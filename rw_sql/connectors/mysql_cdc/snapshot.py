@@ -74,6 +74,8 @@ _MOST_LOCKED = 5_000
 
 _READ_AHEAD = 3
 _LONG = 60.0
+_CHUNK_SECONDS = 600.0
+"""The longest wait for the rows of a chunk."""
 _LOCK_SECONDS = 2
 _TOO_OLD = -1
 _AGAIN = frozenset({1205, 1213, 1412, _TOO_OLD})
@@ -129,6 +131,7 @@ class SnapshotThread:
         self._connection: Connection[Any] | None = None
         self._thread: threading.Thread | None = None
         self._notices: deque[str] = deque(maxlen=100)
+        self._wanted = 0
 
     def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
         """The tables to read; those that are being read already go on."""
@@ -166,6 +169,18 @@ class SnapshotThread:
                 raise self._error
             return None
 
+    def has_gathered(self, rows: int) -> bool:
+        """True if at least so many rows are ready to leave, or no more of them come; otherwise they are read ahead."""
+        with self._changed:
+            self._wanted = rows
+            if self._ready_rows() >= rows or self._error is not None or all(job.is_read for job in self._jobs.values()):
+                return True
+            self._changed.notify_all()
+            return False
+
+    def _ready_rows(self) -> int:
+        return sum(len(chunk.rows) for chunk in self._ready)
+
     def leave(self, chunk: Chunk) -> bool:
         """The chunk has left. True if the table is done."""
         with self._changed:
@@ -202,7 +217,7 @@ class SnapshotThread:
 
     def _run(self) -> None:
         try:
-            with connect(self._options, self._timeout) as connection:
+            with connect(self._options, self._timeout, read_timeout=_CHUNK_SECONDS) as connection:
                 self._connection = connection
                 lock = shared_lock(str(rows_of(connection, "SELECT VERSION()")[0][0]))
                 with connection.cursor() as cursor:
@@ -231,7 +246,7 @@ class SnapshotThread:
             while not self._is_closing:
                 wait = _LONG
                 for job in self._jobs.values():
-                    if job.sent >= _READ_AHEAD or job.is_read:
+                    if job.is_read or (job.sent >= _READ_AHEAD and self._ready_rows() >= self._wanted):
                         continue
                     if self._rate == 0:
                         break
