@@ -17,7 +17,7 @@ from rw_sql.connectors.kinesis.client import (
     next_page,
     stream_of,
 )
-from rw_sql.connectors.kinesis.shards import AT_ONCE, ENDED, first_record, is_young
+from rw_sql.connectors.kinesis.shards import AT_ONCE, ENDED, TAILS, first_record, is_surely_whole, is_young
 from rw_sql.connectors.support.wide_offsets import offset_text
 
 if TYPE_CHECKING:
@@ -86,9 +86,11 @@ def require_whole(address: Address, name: str, stream: Stream, shard: Shard, off
     """Checks that no record at an offset or after it was removed. Raises RangeLostError.
 
     Kinesis itself would begin at the oldest record that is left. Records are removed in order: with one before the
-    offset still there, none after it is missing. Without one, nobody can tell.
+    offset still there, none after it is missing. Without one, nobody can tell, unless this process has seen the end of
+    the shard within the least retention.
     """
-    if is_young(stream, shard):
+    is_new = is_surely_whole(stream, shard) if offset > shard.start else is_young(stream, shard)
+    if is_new or TAILS.is_whole(address, stream, shard.id, offset):
         return
     first = first_record(address, name, shard, shard.start, time.monotonic() + ANSWER_SECONDS)
     if first is None and offset > shard.start:
