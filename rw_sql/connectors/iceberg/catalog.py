@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _JDBC = "jdbc:"
 _SECRETS = ("catalog.jdbc.password", "catalog.token", "catalog.credential", "s3.secret.key")
 _LOCK = threading.Lock()
+_CONNECT_SECONDS = 10
 
 
 class TableMissingError(Exception):
@@ -110,7 +111,12 @@ def open_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> Catalog:
 def _opened(name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
     from pyiceberg.catalog import load_catalog
 
-    return load_catalog(name, **dict(properties))
+    given = dict(properties)
+    if given["type"] == "rest":
+        from rw_sql.connectors.iceberg.rest import PatientRestCatalog
+
+        return PatientRestCatalog(name, **given)
+    return load_catalog(name, **given)
 
 
 def _properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
@@ -137,7 +143,9 @@ def _database(uri: str, options: Mapping[str, str]) -> str:
     user = quote(options.get("catalog.jdbc.user", ""), safe="")
     password = quote(options.get("catalog.jdbc.password", ""), safe="")
     login = f"{user}:{password}@" if password else f"{user}@" if user else ""
-    return f"postgresql+psycopg://{login}{uri.partition('://')[2]}"
+    rest = uri.partition("://")[2]
+    limit = "" if "connect_timeout" in rest else f"{'&' if '?' in rest else '?'}connect_timeout={_CONNECT_SECONDS}"
+    return f"postgresql+psycopg://{login}{rest}{limit}"
 
 
 def _kind(spec: ConnectorSpec, options: Mapping[str, str]) -> str:

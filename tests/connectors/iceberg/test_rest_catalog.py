@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rw_sql.connectors.base import SplitState
-from rw_sql.connectors.iceberg import history, reader
+from rw_sql.connectors.iceberg import history, reader, rest
 from rw_sql.connectors.iceberg.sink import IcebergSink
 from rw_sql.connectors.iceberg.source import IcebergConnector
 from rw_sql.connectors.sink import UPDATE, SinkError
@@ -51,6 +52,14 @@ def test_a_source(lake: Lake, options: dict[str, str]) -> None:
     told = kind.look({**options, "catalog.token": "another"})
     assert told.error is not None
     assert "another" not in told.error
+
+
+def test_a_server_that_answers_nothing(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "ANSWER_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        error = IcebergConnector().look({**options, "catalog.uri": f"http://127.0.0.1:{mute.getsockname()[1]}"}).error
+        assert error is not None
+        assert "timed out" in error
 
 
 def test_a_sink(lake: Lake, options: dict[str, str]) -> None:
