@@ -214,7 +214,7 @@ class KafkaWriter:
         self._fault: str | None = None
         self._is_cancelled = False
         self._failure = KafkaException
-        self._properties = {
+        self._properties: dict[str, Any] = {
             "linger.ms": 5,
             "queue.buffering.max.messages": 200_000,
             **kafka_properties.producer_properties(spec, options),
