@@ -63,7 +63,6 @@ class MysqlReader:
         self._gathering = Gathering()
         self._progress: dict[str, TableProgress] = {}
         self._marks: dict[str, Mark] = {}
-        self._begins: dict[str, int] = {}
         self._folded = False
         self._is_mariadb = False
         self._prepared: tuple[int, ...] = ()
@@ -96,7 +95,7 @@ class MysqlReader:
             self._start(facts)
             self._check_log()
             self._snapshot = SnapshotThread(self._options, self._timeout, lambda: self._position)
-            self._snapshot.set_tables(self._progress)
+            self._snapshot.set_tables(self._progress, self._marks)
         except pymysql.Error as error:
             self.close()
             raise unreachable(error, self._options) from error
@@ -136,7 +135,7 @@ class MysqlReader:
         except pymysql.Error as error:
             raise unreachable(error, self._options) from error
         if self._snapshot is not None:
-            self._snapshot.set_tables(self._progress)
+            self._snapshot.set_tables(self._progress, self._marks)
 
     def set_rate_limit(self, rows_per_second: float | None) -> None:
         """See :meth:`ChangeReader.set_rate_limit`."""

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from pymysql.connections import Connection
 
     from rw_sql.connectors.changes import TableProgress
+    from rw_sql.connectors.mysql_cdc.marks import Mark
     from rw_sql.connectors.mysql_cdc.tables import CatalogColumn, CatalogTable
 else:
     pymysql = deferred("pymysql")
@@ -77,6 +78,7 @@ _LONG = 60.0
 _CHUNK_SECONDS = 600.0
 """The longest wait for the rows of a chunk."""
 _LOCK_SECONDS = 2
+_LATE_SECONDS = 0.05
 _TOO_OLD = -1
 _AGAIN = frozenset({1205, 1213, 1412, _TOO_OLD})
 """A lock was not had in time, a deadlock, a table that changed since the snapshot began: the chunk is read again."""
@@ -99,11 +101,12 @@ class Chunk:
 
 @dataclass(slots=True)
 class _Job:
-    """A table whose snapshot is being read. ``sent`` counts the chunks that have not left; ``begun`` is the stream's
-    position when the chunk that is being read was begun."""
+    """A table whose snapshot is being read. ``least`` is the least position of a chunk. ``sent`` counts the chunks that
+    have not left; ``begun`` is the stream's position when the chunk that is being read was begun."""
 
     progress: TableProgress
     next_key: str | None
+    least: int
     is_read: bool = False
     sent: int = 0
     rows: int = FIRST_ROWS
@@ -133,14 +136,17 @@ class SnapshotThread:
         self._notices: deque[str] = deque(maxlen=100)
         self._wanted = 0
 
-    def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
-        """The tables to read; those that are being read already go on."""
+    def set_tables(self, tables: Mapping[str, TableProgress], marks: Mapping[str, Mark]) -> None:
+        """The tables to read; those that are being read already go on.
+
+        The begins of ``marks`` are the positions up to which the stream's changes are left out: the chunks have them.
+        """
         with self._changed:
             for name in [name for name in self._jobs if name not in tables or tables[name].is_done]:
                 del self._jobs[name]
             for name, progress in tables.items():
                 if not progress.is_done and name not in self._jobs:
-                    self._jobs[name] = _Job(progress, progress.next_key)
+                    self._jobs[name] = _Job(progress, progress.next_key, marks[name].begin if name in marks else 0)
             self._ready = deque(chunk for chunk in self._ready if chunk.table in self._jobs)
             self._changed.notify_all()
             if self._jobs and self._thread is None and not self._is_closing:
@@ -267,16 +273,22 @@ class SnapshotThread:
             rows = self._limited(job.progress.chunk_rows or job.rows)
         if lock:
             rows = min(rows, _MOST_LOCKED)
-        for tries in range(_MOST_TRIES):
+        tries, began = 0, time.monotonic()
+        while True:
             try:
                 chunk = self._chunk(connection, job, rows, lock)
                 break
             except pymysql.Error as error:
-                if code_of(error) not in _AGAIN or tries == _MOST_TRIES - 1 or self._is_closing:
+                tries, is_late = tries + 1, code_of(error) == _TOO_OLD
+                is_over = time.monotonic() > began + _LONG if is_late else tries >= _MOST_TRIES
+                if code_of(error) not in _AGAIN or is_over or self._is_closing:
                     raise
                 connection.rollback()
-                if tries == 2:
+                if tries == 3:
                     self._notices.append(f"the snapshot of {job.progress.table} waits: {error.args[1]}")
+                if is_late:
+                    with self._changed:
+                        self._changed.wait_for(lambda: self._is_closing, _LATE_SECONDS)
         count = len(chunk.rows)
         if not job.progress.chunk_rows and count:
             size = max(1, sum(map(len, chunk.rows)) // count)
@@ -298,9 +310,10 @@ class SnapshotThread:
         with connection.cursor() as cursor:
             cursor.execute("START TRANSACTION" if lock else "START TRANSACTION WITH CONSISTENT SNAPSHOT")
         position = 0 if lock else _snapshot_position(connection)
-        if not lock and position < (job.begun or 0) - (job.begun or 0) % STEPS:
-            # The stream was faster: a commit is in the log for a moment before a snapshot sees it.
-            raise pymysql.OperationalError(_TOO_OLD, "the snapshot is older than the stream")
+        least = max(job.begun or 0, job.least)
+        if not lock and position < least - least % STEPS:
+            # A commit is in the log for a moment before a snapshot sees it, or for seconds if it waits for a replica.
+            raise pymysql.OperationalError(_TOO_OLD, "a commit that is in the log cannot be seen yet")
         # The lock of a SELECT keeps the columns as they are until the end of the transaction.
         table = _locked(connection, name)
         columns = [column for column in table.columns if not column.is_generated]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -180,6 +181,33 @@ def test_a_snapshot_of_an_idle_log_has_more_chunks_than_a_place_has_numbers(mari
     replica.close()
 
 
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_a_commit_that_is_in_the_log_before_it_can_be_seen(is_behind: bool) -> None:
+    """A server with semi-synchronous replication shows a commit only when a replica has it, or after a time."""
+    with server_of(MARIADB) as server:
+        replica = made(server.info)
+        replica.catch_up()
+        (table,) = replica.names
+        replica.forget(table)
+        server.info.run(
+            "SET GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC', GLOBAL rpl_semi_sync_master_timeout = 4000",
+            "SET GLOBAL rpl_semi_sync_master_enabled = ON",
+        )
+        end = read_facts(replica.options, 10).end
+        writer = threading.Thread(target=server.info.run, args=(f"INSERT INTO {table} VALUES (10, 'late')",))
+        writer.start()
+        wait_until(lambda: read_facts(replica.options, 10).end > end, "the commit is in the log")
+        assert server.info.run(f"SELECT count(*) FROM {table}") == [(3,)]
+        if not is_behind:
+            replica.read_anew(table)
+        replica.open()
+        replica.catch_up()
+        writer.join()
+        replica.catch_up()
+        assert replica.differences() == {}
+        replica.close()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_log_without_checksums(kind: str) -> None:
     with server_of(kind, binlog_checksum="NONE") as server:
@@ -208,7 +236,7 @@ def test_a_server_that_accepts_and_does_not_answer_holds_nobody() -> None:
             assert error is not None
             assert "timed out" in error
             snapshot = SnapshotThread(replica.options, 1.0, lambda: 0)
-            snapshot.set_tables({table: TableProgress(table=table, key_columns=("id",))})
+            snapshot.set_tables({table: TableProgress(table=table, key_columns=("id",))}, {})
             snapshot.close()
         finally:
             process.send_signal(signal.SIGCONT)
