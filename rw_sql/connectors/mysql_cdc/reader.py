@@ -18,7 +18,7 @@ from rw_sql.connectors.mysql_cdc.gathering import Gathering
 from rw_sql.connectors.mysql_cdc.known import KnownTables, schema_change
 from rw_sql.connectors.mysql_cdc.marks import Mark
 from rw_sql.connectors.mysql_cdc.positions import STEPS, parts_of, shown
-from rw_sql.connectors.mysql_cdc.server import AGAIN, check_position, facts_over
+from rw_sql.connectors.mysql_cdc.server import AGAIN, await_prepared, check_position, facts_over
 from rw_sql.connectors.mysql_cdc.snapshot import SnapshotThread
 from rw_sql.connectors.mysql_cdc.stream import Stream, Watched
 from rw_sql.connectors.mysql_cdc.tables import cascade_error, cascades_of, find_table, missing_table, named
@@ -211,6 +211,8 @@ class MysqlReader:
             # Its rows until now come with the snapshot; the log may have those of an older table of this name.
             begin = self._position if progress.is_done else max(facts.end, self._position)
             mark = Mark(begin=begin)
+            if facts.is_mariadb and not progress.is_done:
+                await_prepared(self._sql(), name, self._timeout)
         else:
             mark = Mark.from_json(progress.identity)
         if not facts.has_names:
@@ -224,8 +226,7 @@ class MysqlReader:
             mark = replace(mark, names=names)
         self._marks[name] = mark
         estimated = progress.rows_estimated if progress.rows_estimated is not None else table.rows_estimated
-        identity = progress.identity if progress.identity is not None else None
-        return replace(progress, identity=identity, key_columns=table.key, rows_estimated=estimated)
+        return replace(progress, key_columns=table.key, rows_estimated=estimated)
 
     def _require_readable(self, table: CatalogTable, name: str) -> None:
         if not table.key:

@@ -14,6 +14,7 @@ import pytest
 from rw_sql.connectors.changes import CaptureError, TableProgress
 from rw_sql.connectors.mysql_cdc import positions
 from rw_sql.connectors.mysql_cdc.marks import Mark
+from rw_sql.connectors.mysql_cdc.reader import MysqlReader
 from rw_sql.connectors.mysql_cdc.server import read_facts
 from rw_sql.connectors.mysql_cdc.snapshot import SnapshotThread
 from rw_sql.connectors.mysql_cdc.source import MysqlCdcConnector
@@ -277,6 +278,29 @@ def test_a_prepared_transaction_comes_when_it_is_committed(servers: Callable[[st
     assert replica.differences() == {}
     assert Mark.from_json(replica.progress[table].identity or "").prepared == ()
     replica.close()
+
+
+def test_a_transaction_that_was_prepared_before_the_table_began() -> None:
+    with server_of(MARIADB) as server:
+        replica = made(server.info)
+        (table,) = replica.names
+        with server.info.connect() as connection, connection.cursor() as cursor:
+            for statement in ("XA START 'x'", f"INSERT INTO {table} VALUES (10, 'xa')", "XA END 'x'", "XA PREPARE 'x'"):
+                cursor.execute(statement)
+        replica.read_anew(table)
+        reader = MysqlReader(replica.options)
+        reader._timeout = 1.0
+        with pytest.raises(CaptureError, match="waits for 1 prepared XA transactions") as caught:
+            reader.open(replica.state, replica.progress)
+        assert caught.value.is_temporary
+        reader.close()
+        timer = threading.Timer(0.5, server.info.run, ("XA COMMIT 'x'",))
+        timer.start()
+        replica.catch_up()
+        timer.join()
+        assert replica.differences() == {}
+        assert '["10"]' in replica.rows[table]
+        replica.close()
 
 
 def test_positions_as_numbers_and_as_text() -> None:
