@@ -18,7 +18,7 @@ from rw_sql.connectors.mysql_cdc.gathering import Gathering
 from rw_sql.connectors.mysql_cdc.known import KnownTables, schema_change
 from rw_sql.connectors.mysql_cdc.marks import Mark
 from rw_sql.connectors.mysql_cdc.positions import STEPS, parts_of, shown
-from rw_sql.connectors.mysql_cdc.server import AGAIN, await_prepared, check_position, facts_over
+from rw_sql.connectors.mysql_cdc.server import AGAIN, await_prepared, check_position, facts_over, gone
 from rw_sql.connectors.mysql_cdc.snapshot import SnapshotThread
 from rw_sql.connectors.mysql_cdc.stream import Stream, Watched
 from rw_sql.connectors.mysql_cdc.tables import cascade_error, cascades_of, find_table, missing_table, named
@@ -322,11 +322,15 @@ class MysqlReader:
                 is_first = not (has_taken or done or into)
                 if not is_first and self._is_turning(transaction):
                     return done  # What came before is a batch of its own, which stands if this one cannot be read.
+                before, progress, changes = len(into), dict(self._progress), len(self._changes)
                 try:
                     self._decode(transaction, into)
                 except CaptureError as error:
                     if is_first:
                         raise
+                    into.cut(before)  # What precedes it is returned, and nothing of it.
+                    self._progress = progress
+                    del self._changes[changes:]
                     self._failure = error
                     return done
                 self._position = transaction.position
@@ -399,11 +403,11 @@ class MysqlReader:
         if effect.did == "database":
             for each in self._progress:
                 if self._fold(named(each)[0]) == self._fold(effect.database) and position > self._marks[each].begin:
-                    raise _gone(f"table {each} was dropped, with its database")
+                    raise gone(f"table {each} was dropped, with its database")
             return
         other = self._name_of(*effect.other) if effect.other is not None else None
         if other is not None and position > self._marks[other].begin:
-            raise _gone(
+            raise gone(
                 f"table {other} is not the table that was read: at {shown(position)} "
                 f"{effect.database}.{effect.table} was renamed to it"
             )
@@ -415,13 +419,13 @@ class MysqlReader:
                 into.truncate(name, position, ordinal, seconds)
                 self._emptied[name] = position
             case "dropped":
-                raise _gone(f"table {name} was dropped at {shown(position)}")
+                raise gone(f"table {name} was dropped at {shown(position)}")
             case "created":
-                raise _gone(f"table {name} is not the table that was read: it was created again at {shown(position)}")
+                raise gone(f"table {name} is not the table that was read: it was created again at {shown(position)}")
             case "renamed" if effect.other is not None:
-                raise _gone(f"table {name} was renamed to {'.'.join(effect.other)} at {shown(position)}")
+                raise gone(f"table {name} was renamed to {'.'.join(effect.other)} at {shown(position)}")
             case "emptied":
-                raise _gone(
+                raise gone(
                     f"rows of table {name} came or went with a partition or a tablespace at {shown(position)}, and the "
                     "log does not have them"
                 )
@@ -434,13 +438,13 @@ class MysqlReader:
             return  # The log tells later what happened to it.
         self._require_readable(table, name)
         if table.key != self._progress[name].key_columns:
-            raise _gone(
+            raise gone(
                 f"the primary key of table {name} is ({', '.join(table.key)}) now, it was "
                 f"({', '.join(self._progress[name].key_columns)})"
             )
         self._known.forget(name)
         if self._marks[name].names and tuple(column.name for column in table.columns) != self._marks[name].names:
-            raise _gone(
+            raise gone(
                 f"the columns of table {name} changed at {shown(position)}, and the server's log does not name columns"
             )
 
@@ -494,7 +498,3 @@ class MysqlReader:
         self._progress[name] = replace(self._progress[name], columns=dict(now))
         if before:
             self._changes.append(schema_change(name, before, now, position))
-
-
-def _gone(message: str) -> CaptureError:
-    return CaptureError(UPSTREAM_MISSING, message, hint=AGAIN)

@@ -24,6 +24,12 @@ else:
 
 AGAIN = "RESET SOURCE SPLITS … WITH (FORGET_OFFSETS) reads every table anew"
 
+
+def gone(message: str) -> CaptureError:
+    """The error for a table that is not what was read, or whose changes are missing."""
+    return CaptureError(UPSTREAM_MISSING, message, hint=AGAIN)
+
+
 STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 """The first is MySQL's from 8.2 on; MySQL 8.4 no longer has the second."""
 

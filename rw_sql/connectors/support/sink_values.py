@@ -70,8 +70,8 @@ def json_values(rows: pa.Table, name: str) -> list[Any]:
 
 
 def python_values(column: pa.ChunkedArray, name: str) -> list[Any]:
-    """A column's values. Raises RefusedRowsError for dates and times outside the years 1 to 9999, and for texts that are
-    not UTF-8: Spark makes a text of any bytes."""
+    """A column's values. Raises RefusedRowsError for dates and times outside the years 1 to 9999, and for texts that
+    are not UTF-8: Spark makes a text of any bytes."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
