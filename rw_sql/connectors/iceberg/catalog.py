@@ -6,7 +6,7 @@ import re
 import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from rw_sql.connectors.spec import OptionError
 from rw_sql.errors import INVALID_PROPERTY, MISSING_PROPERTY
@@ -37,6 +37,7 @@ def check_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
     """Checks that the options of the catalog are consistent. Raises OptionError."""
     kind = _kind(spec, options)
     uri = options["catalog.uri"].strip()
+    _require_no_login(kind, uri)
     if kind == "jdbc" and not uri.startswith((f"{_JDBC}sqlite:", f"{_JDBC}postgresql:")):
         raise OptionError(
             INVALID_PROPERTY,
@@ -67,6 +68,22 @@ def check_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
                 key=key,
                 hint=f"leave {key} out",
             )
+
+
+def _require_no_login(kind: str, uri: str) -> None:
+    """Raises OptionError for an address with a login: messages and the identity of a table name the address."""
+    parts = urlsplit(uri.removeprefix(_JDBC))
+    if "@" in parts.netloc or {"user", "password"} & dict(parse_qsl(parts.query)).keys():
+        held = OptionError(
+            INVALID_PROPERTY,
+            'property "catalog.uri" must not hold a login',
+            key="catalog.uri",
+            hint="catalog.token = SECRET …, or catalog.credential = SECRET …"
+            if kind == "rest"
+            else "catalog.jdbc.user = '…', catalog.jdbc.password = SECRET …",
+        )
+        held.hides_literals = True
+        raise held
 
 
 def table_name(options: Mapping[str, str]) -> str:

@@ -83,7 +83,7 @@ class Records:
     def cut(self, count: int) -> None:
         """Removes the records behind the first ``count``."""
         for column in (self.tables, self.ops, self.keys, self.rows, self.positions, self.ordinals, self.times):
-            del column[count:]  # type: ignore[attr-defined]
+            del column[count:]
 
     def truncate(self, table: str, position: int, ordinal: int, seconds: int) -> None:
         """The record of a TRUNCATE."""
