@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 _FEW_STEPS = STEPS // 2
 """How many batches of an idle log may end at one place before chunks are gathered to larger batches."""
 
-_MANY_ROWS = 100_000
-
 
 @dataclass(slots=True)
 class Gathering:
@@ -43,4 +41,4 @@ class Gathering:
         if place != self._place:
             self._place = place
             self._rows = sum(each.rows_done for each in progress if not each.is_done)
-        return max(self._rows // 256, min(self._rows // 64, _MANY_ROWS))
+        return self._rows // 64

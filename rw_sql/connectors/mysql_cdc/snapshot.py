@@ -74,6 +74,7 @@ _MOST_LOCKED = 5_000
 """The most rows of a chunk that is read with locks: writers of these rows wait for it."""
 
 _READ_AHEAD = 3
+_GATHERED_BYTES = 64 << 20
 _LONG = 60.0
 _CHUNK_SECONDS = 600.0
 """The longest wait for the rows of a chunk."""
@@ -88,7 +89,7 @@ _MOST_TRIES = 30
 
 @dataclass(slots=True)
 class Chunk:
-    """Rows of a table in key order, exact at ``position``. ``keys`` and ``rows`` are JSON objects."""
+    """Rows of a table in key order, exact at ``position``. ``keys`` and ``rows`` are JSON objects, ``size`` is that of all rows."""
 
     table: str
     columns: Mapping[str, str]
@@ -97,6 +98,7 @@ class Chunk:
     rows: list[str]
     next_key: str | None
     is_last: bool
+    size: int
 
 
 @dataclass(slots=True)
@@ -176,16 +178,21 @@ class SnapshotThread:
             return None
 
     def has_gathered(self, rows: int) -> bool:
-        """True if at least so many rows are ready to leave, or no more of them come; otherwise they are read ahead."""
+        """True if so many rows are ready to leave, a quarter of them with many bytes, or no more of them come.
+
+        Otherwise they are read ahead.
+        """
         with self._changed:
             self._wanted = rows
-            if self._ready_rows() >= rows or self._error is not None or all(job.is_read for job in self._jobs.values()):
+            if self._is_enough() or self._error is not None or all(job.is_read for job in self._jobs.values()):
                 return True
             self._changed.notify_all()
             return False
 
-    def _ready_rows(self) -> int:
-        return sum(len(chunk.rows) for chunk in self._ready)
+    def _is_enough(self) -> bool:
+        rows = sum(len(chunk.rows) for chunk in self._ready)
+        is_large = 4 * rows >= self._wanted and sum(chunk.size for chunk in self._ready) >= _GATHERED_BYTES
+        return rows >= self._wanted or is_large
 
     def leave(self, chunk: Chunk) -> bool:
         """The chunk has left. True if the table is done."""
@@ -252,7 +259,7 @@ class SnapshotThread:
             while not self._is_closing:
                 wait = _LONG
                 for job in self._jobs.values():
-                    if job.is_read or (job.sent >= _READ_AHEAD and self._ready_rows() >= self._wanted):
+                    if job.is_read or (job.sent >= _READ_AHEAD and self._is_enough()):
                         continue
                     if self._rate == 0:
                         break
@@ -291,7 +298,7 @@ class SnapshotThread:
                         self._changed.wait_for(lambda: self._is_closing, _LATE_SECONDS)
         count = len(chunk.rows)
         if not job.progress.chunk_rows and count:
-            size = max(1, sum(map(len, chunk.rows)) // count)
+            size = max(1, chunk.size // count)
             job.rows = min(MOST_ROWS, max(LEAST_ROWS, min(CHUNK_BYTES // size, 8 * job.rows)))
         with self._changed:
             job.begun = None
@@ -339,6 +346,7 @@ class SnapshotThread:
             rows=made,
             next_key=last if last is not None else job.next_key,
             is_last=len(made) < rows,
+            size=sum(map(len, made)),
         )
 
 
