@@ -19,7 +19,7 @@ from rw_sql.connectors.delta.sink import DeltaSink
 from rw_sql.connectors.files.sink import FileSink
 from rw_sql.connectors.jdbc.sink import JdbcSink
 from rw_sql.connectors.jdbc.url import connect
-from rw_sql.connectors.kafka.sink import KafkaSink
+from rw_sql.connectors.kafka.sink import KafkaSink, KafkaWriter
 from rw_sql.connectors.sink import INSERT, OP, Refusal, RefusedRowsError, SinkError, SinkShape, TargetUnfitError
 from rw_sql.connectors.support.sink_values import refused_rows
 from tests.support.postgres import PASSWORD, PostgresInfo
@@ -233,3 +233,20 @@ def test_kafka_tells_its_own_limit_from_that_of_the_brokers(broker: BrokerInfo, 
     assert f'larger than the brokers take: max.message.bytes of topic "{topic_name}"' in told.reason
     assert theirs.value.is_rest_written
     writer.close()
+
+
+@pytest.mark.kafka
+def test_small_records_are_not_refused_because_they_are_sent_together(broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 1, {"max.message.bytes": "10000"})
+    given = {"properties.bootstrap.server": broker.bootstrap, "topic": topic_name}
+    rows = batch(*((number, "x" * 1_000) for number in range(100)), (100, "y" * 20_000), (101, "z"))
+    knowing = KafkaSink().open(given, shape(encode="JSON"), "me")
+    # As a user who may not ask for the topic's settings.
+    trying = KafkaWriter(KafkaSink().spec, given, shape(encode="JSON"))
+    for writer in (knowing, trying):
+        with pytest.raises(RefusedRowsError) as caught:
+            writer.write(rows, 0)
+        assert [told.index for told in caught.value.refusals] == [100]
+        assert caught.value.is_rest_written
+        writer.write(batch(*((number, "x" * 1_000) for number in range(100))), 1)
+        writer.close()

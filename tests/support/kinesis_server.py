@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict, deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from hashlib import md5
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -36,6 +37,7 @@ _VERSION = 2
 _LOCK = threading.RLock()
 _COUNTER = [_FIRST >> 96]
 _FAULTS: deque[str] = deque()
+_BUSY: set[str] = set()
 
 
 def _number(shard: int) -> int:
@@ -153,6 +155,8 @@ def _records(self: Any, stream_arn: Any, shard_iterator: str, limit: int | None)
     name, shard_id, last = moto_utils.decompose_shard_iterator(shard_iterator)
     shard = self.describe_stream(stream_arn=stream_arn, stream_name=name).get_shard(shard_id)
     found, at, behind = shard.get_records(last, limit)
+    if name in _BUSY:
+        shard.put_record("k", "bW9yZQ==", "")
     if not shard.is_open and not behind:
         return None, found, 0
     return moto_utils.compose_shard_iterator(name, shard, at), found, behind
@@ -165,6 +169,8 @@ class KinesisServer:
     endpoint: str
     client: Any
     faults: deque[str] = field(default_factory=lambda: _FAULTS)
+    busy: set[str] = field(default_factory=lambda: _BUSY)
+    """Streams that get another record after each request for records."""
 
     def create(self, stream: str, shards: int = 1) -> None:
         """Creates a stream."""
@@ -210,6 +216,12 @@ class KinesisServer:
     def age(self, stream: str) -> None:
         """Lets the stream be older than its retention, from now on."""
         self._stream(stream).retention_period_hours = 0
+
+    def keep(self, stream: str, *, hours: int, age_hours: int) -> None:
+        """Sets the retention, as an operator does, and the age of the stream."""
+        of = self._stream(stream)
+        of.retention_period_hours = hours
+        of.creation_datetime -= timedelta(hours=age_hours)
 
     def expire(self, stream: str, shard: str, *, upto: int) -> None:
         """Removes a shard's records before a sequence number, as its retention does. The stream is old then."""

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -207,15 +207,31 @@ class PostgresServer:
         if self._log is not None:
             self._log.close()
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Suspends all its processes: connections stay open, and nothing is answered."""
+        pids = list(self._pids())
+        assert pids
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
     def _is_in_use(self) -> bool:
         """True while a process of the server has its shared memory: another cannot start before."""
+        return any(True for _ in self._pids())
+
+    def _pids(self) -> Iterator[int]:
         for entry in Path("/proc").glob("[0-9]*/cwd"):
             try:
                 if entry.resolve() == self.data.resolve():
-                    return True
+                    yield int(entry.parent.name)
             except OSError:
                 continue
-        return False
 
 
 @contextmanager

@@ -12,11 +12,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass(slots=True)
 class RegistryProxy:
-    """Forwards requests to ``target``. ``requests`` are the paths asked so far."""
+    """Forwards requests to ``target``, or gives all the same answer. ``requests`` are the paths asked so far.
+
+    ``is_cut``: the connection ends before the end of an answer.
+    """
 
     target: str
     is_down: bool = False
     login: tuple[str, str] | None = None
+    answer: bytes | None = None
+    is_cut: bool = False
     requests: list[str] = field(default_factory=list)
     _server: ThreadingHTTPServer | None = None
 
@@ -39,6 +44,9 @@ class RegistryProxy:
                 if proxy.is_down:
                     self._answer(503, b"down")
                     return
+                if proxy.answer is not None:
+                    self._answer(200, proxy.answer)
+                    return
                 if proxy.login is not None:
                     wanted = "Basic " + base64.b64encode(":".join(proxy.login).encode()).decode()
                     if self.headers.get("Authorization") != wanted:
@@ -56,7 +64,7 @@ class RegistryProxy:
 
             def _answer(self, status: int, body: bytes) -> None:
                 self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Length", str(len(body) + (10 if proxy.is_cut else 0)))
                 self.end_headers()
                 self.wfile.write(body)
 

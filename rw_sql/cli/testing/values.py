@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
@@ -34,6 +34,10 @@ _DIGITS = 12
 """Floating-point numbers count as equal if they agree in this many digits, because sums depend on the order of rows."""
 
 
+_EXACT = Context(prec=100)
+"""Python's own context rounds to 28 digits, and columns have up to 38."""
+
+
 class MisfitError(Exception):
     """A value that does not fit its column."""
 
@@ -61,7 +65,7 @@ def _fitted(value: Any, kind: DataType) -> Any:
             return float(_number(value))
         case DecimalType():
             _number(value)
-            exact = Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
+            exact = Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
             return _require(exact, exact == Decimal(str(value)) and len(exact.as_tuple().digits) <= kind.precision)
         case StringType():
             return _text(value)

@@ -6,7 +6,7 @@ import re
 import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from rw_sql.connectors.spec import OptionError
 from rw_sql.errors import INVALID_PROPERTY, MISSING_PROPERTY
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _JDBC = "jdbc:"
 _SECRETS = ("catalog.jdbc.password", "catalog.token", "catalog.credential", "s3.secret.key")
 _LOCK = threading.Lock()
+_CONNECT_SECONDS = 10
 
 
 class TableMissingError(Exception):
@@ -36,6 +37,7 @@ def check_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
     """Checks that the options of the catalog are consistent. Raises OptionError."""
     kind = _kind(spec, options)
     uri = options["catalog.uri"].strip()
+    _require_no_login(kind, uri)
     if kind == "jdbc" and not uri.startswith((f"{_JDBC}sqlite:", f"{_JDBC}postgresql:")):
         raise OptionError(
             INVALID_PROPERTY,
@@ -66,6 +68,22 @@ def check_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
                 key=key,
                 hint=f"omit {key}",
             )
+
+
+def _require_no_login(kind: str, uri: str) -> None:
+    """Raises OptionError for an address with a login: messages and the identity of a table name the address."""
+    parts = urlsplit(uri.removeprefix(_JDBC))
+    if "@" in parts.netloc or {"user", "password"} & dict(parse_qsl(parts.query)).keys():
+        held = OptionError(
+            INVALID_PROPERTY,
+            'property "catalog.uri" must not hold a login',
+            key="catalog.uri",
+            hint="catalog.token = SECRET …, or catalog.credential = SECRET …"
+            if kind == "rest"
+            else "catalog.jdbc.user = '…', catalog.jdbc.password = SECRET …",
+        )
+        held.hides_literals = True
+        raise held
 
 
 def table_name(options: Mapping[str, str]) -> str:
@@ -110,7 +128,12 @@ def open_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> Catalog:
 def _opened(name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
     from pyiceberg.catalog import load_catalog
 
-    return load_catalog(name, **dict(properties))
+    given = dict(properties)
+    if given["type"] == "rest":
+        from rw_sql.connectors.iceberg.rest import PatientRestCatalog
+
+        return PatientRestCatalog(name, **given)
+    return load_catalog(name, **given)
 
 
 def _properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
@@ -137,7 +160,9 @@ def _database(uri: str, options: Mapping[str, str]) -> str:
     user = quote(options.get("catalog.jdbc.user", ""), safe="")
     password = quote(options.get("catalog.jdbc.password", ""), safe="")
     login = f"{user}:{password}@" if password else f"{user}@" if user else ""
-    return f"postgresql+psycopg://{login}{uri.partition('://')[2]}"
+    rest = uri.partition("://")[2]
+    limit = "" if "connect_timeout" in rest else f"{'&' if '?' in rest else '?'}connect_timeout={_CONNECT_SECONDS}"
+    return f"postgresql+psycopg://{login}{rest}{limit}"
 
 
 def _kind(spec: ConnectorSpec, options: Mapping[str, str]) -> str:

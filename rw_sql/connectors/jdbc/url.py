@@ -23,6 +23,9 @@ _PARAMETERS = {
 }
 """The accepted parameters after ``?`` in the URL: the JDBC driver's names, mapped to libpq's."""
 
+_ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
+"""A server whose machine is gone is noticed after a minute, and not after the two hours that are the default."""
+
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:
     """The URL, the user and the password as libpq parameters. Raises INVALID_PROPERTY."""
@@ -75,7 +78,7 @@ def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
     """A connection to the server that the options name. Raises psycopg.Error."""
     import psycopg
 
-    made: dict[str, Any] = {"connect_timeout": str(max(2, int(timeout))), "application_name": "rw_sql"}
+    made: dict[str, Any] = {"connect_timeout": str(max(2, int(timeout))), "application_name": "rw_sql", **_ALIVE}
     return psycopg.connect(**(made | conninfo(options)))
 
 

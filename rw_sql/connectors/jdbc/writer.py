@@ -7,6 +7,7 @@ server refuses a batch, bisection finds the refused rows, in a transaction that 
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from rw_sql.connectors.sink import (
     SinkError,
     TargetUnfitError,
 )
+from rw_sql.connectors.support.cut_off import cut_off
 from rw_sql.connectors.support.sink_values import json_values, last_per_key, python_values, refused_rows, split_by_op
 from rw_sql.packages import deferred
 
@@ -42,6 +44,8 @@ else:
 _NUL = "\0"
 _REPLACEMENT = "\ufffd"
 _INDEX = "_rw_index"
+_CANCEL_SECONDS = 2.0
+"""How long the server may take to accept a cancellation, and the statement then to end."""
 
 
 class JdbcWriter:
@@ -63,6 +67,7 @@ class JdbcWriter:
         self._shape = shape
         self._target = sql.Identifier(*table)
         self._is_cancelled = False
+        self._writing = threading.Lock()
         on_error = options.get(ON_ERROR)
         self._finds_all = on_error == SKIP
         self._replaced = _Replaced(codec) if on_error == REPLACE else None
@@ -73,6 +78,10 @@ class JdbcWriter:
 
     def write(self, rows: pa.Table, batch: int) -> None:
         """Writes the batch in one transaction."""
+        with self._writing:
+            self._write(rows)
+
+    def _write(self, rows: pa.Table) -> None:
         import psycopg
 
         try:
@@ -225,12 +234,16 @@ class JdbcWriter:
         self._connection.execute(sql.SQL("DROP TABLE {}").format(batch))
 
     def cancel(self) -> None:
-        """Cancels the transaction in progress."""
+        """Cancels the transaction in progress. If the server does not answer, cuts the connection off."""
         import psycopg
 
         self._is_cancelled = True
         with suppress(psycopg.Error):  # If the server is gone, so is the transaction.
-            self._connection.cancel_safe(timeout=2)
+            self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
+        if self._writing.acquire(timeout=_CANCEL_SECONDS):
+            self._writing.release()
+        else:
+            cut_off(self._connection, psycopg.Error)
 
     def close(self) -> None:
         """Closes the connection."""

@@ -44,7 +44,11 @@ _POLL_SECONDS = 0.05
 _POLL_EVERY = 1000
 _CLIENT_LIMIT = "properties.message.max.bytes"
 _CLIENT_LIMIT_DEFAULT, _CLIENT_LIMIT_MOST = 1_000_000, 1_000_000_000
+_TOGETHER_DEFAULT = 1_000_000
 """The defaults of librdkafka."""
+
+_FRAME_BYTES = 200
+"""What the records of a request need beside their own bytes."""
 
 _Record = tuple[bytes | None, bytes | None]
 
@@ -126,8 +130,29 @@ class KafkaSink:
         return SinkLook()
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> KafkaWriter:
-        """Opens a producer."""
-        return KafkaWriter(self.spec, options, shape)
+        """Opens a producer. Raises SinkError."""
+        return KafkaWriter(self.spec, options, shape, self._most_bytes(options))
+
+    def _most_bytes(self, options: Mapping[str, str]) -> int | None:
+        """The topic's ``max.message.bytes``; None if the brokers do not tell it, as without the right to ask."""
+        (topic,) = topics_of(options)
+
+        def ask(admin: kafka_admin.BrokerAdmin) -> str | None:
+            module = kafka_admin.admin_module()
+            of = module.ConfigResource(module.ConfigResource.Type.TOPIC, topic)
+            told = admin.ask(lambda client, left: client.describe_configs([of], request_timeout=left)[of])
+            found = told.get("max.message.bytes")
+            return None if found is None else str(found.value)
+
+        try:
+            found = kafka_visits.with_client(
+                kafka_properties.admin_properties(load_spec("kafka"), options),
+                ask,
+                timeout=kafka_properties.call_timeout(self.spec, options, RESOLVE_TIMEOUT_SECONDS),
+            )
+            return None if found is None else int(found)
+        except (kafka_admin.BrokerError, ValueError):
+            return None
 
 
 def records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterator[_Record]:
@@ -173,10 +198,14 @@ def _debezium(
 class KafkaWriter:
     """See :class:`rw_sql.connectors.sink.SinkWriter`."""
 
-    def __init__(self, spec: ConnectorSpec, options: Mapping[str, str], shape: SinkShape) -> None:
-        from confluent_kafka import KafkaError, KafkaException, Producer
+    def __init__(
+        self, spec: ConnectorSpec, options: Mapping[str, str], shape: SinkShape, most_bytes: int | None = None
+    ) -> None:
+        """``most_bytes`` is the topic's ``max.message.bytes``, which limits the records that are sent together."""
+        from confluent_kafka import KafkaError, KafkaException
 
         self._shape = shape
+        self._most_bytes = most_bytes
         self._limit = int(spec.value(options, _CLIENT_LIMIT) or _CLIENT_LIMIT_DEFAULT)
         self._too_large = KafkaError.MSG_SIZE_TOO_LARGE
         self._refused: dict[int, str] = {}
@@ -185,20 +214,26 @@ class KafkaWriter:
         self._fault: str | None = None
         self._is_cancelled = False
         self._failure = KafkaException
+        self._properties: dict[str, Any] = {
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 200_000,
+            **kafka_properties.producer_properties(spec, options),
+            # The Java client's partitioning of keys.
+            "partitioner": "murmur2_random",
+            "log_level": 0,
+            "error_cb": self._note,
+        }
+        if most_bytes is not None:
+            most = min(int(self._properties.get("batch.size", _TOGETHER_DEFAULT)), most_bytes - _FRAME_BYTES)
+            self._properties["batch.size"] = max(1, most)
+        self._producer: Any = self._opened()
+
+    def _opened(self) -> Any:
+        from confluent_kafka import KafkaException, Producer
+
         made: Any = Producer
         try:
-            self._producer: Any = made(
-                {
-                    "linger.ms": 5,
-                    "queue.buffering.max.messages": 200_000,
-                    **kafka_properties.producer_properties(spec, options),
-                    # The Java client's partitioning of keys.
-                    "partitioner": "murmur2_random",
-                    "log_level": 0,
-                    "error_cb": self._note,
-                },
-                logger=kafka_admin.QUIET,
-            )
+            return made(self._properties, logger=kafka_admin.QUIET)
         except (KafkaException, ValueError, TypeError) as error:
             raise SinkError(kafka_admin.fault_text(error)) from error
 
@@ -208,13 +243,33 @@ class KafkaWriter:
 
     def write(self, rows: pa.Table, batch: int) -> None:
         """Writes the records; returns after the brokers have acknowledged all of them."""
-        self._refused = {}
         if self._registered is not None:
             made = list(self._registered.numbered(rows))
         else:
             made = list(numbered_records(rows, self._shape, now_ms=int(time.time() * 1000)))
         # Checked before sending: otherwise earlier records would be duplicated when the batch is written again.
         self._require_small(made)
+        self._send(made)
+        if self._were_refused_together(made):
+            # All of them again: with those that were refused alone, the records of a key would not stay in order.
+            self._properties["batch.num.messages"] = 1
+            self._producer = self._opened()
+            self._send(made)
+        if self._refused:
+            told = [Refusal(index=index, reason=reason, hint=self._topic_hint()) for index, reason in
+                    sorted(self._refused.items())]  # fmt: skip
+            raise RefusedRowsError(told, is_rest_written=True)
+
+    def _were_refused_together(self, made: list[tuple[int, _Record]]) -> bool:
+        """True if a refused record may be small enough: brokers refuse all records that were sent together."""
+        if not self._refused or self._properties.get("batch.num.messages") == 1:
+            return False
+        limit = self._most_bytes
+        return limit is None or any(index in self._refused and _size(record) <= limit for index, record in made)
+
+    def _send(self, made: list[tuple[int, _Record]]) -> None:
+        """Sends records and waits until the brokers have acknowledged or refused each."""
+        self._refused = {}
         for count, (index, (key, value)) in enumerate(made, start=1):
             self._put(index, key, value)
             if count % _POLL_EVERY == 0:
@@ -223,10 +278,6 @@ class KafkaWriter:
         while self._producer.flush(_POLL_SECONDS):
             self._require_good()
         self._require_good()
-        if self._refused:
-            told = [Refusal(index=index, reason=reason, hint=self._topic_hint()) for index, reason in
-                    sorted(self._refused.items())]  # fmt: skip
-            raise RefusedRowsError(told, is_rest_written=True)
 
     def _require_small(self, made: list[tuple[int, _Record]]) -> None:
         """Raises RefusedRowsError for records that exceed the client's size limit."""

@@ -122,7 +122,7 @@ class Poller:
         limit: int,
         shard: Shard,
     ) -> Page:
-        offset = positions[shard.id].offset
+        offset, began = positions[shard.id].offset, time.time()
         known = self.iterators.get(shard.id)
         is_new = known is None or known[0] != offset
         at = iterator_at(address, name, shard, offset, ANSWER_SECONDS) if known is None or is_new else known[1]
@@ -134,6 +134,9 @@ class Poller:
         if is_new:
             # After the first records were read: what is there now was there then.
             require_whole(address, name, stream, shard, offset)
+        if not page.behind_ms and len(page.records) < limit:
+            end = page.records[-1].number + 1 if page.records else offset
+            TAILS.note_end(address, stream, shard.id, max(offset, end), began)
         return page
 
     def _kept(self, address: Address, name: str, stream: Stream, shard: Shard, start: int, page: Page) -> list[Stretch]:

@@ -17,7 +17,7 @@ from rw_sql.connectors.kinesis.client import (
     next_page,
     stream_of,
 )
-from rw_sql.connectors.kinesis.shards import AT_ONCE, ENDED, first_record, is_young
+from rw_sql.connectors.kinesis.shards import AT_ONCE, ENDED, TAILS, first_record, is_surely_whole, is_young
 from rw_sql.connectors.support.wide_offsets import offset_text
 
 if TYPE_CHECKING:
@@ -87,10 +87,12 @@ def read_range(
 def require_whole(address: Address, name: str, stream: Stream, shard: Shard, offset: int) -> None:
     """Checks that no record at an offset or after it was removed. Raises RangeLostError.
 
-    Kinesis itself would begin at the oldest remaining record. Records are removed in order: if one before the
-    offset still exists, none after it is missing. Otherwise, this cannot be known.
+    Kinesis itself would begin at the oldest remaining record. Records are removed in order: if one before the offset
+    still exists, none after it is missing. Otherwise, this cannot be known, unless this process has seen the end of
+    the shard within the minimum retention.
     """
-    if is_young(stream, shard):
+    is_new = is_surely_whole(stream, shard) if offset > shard.start else is_young(stream, shard)
+    if is_new or TAILS.is_whole(address, stream, shard.id, offset):
         return
     first = first_record(address, name, shard, shard.start, time.monotonic() + ANSWER_SECONDS)
     if first is None and offset > shard.start:

@@ -39,6 +39,12 @@ AT_ONCE = 10_000
 THREADS = 8
 _WINDOWS_SECONDS = (10, 120, 1_800, 21_600, 86_400, 8_784 * 3_600)
 _KEPT = 10_000
+_APART_SECONDS, _MOST_ENDS = 900.0, 100
+"""How far apart the ends of a shard are that are remembered, and how many of them: those of a day."""
+
+
+LEAST_RETENTION_SECONDS = 23 * 3_600.0
+"""A record stays in its shard for at least so long: Kinesis keeps records for a day or more."""
 
 
 class _Tails:
@@ -47,6 +53,7 @@ class _Tails:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[tuple[Address, str, str, str], int] = {}
+        self._ends: dict[tuple[Address, str, str, str], list[tuple[int, float]]] = {}
 
     def get(self, address: Address, stream: Stream, shard: str) -> int | None:
         with self._lock:
@@ -59,10 +66,30 @@ class _Tails:
                 self._known.clear()
             self._known[key] = max(last, self._known.get(key, 0))
 
+    def note_end(self, address: Address, stream: Stream, shard: str, end: int, at: float) -> None:
+        """A shard had no record with this number or a greater one at a time, in seconds since 1970."""
+        key = (address, stream.arn, stream.created, shard)
+        with self._lock:
+            if len(self._ends) >= _KEPT:
+                self._ends.clear()
+            seen = self._ends.setdefault(key, [])
+            if seen and (seen[-1][0] == end or (len(seen) > 1 and seen[-1][1] < seen[-2][1] + _APART_SECONDS)):
+                seen.pop()
+            seen.append((end, at))
+            del seen[:-_MOST_ENDS]
+
+    def is_whole(self, address: Address, stream: Stream, shard: str, offset: int) -> bool:
+        """True if every record from an offset on came so recently that none can have been removed."""
+        with self._lock:
+            seen = tuple(self._ends.get((address, stream.arn, stream.created, shard), ()))
+        now = time.time()
+        return any(offset >= end and 0.0 <= now - at < LEAST_RETENTION_SECONDS for end, at in seen)
+
     def forget(self) -> None:
         """Forgets everything, as a new process would."""
         with self._lock:
             self._known.clear()
+            self._ends.clear()
 
 
 TAILS = _Tails()
@@ -79,13 +106,22 @@ def bounds(address: Address, name: str, stream: Stream, timeout: float) -> dict[
         return {split.split: split for split in threads.map(find, shards)}
 
 
-def is_young(stream: Stream, shard: Shard) -> bool:
+def is_young(stream: Stream, shard: Shard, retention_ms: float | None = None) -> bool:
     """True if the shard is younger than the stream's retention, so that it still has all its records.
 
-    A parent is listed until its last record is older than that.
+    A parent is listed until its last record is older than that. ``retention_ms`` is another retention to compare with.
     """
     age = time.time() * 1000 - stream.created_ms
-    return age < stream.retention_ms or any(parent in stream.shards for parent in shard.parents)
+    retention = stream.retention_ms if retention_ms is None else retention_ms
+    return age < retention or any(parent in stream.shards for parent in shard.parents)
+
+
+def is_surely_whole(stream: Stream, shard: Shard) -> bool:
+    """True if no record of the shard can have been removed, whatever the stream's retention was before.
+
+    A retention that was raised does not bring back what had been removed.
+    """
+    return is_young(stream, shard, min(stream.retention_ms, LEAST_RETENTION_SECONDS * 1000))
 
 
 def _bounds(address: Address, name: str, stream: Stream, deadline: float, shard: Shard) -> UpstreamSplit:
@@ -131,7 +167,7 @@ def time_of(address: Address, name: str, shard: Shard, offset: int, deadline: fl
 
 def _last_record(address: Address, name: str, stream: Stream, shard: Shard, deadline: float) -> int | None:
     """The number of the newest record of an open shard; None if it has none."""
-    known = TAILS.get(address, stream, shard.id)
+    known, began = TAILS.get(address, stream, shard.id), time.time()
     if known is not None:
         try:
             at = iterator(
@@ -147,6 +183,7 @@ def _last_record(address: Address, name: str, stream: Stream, shard: Shard, dead
             last = None
         if last is not None:
             TAILS.note(address, stream, shard.id, last)
+            TAILS.note_end(address, stream, shard.id, last + 1, began)
             return last
     now, oldest = time.time(), (time.time() * 1000 - stream.created_ms) / 1000
     for window in _WINDOWS_SECONDS:
@@ -154,6 +191,7 @@ def _last_record(address: Address, name: str, stream: Stream, shard: Shard, dead
         last = _read_to_the_end(address, at, deadline)
         if last is not None:
             TAILS.note(address, stream, shard.id, last)
+            TAILS.note_end(address, stream, shard.id, last + 1, began)
             return last
         if window >= oldest:
             break
@@ -174,12 +212,16 @@ def _read_to_the_end(address: Address, at: str, deadline: float) -> int | None:
 
 
 def _records(address: Address, at: str, deadline: float) -> Iterator[RawRecord]:
-    """The records from an iterator up to the newest one."""
+    """The records from an iterator up to the newest one.
+
+    A page that reaches it is the last one, even if it has records: a shard that is written to all the time would have
+    some in every further page.
+    """
     next_at: str | None = at
     while next_at is not None:
         page = next_page(address, next_at, AT_ONCE, _left(deadline))
         yield from page.records
-        next_at = page.next if page.records or page.behind_ms else None
+        next_at = page.next if page.behind_ms or len(page.records) >= AT_ONCE else None
 
 
 def _left(deadline: float) -> float:

@@ -191,9 +191,19 @@ class Session:
             self._answered.set()
 
     def _on_message(self, client: Any, data: Any, message: Any) -> None:
+        if not self._is_wanted(message.topic):
+            # The broker keeps the subscriptions of a session: a topic that the source no longer names.
+            if message.qos:
+                client.ack(message.mid, message.qos)
+            return
         found = _Message(message.topic, bytes(message.payload), message.mid, message.qos, time.time_ns() // 1000)
         with self._lock:
             self._messages.append(found)
+
+    def _is_wanted(self, topic: str) -> bool:
+        from paho.mqtt.client import topic_matches_sub
+
+        return any(topic_matches_sub(_filter_of(each), topic) for each in topics_of(self.options))
 
 
 class MqttFeed(RangeFeed):
@@ -260,6 +270,11 @@ def address_of(options: Mapping[str, str]) -> tuple[str, str, int]:
 def topics_of(options: Mapping[str, str]) -> tuple[str, ...]:
     """The topics that a source's options name, each once, in the order written."""
     return tuple(dict.fromkeys(part.strip() for part in options.get("topic", "").split(",") if part.strip()))
+
+
+def _filter_of(topic: str) -> str:
+    """The filter of a subscription, without the group of a shared one: ``$share/group/filter``."""
+    return topic.split("/", 2)[2] if topic.startswith("$share/") and topic.count("/") > 1 else topic
 
 
 def _tls(options: Mapping[str, str]) -> ssl.SSLContext:

@@ -43,7 +43,12 @@ def _context(options: Mapping[str, str], mode: str) -> ssl.SSLContext:
 def connect(
     options: Mapping[str, str], timeout: float, *, read_timeout: float | None = None, settings: str = SETTINGS
 ) -> Connection[Any]:
-    """A connection, each statement a transaction of its own. Raises CaptureError."""
+    """A connection, each statement a transaction of its own. Raises CaptureError.
+
+    ``timeout`` limits the connect, ``read_timeout`` each wait for the server afterwards (by default ``timeout``), in
+    seconds. Without a limit, a server that accepts connections and does not answer would hold its caller for ever.
+    """
+    least = max(2.0, timeout)
     try:
         connect_to = pymysql.connect
     except ImportError as error:
@@ -61,30 +66,34 @@ def connect(
         "charset": "utf8mb4",
         "use_unicode": False,
         "autocommit": True,
-        "connect_timeout": max(2, int(timeout)),
-        "read_timeout": read_timeout,
+        "connect_timeout": int(least),
+        "read_timeout": least,
+        "write_timeout": least,
         "init_command": settings,
         "program_name": "rw_sql",
     }
     try:
         if mode == "disabled":
-            return connect_to(**made, ssl_disabled=True)
-        try:
-            connection = connect_to(**made, ssl=_context(options, mode))
-        except pymysql.OperationalError as error:
-            # A server whose only versions of TLS are too old for this machine still takes connections without.
-            if mode != "preferred" or "SSL" not in str(error):
-                raise
-            return connect_to(**made, ssl_disabled=True)
+            connection = connect_to(**made, ssl_disabled=True)
+        else:
+            try:
+                connection = connect_to(**made, ssl=_context(options, mode))
+            except pymysql.OperationalError as error:
+                # A server whose only versions of TLS are too old for this machine still takes connections without.
+                if mode != "preferred" or "SSL" not in str(error):
+                    raise
+                connection = connect_to(**made, ssl_disabled=True)
     except (pymysql.Error, OSError) as error:
         raise unreachable(error, options) from error
-    if mode != "preferred" and not getattr(connection, "_secure", False):
+    if mode not in ("disabled", "preferred") and not getattr(connection, "_secure", False):
         connection.close()
         raise CaptureError(
             UPSTREAM_MISSING,
             f"ssl.mode is '{mode}', but the server encrypts no connection",
             hint="ssl.mode = 'preferred', or a server with TLS",
         )
+    # PyMySQL reads this number before each wait.
+    connection._read_timeout = least if read_timeout is None else read_timeout
     return connection
 
 

@@ -81,6 +81,11 @@ class Records:
         self.ordinals.append(ordinal)
         self.times.append(time)
 
+    def cut(self, count: int) -> None:
+        """Removes the records behind the first ``count``."""
+        for column in (self.tables, self.ops, self.keys, self.rows, self.positions, self.ordinals, self.times):
+            del column[count:]
+
     def truncate(self, table: str, position: int, ordinal: int, seconds: int) -> None:
         """The record of a TRUNCATE."""
         self.add(table, TRUNCATE, None, None, position, ordinal, seconds * _MICROSECONDS)

@@ -14,10 +14,11 @@ from rw_sql.connectors.mysql_cdc.charsets import Charsets
 from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, unreachable
 from rw_sql.connectors.mysql_cdc.decoder import Records, decode_rows
 from rw_sql.connectors.mysql_cdc.events import RowsPart, TableMap
+from rw_sql.connectors.mysql_cdc.gathering import Gathering
 from rw_sql.connectors.mysql_cdc.known import KnownTables, schema_change
 from rw_sql.connectors.mysql_cdc.marks import Mark
 from rw_sql.connectors.mysql_cdc.positions import STEPS, parts_of, shown
-from rw_sql.connectors.mysql_cdc.server import AGAIN, check_position, facts_over
+from rw_sql.connectors.mysql_cdc.server import AGAIN, await_prepared, check_position, facts_over, gone
 from rw_sql.connectors.mysql_cdc.snapshot import SnapshotThread
 from rw_sql.connectors.mysql_cdc.stream import Stream, Watched
 from rw_sql.connectors.mysql_cdc.tables import cascade_error, cascades_of, find_table, missing_table, named
@@ -46,8 +47,8 @@ _LONGEST_WAIT = 0.2
 _CHUNK_ORDINALS = 1 << 32
 """The ``_rw_index`` of the first row of a snapshot: after the changes of a transaction at the same position."""
 
-_FEW_STEPS = STEPS // 2
-"""How many batches of an idle log may end at one position before chunks are gathered to larger batches."""
+_CATALOG_SECONDS = 60.0
+"""The longest wait for the answer to a query of the catalog."""
 
 
 class MysqlReader:
@@ -59,9 +60,9 @@ class MysqlReader:
         self._position = 0
         self._returned = 0
         self._ordinal = (0, 0)
+        self._gathering = Gathering()
         self._progress: dict[str, TableProgress] = {}
         self._marks: dict[str, Mark] = {}
-        self._begins: dict[str, int] = {}
         self._folded = False
         self._is_mariadb = False
         self._prepared: tuple[int, ...] = ()
@@ -94,7 +95,7 @@ class MysqlReader:
             self._start(facts)
             self._check_log()
             self._snapshot = SnapshotThread(self._options, self._timeout, lambda: self._position)
-            self._snapshot.set_tables(self._progress)
+            self._snapshot.set_tables(self._progress, self._marks)
         except pymysql.Error as error:
             self.close()
             raise unreachable(error, self._options) from error
@@ -134,7 +135,7 @@ class MysqlReader:
         except pymysql.Error as error:
             raise unreachable(error, self._options) from error
         if self._snapshot is not None:
-            self._snapshot.set_tables(self._progress)
+            self._snapshot.set_tables(self._progress, self._marks)
 
     def set_rate_limit(self, rows_per_second: float | None) -> None:
         """See :meth:`ChangeReader.set_rate_limit`."""
@@ -160,7 +161,7 @@ class MysqlReader:
 
     def _sql(self) -> Connection[Any]:
         if self._catalog is None or not self._catalog.open:
-            self._catalog = connect(self._options, self._timeout)
+            self._catalog = connect(self._options, self._timeout, read_timeout=_CATALOG_SECONDS)
         return self._catalog
 
     def _start(self, facts: Facts) -> None:
@@ -210,6 +211,8 @@ class MysqlReader:
             # Its rows until now come with the snapshot; the log may have those of an older table of this name.
             begin = self._position if progress.is_done else max(facts.end, self._position)
             mark = Mark(begin=begin)
+            if facts.is_mariadb and not progress.is_done:
+                await_prepared(self._sql(), name, self._timeout)
         else:
             mark = Mark.from_json(progress.identity)
         if not facts.has_names:
@@ -223,8 +226,7 @@ class MysqlReader:
             mark = replace(mark, names=names)
         self._marks[name] = mark
         estimated = progress.rows_estimated if progress.rows_estimated is not None else table.rows_estimated
-        identity = progress.identity if progress.identity is not None else None
-        return replace(progress, identity=identity, key_columns=table.key, rows_estimated=estimated)
+        return replace(progress, key_columns=table.key, rows_estimated=estimated)
 
     def _require_readable(self, table: CatalogTable, name: str) -> None:
         if not table.key:
@@ -320,11 +322,15 @@ class MysqlReader:
                 is_first = not (has_taken or done or into)
                 if not is_first and self._is_turning(transaction):
                     return done  # What came before is a batch of its own, which stands if this one cannot be read.
+                before, progress, changes = len(into), dict(self._progress), len(self._changes)
                 try:
                     self._decode(transaction, into)
                 except CaptureError as error:
                     if is_first:
                         raise
+                    into.cut(before)  # What precedes it is returned, and nothing of it.
+                    self._progress = progress
+                    del self._changes[changes:]
                     self._failure = error
                     return done
                 self._position = transaction.position
@@ -398,11 +404,11 @@ class MysqlReader:
         if effect.did == "database":
             for each in self._progress:
                 if self._fold(named(each)[0]) == self._fold(effect.database) and position > self._marks[each].begin:
-                    raise _gone(f"table {each} was dropped, with its database")
+                    raise gone(f"table {each} was dropped, with its database")
             return
         other = self._name_of(*effect.other) if effect.other is not None else None
         if other is not None and position > self._marks[other].begin:
-            raise _gone(
+            raise gone(
                 f"table {other} is not the table that was read: at {shown(position)} "
                 f"{effect.database}.{effect.table} was renamed to it"
             )
@@ -414,16 +420,15 @@ class MysqlReader:
                 into.truncate(name, position, ordinal, seconds)
                 self._emptied[name] = position
             case "dropped":
-                raise _gone(f"table {name} was dropped at {shown(position)}")
+                raise gone(f"table {name} was dropped at {shown(position)}")
             case "created":
-                raise _gone(f"table {name} is not the table that was read: it was created again at {shown(position)}")
+                raise gone(f"table {name} is not the table that was read: it was created again at {shown(position)}")
             case "renamed" if effect.other is not None:
-                raise _gone(f"table {name} was renamed to {'.'.join(effect.other)} at {shown(position)}")
+                raise gone(f"table {name} was renamed to {'.'.join(effect.other)} at {shown(position)}")
             case "emptied":
-                raise _gone(
+                raise gone(
                     f"rows of table {name} were added or removed with a partition or a tablespace at "
-                    f"{shown(position)}, and the "
-                    "log does not contain them"
+                    f"{shown(position)}, and the log does not contain them"
                 )
             case "altered":
                 self._altered(name, position)
@@ -434,13 +439,13 @@ class MysqlReader:
             return  # The log tells later what happened to it.
         self._require_readable(table, name)
         if table.key != self._progress[name].key_columns:
-            raise _gone(
+            raise gone(
                 f"the primary key of table {name} is ({', '.join(table.key)}) now, it was "
                 f"({', '.join(self._progress[name].key_columns)})"
             )
         self._known.forget(name)
         if self._marks[name].names and tuple(column.name for column in table.columns) != self._marks[name].names:
-            raise _gone(
+            raise gone(
                 f"the columns of table {name} changed at {shown(position)}, and the server's log contains no "
                 "column names"
             )
@@ -449,13 +454,13 @@ class MysqlReader:
         """Emits the chunks whose positions the stream has passed. Their rows get a position that no earlier "
         "batch had."""
         has_left = False
-        while len(into) < max_rows and (chunk := snapshot.first()) is not None:
+        gathered = self._gathering.rows_at(self._position, self._progress.values())
+        while len(into) < max(max_rows, gathered) and (chunk := snapshot.first()) is not None:
             if chunk.position > self._position:
                 break
             if self._position <= self._returned:
-                step = self._position % STEPS
-                if step + 1 >= STEPS:
-                    break  # The log must move first.
+                if self._position % STEPS + 1 >= STEPS or not snapshot.has_gathered(gathered):
+                    break  # At the last of the steps the log must move first.
                 self._position += 1
             self._leave(snapshot, chunk, into)
             has_left = True
@@ -476,6 +481,7 @@ class MysqlReader:
             first = first if place == self._position else _CHUNK_ORDINALS
             self._ordinal = (self._position, first + len(rows))
             into.snapshot(chunk.table, rows, self._position, first)
+        self._gathering.note(self._position, len(chunk.rows))
         done = snapshot.leave(chunk)
         progress = self._progress[chunk.table]
         self._progress[chunk.table] = replace(
@@ -495,7 +501,3 @@ class MysqlReader:
         self._progress[name] = replace(self._progress[name], columns=dict(now))
         if before:
             self._changes.append(schema_change(name, before, now, position))
-
-
-def _gone(message: str) -> CaptureError:
-    return CaptureError(UPSTREAM_MISSING, message, hint=AGAIN)

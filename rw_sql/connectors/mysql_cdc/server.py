@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError, SlotDetails
-from rw_sql.connectors.mysql_cdc.connection import code_of, connect, first_of, named_rows, unreachable
+from rw_sql.connectors.mysql_cdc.connection import code_of, connect, first_of, named_rows, rows_of, unreachable
 from rw_sql.connectors.mysql_cdc.positions import FIRST, STEPS, number_of, parts_of, sequence_of, shown
-from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING
+from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ else:
     pymysql = deferred("pymysql")
 
 AGAIN = "RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH (FORGET_OFFSETS = true) reads every table again"
+
+
+def gone(message: str) -> CaptureError:
+    """The error for a table that is not what was read, or whose changes are missing."""
+    return CaptureError(UPSTREAM_MISSING, message, hint=AGAIN)
+
 
 STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 """The first is for MySQL from 8.2 on; MySQL 8.4 does not have the second."""
@@ -166,6 +173,27 @@ def details(facts: Facts) -> SlotDetails | None:
         files=tuple((number_of(log.sequence, 0), log.size) for log in facts.logs),
         per_byte=STEPS,
     )
+
+
+def await_prepared(connection: Connection[Any], table: str, timeout: float) -> None:
+    """Waits until the XA transactions that are prepared now have ended: a snapshot does not see their rows, and the log
+    has them before the place where the table begins. MySQL's snapshots need it not, because they wait for locks.
+
+    Raises CaptureError if one of them is still prepared after ``timeout`` seconds, and pymysql.Error.
+    """
+    deadline = time.monotonic() + timeout
+    waiting = prepared = frozenset(map(str, rows_of(connection, "XA RECOVER")))
+    while waiting:
+        if time.monotonic() > deadline:
+            raise CaptureError(
+                UPSTREAM_UNREACHABLE,
+                f"the snapshot of table {table} waits for {len(waiting)} prepared XA transactions: their changes would "
+                "be missing",
+                hint="XA RECOVER on the server lists them; XA COMMIT or XA ROLLBACK ends one",
+                is_temporary=True,
+            )
+        time.sleep(0.05)
+        waiting = prepared & frozenset(map(str, rows_of(connection, "XA RECOVER")))
 
 
 def check_position(facts: Facts, position: SplitState) -> LogFile:

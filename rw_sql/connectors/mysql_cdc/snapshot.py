@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from pymysql.connections import Connection
 
     from rw_sql.connectors.changes import TableProgress
+    from rw_sql.connectors.mysql_cdc.marks import Mark
     from rw_sql.connectors.mysql_cdc.tables import CatalogColumn, CatalogTable
 else:
     pymysql = deferred("pymysql")
@@ -73,8 +74,12 @@ _MOST_LOCKED = 5_000
 """The maximum number of rows of a chunk that is read with locks: writers of these rows wait for it."""
 
 _READ_AHEAD = 3
+_GATHERED_BYTES = 64 << 20
 _LONG = 60.0
+_CHUNK_SECONDS = 600.0
+"""The longest wait for the rows of a chunk."""
 _LOCK_SECONDS = 2
+_LATE_SECONDS = 0.05
 _TOO_OLD = -1
 _AGAIN = frozenset({1205, 1213, 1412, _TOO_OLD})
 """A lock timeout, a deadlock, or a table that changed since the snapshot began: the chunk is read again."""
@@ -84,7 +89,8 @@ _MOST_TRIES = 30
 
 @dataclass(slots=True)
 class Chunk:
-    """Rows of a table in key order, exact at ``position``. ``keys`` and ``rows`` are JSON objects."""
+    """Rows of a table in key order, exact at ``position``. ``keys`` and ``rows`` are JSON objects; ``size`` is the length
+    of all rows."""
 
     table: str
     columns: Mapping[str, str]
@@ -93,15 +99,17 @@ class Chunk:
     rows: list[str]
     next_key: str | None
     is_last: bool
+    size: int
 
 
 @dataclass(slots=True)
 class _Job:
-    """A table whose snapshot is being read. ``sent`` counts the chunks that are not emitted yet; ``begun`` is the
-    stream's position when the current chunk was started."""
+    """A table whose snapshot is being read. ``least`` is the least position of a chunk. ``sent`` counts the chunks that
+    are not emitted yet; ``begun`` is the stream's position when the current chunk was started."""
 
     progress: TableProgress
     next_key: str | None
+    least: int
     is_read: bool = False
     sent: int = 0
     rows: int = FIRST_ROWS
@@ -129,15 +137,19 @@ class SnapshotThread:
         self._connection: Connection[Any] | None = None
         self._thread: threading.Thread | None = None
         self._notices: deque[str] = deque(maxlen=100)
+        self._wanted = 0
 
-    def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
-        """Sets the tables to read; tables that are being read continue."""
+    def set_tables(self, tables: Mapping[str, TableProgress], marks: Mapping[str, Mark]) -> None:
+        """Sets the tables to read; tables that are being read continue.
+
+        ``marks`` have the positions up to which the stream's changes are omitted, because the chunks contain them.
+        """
         with self._changed:
             for name in [name for name in self._jobs if name not in tables or tables[name].is_done]:
                 del self._jobs[name]
             for name, progress in tables.items():
                 if not progress.is_done and name not in self._jobs:
-                    self._jobs[name] = _Job(progress, progress.next_key)
+                    self._jobs[name] = _Job(progress, progress.next_key, marks[name].begin if name in marks else 0)
             self._ready = deque(chunk for chunk in self._ready if chunk.table in self._jobs)
             self._changed.notify_all()
             if self._jobs and self._thread is None and not self._is_closing:
@@ -165,6 +177,23 @@ class SnapshotThread:
             if self._error is not None:
                 raise self._error
             return None
+
+    def has_gathered(self, rows: int) -> bool:
+        """True if so many rows are ready to leave, a quarter of them with many bytes, or no more of them come.
+
+        Otherwise they are read ahead.
+        """
+        with self._changed:
+            self._wanted = rows
+            if self._is_enough() or self._error is not None or all(job.is_read for job in self._jobs.values()):
+                return True
+            self._changed.notify_all()
+            return False
+
+    def _is_enough(self) -> bool:
+        rows = sum(len(chunk.rows) for chunk in self._ready)
+        is_large = 4 * rows >= self._wanted and sum(chunk.size for chunk in self._ready) >= _GATHERED_BYTES
+        return rows >= self._wanted or is_large
 
     def leave(self, chunk: Chunk) -> bool:
         """Records that the oldest chunk is emitted. Returns True if the table is complete."""
@@ -202,7 +231,7 @@ class SnapshotThread:
 
     def _run(self) -> None:
         try:
-            with connect(self._options, self._timeout) as connection:
+            with connect(self._options, self._timeout, read_timeout=_CHUNK_SECONDS) as connection:
                 self._connection = connection
                 lock = shared_lock(str(rows_of(connection, "SELECT VERSION()")[0][0]))
                 with connection.cursor() as cursor:
@@ -231,7 +260,7 @@ class SnapshotThread:
             while not self._is_closing:
                 wait = _LONG
                 for job in self._jobs.values():
-                    if job.sent >= _READ_AHEAD or job.is_read:
+                    if job.is_read or (job.sent >= _READ_AHEAD and self._is_enough()):
                         continue
                     if self._rate == 0:
                         break
@@ -252,19 +281,25 @@ class SnapshotThread:
             rows = self._limited(job.progress.chunk_rows or job.rows)
         if lock:
             rows = min(rows, _MOST_LOCKED)
-        for tries in range(_MOST_TRIES):
+        tries, began = 0, time.monotonic()
+        while True:
             try:
                 chunk = self._chunk(connection, job, rows, lock)
                 break
             except pymysql.Error as error:
-                if code_of(error) not in _AGAIN or tries == _MOST_TRIES - 1 or self._is_closing:
+                tries, is_late = tries + 1, code_of(error) == _TOO_OLD
+                is_over = time.monotonic() > began + _LONG if is_late else tries >= _MOST_TRIES
+                if code_of(error) not in _AGAIN or is_over or self._is_closing:
                     raise
                 connection.rollback()
-                if tries == 2:
+                if tries == 3:
                     self._notices.append(f"the snapshot of {job.progress.table} waits: {error.args[1]}")
+                if is_late:
+                    with self._changed:
+                        self._changed.wait_for(lambda: self._is_closing, _LATE_SECONDS)
         count = len(chunk.rows)
         if not job.progress.chunk_rows and count:
-            size = max(1, sum(map(len, chunk.rows)) // count)
+            size = max(1, chunk.size // count)
             job.rows = min(MOST_ROWS, max(LEAST_ROWS, min(CHUNK_BYTES // size, 8 * job.rows)))
         with self._changed:
             job.begun = None
@@ -283,9 +318,10 @@ class SnapshotThread:
         with connection.cursor() as cursor:
             cursor.execute("START TRANSACTION" if lock else "START TRANSACTION WITH CONSISTENT SNAPSHOT")
         position = 0 if lock else _snapshot_position(connection)
-        if not lock and position < (job.begun or 0) - (job.begun or 0) % STEPS:
-            # The stream was faster: a commit is in the log for a moment before a snapshot sees it.
-            raise pymysql.OperationalError(_TOO_OLD, "the snapshot is older than the stream")
+        least = max(job.begun or 0, job.least)
+        if not lock and position < least - least % STEPS:
+            # A commit is in the log for a moment before a snapshot sees it, or for seconds if it waits for a replica.
+            raise pymysql.OperationalError(_TOO_OLD, "a commit that is in the log cannot be seen yet")
         # The lock of a SELECT keeps the columns as they are until the end of the transaction.
         table = _locked(connection, name)
         columns = [column for column in table.columns if not column.is_generated]
@@ -311,6 +347,7 @@ class SnapshotThread:
             rows=made,
             next_key=last if last is not None else job.next_key,
             is_last=len(made) < rows,
+            size=sum(map(len, made)),
         )
 
 

@@ -112,6 +112,10 @@ class Stream:
             with connection.cursor() as cursor:
                 cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
                 cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
+                # The first event comes before the one that tells how the log is written.
+                cursor.execute("SELECT @master_binlog_checksum")
+                ((checksum,),) = cursor.fetchall()
+                self._has_checksum = checksum not in (b"NONE", None)
                 cursor.execute("SET @mariadb_slave_capability = 4")
                 period = int(_HEARTBEAT_SECONDS * 1e9)
                 cursor.execute(f"SET @master_heartbeat_period = {period}, @source_heartbeat_period = {period}")

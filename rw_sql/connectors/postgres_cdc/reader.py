@@ -24,6 +24,7 @@ from rw_sql.connectors.postgres_cdc.snapshot import SnapshotThread
 from rw_sql.connectors.postgres_cdc.stream import Stream
 from rw_sql.connectors.postgres_cdc.tables import find_table, missing_table, named, type_names
 from rw_sql.connectors.postgres_cdc.types import resolve_types
+from rw_sql.connectors.support.cut_off import cut_off
 from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
@@ -162,6 +163,7 @@ class PostgresReader:
         if self._stream is not None:
             self._stream.close()
         if self._catalog is not None:
+            cut_off(self._catalog, psycopg.Error)  # Another thread may wait for an answer.
             self._catalog.close()
         for transaction in self._backlog:
             transaction.close()

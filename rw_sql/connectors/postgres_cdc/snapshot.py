@@ -30,6 +30,7 @@ from rw_sql.connectors.postgres_cdc.connection import (
 from rw_sql.connectors.postgres_cdc.server import AGAIN
 from rw_sql.connectors.postgres_cdc.tables import columns_of, find_table, missing_table, named
 from rw_sql.connectors.postgres_cdc.tuples import split_lines, unescaped
+from rw_sql.connectors.support.cut_off import cut_off
 from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
@@ -58,6 +59,7 @@ _IDLE_SECONDS = 1.0
 """The interval in seconds at which the floor (see :meth:`SnapshotThread.floor`) is renewed while no chunk is read."""
 
 _LONG = 60.0
+_CANCEL_SECONDS, _MOST_CANCELS = 2.0, 2
 
 _WRITERS = """
 WITH RECURSIVE part (id) AS (SELECT to_regclass({table})::oid
@@ -98,7 +100,6 @@ class Chunk:
     """Rows of a table in key order, as of ``snapshot``.
 
     It is emitted when the stream has passed ``position``, which is after every transaction visible in the snapshot.
-
     If ``again`` is not empty, the chunk re-reads the rows with these keys, and ``next_key`` does not change.
     ``is_last``: the table has no further rows.
     """
@@ -184,11 +185,9 @@ class SnapshotThread:
     def first(self) -> Chunk | None:
         """The oldest pending chunk. If there is none, raises the CaptureError that ended the thread, if any."""
         with self._changed:
-            if self._ready:
-                return self._ready[0]
-            if self._error is not None:
+            if not self._ready and self._error is not None:
                 raise self._error
-            return None
+            return self._ready[0] if self._ready else None
 
     def write_log(self) -> None:
         """Requests a write to the log, so that the stream reaches a new position."""
@@ -245,16 +244,18 @@ class SnapshotThread:
         return tuple(made)
 
     def close(self) -> None:
-        """Ends the thread. Cancels a query in progress."""
+        """Ends the thread. Cancels a query in progress; if the server does not answer, cuts the connection off."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
-        thread = self._thread
+        thread, tries = self._thread, 0
         while thread is not None and thread.is_alive():
-            connection = self._connection
+            connection, tries = self._connection, tries + 1
             if connection is not None and not connection.closed:
-                with contextlib.suppress(psycopg.Error):  # If the connection ends in the meantime, so does the thread.
-                    connection.pgconn.get_cancel().cancel()
+                with contextlib.suppress(psycopg.Error):  # If the connection ends meanwhile, so does the thread.
+                    connection.cancel_safe(timeout=_CANCEL_SECONDS)
+                if tries > _MOST_CANCELS:
+                    cut_off(connection, psycopg.Error)
             thread.join(0.2)
 
     def _drop(self, chunk: Chunk) -> None:

@@ -6,6 +6,7 @@ The schema of an id never changes, so each process caches the schemas that it ha
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import ssl
 import threading
@@ -101,7 +102,7 @@ class RegistryClient:
     def latest(self, subject: str) -> RegisteredSchema | None:
         """A subject's newest schema; None if there is no such subject. Raises RegistryError."""
         told = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest")
-        return None if told is None else self._made(told, int(told["id"]))
+        return None if told is None else self._made(told, int(_part(told, "id")))
 
     def subjects(self) -> tuple[str, ...]:
         """All subjects. Raises RegistryError."""
@@ -114,13 +115,13 @@ class RegistryClient:
         for version in self._get(path) or ():
             told = self._get(f"{path}/{version}")
             if told is not None:
-                found.append(int(told["id"]))
+                found.append(int(_part(told, "id")))
         return tuple(dict.fromkeys(found))
 
     def register(self, subject: str, kind: str, text: str) -> int:
         """Registers a schema, unless the subject has it; returns its id. Raises RefusedSchemaError, RegistryError."""
         body = {"schema": text, **({} if kind == "AVRO" else {"schemaType": kind})}
-        return int(self._post(f"/subjects/{quote(subject, safe='')}/versions", body)["id"])
+        return int(_part(self._post(f"/subjects/{quote(subject, safe='')}/versions", body), "id"))
 
     def incompatibility(self, subject: str, kind: str, text: str) -> str | None:
         """The reason why the registry would refuse this schema as the subject's next version; None if it would
@@ -137,11 +138,12 @@ class RegistryClient:
 
     def _made(self, told: dict[str, Any], id_: int) -> RegisteredSchema:
         imports: dict[str, str] = {}
+        _part(told, "schema")
         self._import(told, imports)
         return RegisteredSchema(
             id=id_,
             kind=str(told.get("schemaType") or "AVRO").upper(),
-            text=str(told["schema"]),
+            text=str(_part(told, "schema")),
             version=told.get("version"),
             imports=tuple(imports.items()),
         )
@@ -156,7 +158,7 @@ class RegistryClient:
             if found is None:
                 raise RegistryError(f"the registry has no version {each['version']} of subject {each['subject']}")
             self._import(found, imports)
-            imports[each["name"]] = str(found["schema"])
+            imports[each["name"]] = str(_part(found, "schema"))
 
     def _get(self, path: str) -> Any:
         return self._request("GET", path, None)
@@ -202,11 +204,14 @@ class RegistryClient:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             return self._refused(error)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:  # HTTPException: an answer that is cut off.
             raise _Unanswered(_short(getattr(error, "reason", error))) from error
 
     def _refused(self, error: urllib.error.HTTPError) -> None:
-        text = error.read(100_000).decode(errors="replace")
+        try:
+            text = error.read(100_000).decode(errors="replace")
+        except (OSError, http.client.HTTPException) as cut:
+            raise _Unanswered(f"HTTP {error.code} {_short(cut)}") from error
         try:
             told = json.loads(text)
         except ValueError:
@@ -247,13 +252,23 @@ def addresses_of(text: str) -> tuple[str, ...]:
 
 
 def address_fault(text: str) -> tuple[ErrorCode, str, str] | None:
-    """The error in ``schema.registry``: code, message and hint; None if it is a list of URLs."""
+    """The error in ``schema.registry``: code, message and hint; None if it is a list of URLs. No text has a login."""
+    if any("@" in part.partition("://")[2].partition("/")[0] for part in addresses_of(text)):
+        message = f'property "{ADDRESSES}" must not hold a login'
+        return INVALID_PROPERTY, message, f"{_USER} = '…', {_PASSWORD} = SECRET …"
     wrong = next((part for part in addresses_of(text) or ("",) if not part.startswith(("http://", "https://"))), None)
     if wrong is None:
         return None
     near = f"http://{wrong}" if wrong else "http://registry:8081"
     message = f"property \"{ADDRESSES}\" must be a list of URLs, not '{wrong}'"
     return INVALID_PROPERTY, message, f"{ADDRESSES} = '{near}'"
+
+
+def _part(told: Any, name: str) -> Any:
+    """A member of an answer. Raises RegistryError for an answer of another program."""
+    if not isinstance(told, dict) or name not in told:
+        raise RegistryError(f'an answer has no "{name}": is the address that of the registry\'s API?')
+    return told[name]
 
 
 def _short(said: object) -> str:

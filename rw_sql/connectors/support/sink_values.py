@@ -70,26 +70,30 @@ def json_values(rows: pa.Table, name: str) -> list[Any]:
 
 
 def python_values(column: pa.ChunkedArray, name: str) -> list[Any]:
-    """A column's values. Raises RefusedRowsError for dates and times outside the years 1 to 9999."""
+    """A column's values. Raises RefusedRowsError for dates and times outside the years 1 to 9999, and for texts that
+    are not UTF-8: Spark makes a text of any bytes."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
         refusals = [
-            Refusal(index=at, column=name, reason="a date or time lies outside of the years 1 to 9999")
+            Refusal(index=at, column=name, reason=reason)
             for at, value in enumerate(column)
-            if not _is_readable(value)
+            if (reason := _unreadable(value)) is not None
         ]
         if not refusals:
             raise
         raise RefusedRowsError(refusals) from None
 
 
-def _is_readable(value: pa.Scalar[Any]) -> bool:
+def _unreadable(value: pa.Scalar[Any]) -> str | None:
+    """The reason why a value has no equivalent in Python; None if it has one."""
     try:
         value.as_py()
+    except UnicodeDecodeError:
+        return "a text is not UTF-8"
     except (ValueError, OverflowError):
-        return False
-    return True
+        return "a date or time lies outside of the years 1 to 9999"
+    return None
 
 
 def refused_rows(

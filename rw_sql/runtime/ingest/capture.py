@@ -22,6 +22,7 @@ from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, SPLIT
 from rw_sql.runtime.delta.delta_log import standing_commits
 from rw_sql.runtime.ingest.change_feed import MOST_ROWS, ChangeFeed
+from rw_sql.runtime.jobs.groups import groups_of_jobs, unapplied
 from rw_sql.runtime.jobs.made_upstream import made_upstream, note_made
 from rw_sql.runtime.positions.requested import requested_position
 from rw_sql.runtime.support.event_log import log_event
@@ -52,7 +53,7 @@ ADD_COLUMNS = "add_columns"
 the source's id, the upstream table, its columns before, and the types of the new ones; it returns True if it has added
 some."""
 
-_COLUMNS_SECONDS = 20.0
+_COLUMNS_SECONDS, _LOOK_SECONDS = 20.0, 0.1
 _REPORT_SECONDS = 1.0
 _LAST = 2**62
 """An index that is higher than that of any other row with the same offset."""
@@ -343,17 +344,31 @@ def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, 
 def _await_columns(
     context: Context, snapshot: Snapshot, spec: IngestSpec, stored: Mapping[str, tuple[str, TableProgress]]
 ) -> None:
-    """Waits for the jobs of tables that got a column: the old one would store the new rows without it."""
+    """Waits for the jobs of tables that got a column: the old one would store the new rows without it.
+
+    Raises StalledError if one of them still runs after some time, here or in the process of another resource group.
+    """
     changed = {
         view_job(id_)
         for table in spec.tables
         for id_ in table.tables
         if table.upstream in stored and stored[table.upstream][0] != table.snapshot
     }
-    if changed:
-        context.applied.wait(
-            snapshot.epoch, _COLUMNS_SECONDS, jobs=changed, is_over=lambda: not context.owning.is_set()
-        )
+    if not changed:
+        return
+    deadline = time.monotonic() + _COLUMNS_SECONDS
+    is_done = context.applied.wait(
+        snapshot.epoch, _COLUMNS_SECONDS, jobs=changed, is_over=lambda: not context.owning.is_set()
+    )
+    others = groups_of_jobs(changed, snapshot) - {context.group}
+    while others and others & unapplied(context, snapshot.epoch, without=context.group).keys():
+        if time.monotonic() > deadline or not context.owning.is_set():
+            is_done = False
+            break
+        time.sleep(_LOOK_SECONDS)
+    if not is_done and context.owning.is_set():
+        tables = sorted(table.upstream for table in spec.tables if changed & set(map(view_job, table.tables)))
+        raise StalledError(f"WAITS for the tables of {', '.join(tables)}, which still run without their new columns")
 
 
 def _progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgress]]) -> tuple[str, TableProgress]:

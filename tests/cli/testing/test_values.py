@@ -43,6 +43,7 @@ AT = dt.datetime(2024, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
         (2.0, ShortType(), 2, "2"),
         (1.1, DecimalType(10, 2), Decimal("1.10"), "1.10"),
         ("1e2", DecimalType(10, 2), Decimal("100.00"), "100.00"),
+        ("1" * 28 + ".5", DecimalType(38, 10), Decimal("1" * 28 + ".5000000000"), "1" * 28 + ".5000000000"),
         (1, DoubleType(), 1.0, "1"),
         (0.1 + 0.2, DoubleType(), 0.1 + 0.2, "0.3"),
         ("nan", DoubleType(), float("nan"), "nan"),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rw_sql.connectors.base import SplitState
-from rw_sql.connectors.iceberg import history, reader
+from rw_sql.connectors.iceberg import history, reader, rest
 from rw_sql.connectors.iceberg.sink import IcebergSink
 from rw_sql.connectors.iceberg.source import IcebergConnector
 from rw_sql.connectors.sink import UPDATE, SinkError
+from rw_sql.connectors.spec import OptionError
 from tests.connectors.iceberg.lake import NAME, Lake
 from tests.support.rest_catalog import rest_catalog
 from tests.support.sink_batches import batch, shape
@@ -51,6 +53,31 @@ def test_a_source(lake: Lake, options: dict[str, str]) -> None:
     told = kind.look({**options, "catalog.token": "another"})
     assert told.error is not None
     assert "another" not in told.error
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind"),
+    [
+        ("https://me:hidden@catalog:8181", "rest"),
+        ("jdbc:postgresql://me:hidden@catalog/db", "jdbc"),
+        ("jdbc:postgresql://catalog/db?user=me&password=hidden", "jdbc"),
+    ],
+)
+def test_an_address_has_no_login(uri: str, kind: str) -> None:
+    given = {"catalog.uri": uri, "catalog.type": kind, "database.name": "db", "table.name": "t"}
+    for each in (IcebergConnector(), IcebergSink()):
+        with pytest.raises(OptionError, match="must not hold a login") as caught:
+            each.check_options(given | ({"warehouse.path": "/tmp/w"} if kind == "jdbc" else {}))
+        assert caught.value.hides_literals
+        assert "hidden" not in str(caught.value)
+
+
+def test_a_server_that_answers_nothing(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "ANSWER_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        error = IcebergConnector().look({**options, "catalog.uri": f"http://127.0.0.1:{mute.getsockname()[1]}"}).error
+        assert error is not None
+        assert "timed out" in error
 
 
 def test_a_sink(lake: Lake, options: dict[str, str]) -> None:

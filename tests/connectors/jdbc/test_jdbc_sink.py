@@ -4,6 +4,7 @@ rows."""
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from psycopg.pq import TransactionStatus
 
 from rw_sql.connectors.jdbc.sink import JdbcSink
 from rw_sql.connectors.jdbc.url import conninfo
 from rw_sql.connectors.sink import DELETE, INSERT, OP, UPDATE, SinkError, SinkShape
 from rw_sql.errors import SqlError
-from tests.support.postgres import PASSWORD, PostgresInfo
+from tests.support.postgres import PASSWORD, PostgresInfo, running_server
 from tests.support.sink_batches import batch, shape
+from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -253,3 +256,26 @@ def test_urls_that_cannot_be(url: str) -> None:
 def test_a_server_that_does_not_answer_is_told() -> None:
     given = {"jdbc.url": "jdbc:postgresql://127.0.0.1:1/shop", "table.name": "t"}
     assert "Connection refused" in (JdbcSink().look(given, UPSERT, timeout=2).error or "")
+
+
+@pytest.mark.postgres
+def test_a_write_ends_although_the_server_answers_nothing() -> None:
+    with running_server() as server:
+        server.run("CREATE TABLE t (id INT PRIMARY KEY, word TEXT)")
+        writer = JdbcSink().open(options(server.info, "t"), UPSERT, "me")
+        told: list[str] = []
+
+        def write() -> None:
+            with pytest.raises(SinkError) as caught:
+                writer.write(batch((1, "a")), 0)
+            told.append(str(caught.value))
+
+        thread = threading.Thread(target=write)
+        with server.frozen():
+            thread.start()
+            wait_until(lambda: writer._connection.info.transaction_status != TransactionStatus.IDLE, "it writes")
+            writer.cancel()
+            wait_until(lambda: not thread.is_alive(), "the write has ended")
+        writer.close()
+        assert told == ["stopped"]
+        assert server.run("SELECT * FROM t") == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -252,6 +253,56 @@ def test_expired_records_are_told(kinesis_server: KinesisServer, stream: str) ->
     run = Run(given, {FIRST: earliest})
     run.run()
     assert run.values == [b"later"]
+
+
+def test_an_idle_shard_is_continued_in_the_same_process(kinesis_server: KinesisServer, stream: str) -> None:
+    """As after a rest, a statement or an error: all records are gone, and this process has seen that it had them."""
+    given = options(kinesis_server, stream)
+    kinesis_server.put(stream, *records([b"first"]))
+    run = Run(given, begun(given))
+    run.run()
+    kinesis_server.expire(stream, FIRST, upto=MOST)
+    again = Run(given, run.states)
+    assert again.poll() == 0
+    kinesis_server.put(stream, *records([b"later"]))
+    again = Run(given, run.states)
+    again.run()
+    assert again.values == [b"later"]
+    # So long ago, records that came since may be gone too.
+    kinesis_server.expire(stream, FIRST, upto=MOST)
+    address, offset = address_of(given), again.states[FIRST].offset
+    shards.TAILS.forget()
+    shards.TAILS.note_end(address, stream_of(address, stream, 10), FIRST, offset, now_ms() / 1000 - 24 * 3600)
+    with pytest.raises(OSError, match="it has no records any more"):
+        Run(given, again.states).poll()
+
+
+def test_a_retention_that_was_raised_brings_nothing_back(kinesis_server: KinesisServer, stream: str) -> None:
+    kinesis_server.keep(stream, hours=24, age_hours=72)
+    given = options(kinesis_server, stream)
+    numbers = [number for _, number in kinesis_server.put(stream, *records([b"%d" % at for at in range(10)]))]
+    kinesis_server.expire(stream, FIRST, upto=numbers[5])
+    kinesis_server.keep(stream, hours=168, age_hours=0)
+    here = beginning(KINESIS.look(given).splits[FIRST])
+    shards.TAILS.forget()
+    with pytest.raises(OSError, match=f"EXPIRED {FIRST}: its first record is {numbers[5]}"):
+        Run(given, {FIRST: replace(here, offset=numbers[3])}).poll()
+    run = Run(given, {FIRST: replace(here, offset=numbers[6])})
+    run.run()
+    assert run.values == [b"6", b"7", b"8", b"9"]
+
+
+def test_a_shard_that_is_written_to_all_the_time_has_an_end(kinesis_server: KinesisServer, stream: str) -> None:
+    given = options(kinesis_server, stream)
+    kinesis_server.put(stream, *records([b"first"]))
+    kinesis_server.busy.add(stream)
+    try:
+        for _ in range(2):
+            seen = KINESIS.look(given)
+            assert seen.error is None
+            assert not seen.splits[FIRST].is_empty
+    finally:
+        kinesis_server.busy.discard(stream)
 
 
 def test_a_stream_that_was_created_again(kinesis_server: KinesisServer, stream: str) -> None:

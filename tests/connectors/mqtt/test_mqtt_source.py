@@ -125,6 +125,31 @@ def test_topics_with_wildcards(mqtt_broker: MqttBroker, topic: str) -> None:
     assert reader.values == [b"a/x", b"only", b"b/x"]
 
 
+def test_topics_that_are_no_longer_named_are_left_out(mqtt_broker: MqttBroker, topic: str) -> None:
+    given = options(mqtt_broker, f"{topic}/old, {topic}/both")
+    reader = Reader(given)
+    reader.start()
+    mqtt_broker.publish(f"{topic}/old", [b"1"])
+    reader.read(1)
+    reader.stop()
+    reader.given = given | {"topic": f"{topic}/both, {topic}/new, $share/group/{topic}/+/shared"}
+    reader.start()
+    mqtt_broker.publish(f"{topic}/old", [b"2"])
+    mqtt_broker.publish(f"{topic}/x/shared", [b"3"])
+    mqtt_broker.publish(f"{topic}/both", [b"4"])
+    mqtt_broker.publish(f"{topic}/new", [b"5"])
+    reader.read(3)
+    reader.stop()
+    assert sorted(reader.values) == [b"1", b"3", b"4", b"5"]
+    # They were acknowledged: a source that names the old topic again does not get them.
+    reader.given = given
+    reader.start()
+    mqtt_broker.publish(f"{topic}/old", [b"6"])
+    reader.read(1)
+    reader.stop()
+    assert reader.values[-1:] == [b"6"]
+
+
 def test_retained_messages_come_once(mqtt_broker: MqttBroker, topic: str) -> None:
     mqtt_broker.publish(topic, [b"kept"], retain=True)
     reader = Reader(options(mqtt_broker, topic))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
+import signal
+import threading
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.changes import CaptureError, TableProgress
 from rw_sql.connectors.mysql_cdc import positions
 from rw_sql.connectors.mysql_cdc.marks import Mark
+from rw_sql.connectors.mysql_cdc.reader import MysqlReader
 from rw_sql.connectors.mysql_cdc.server import read_facts
+from rw_sql.connectors.mysql_cdc.snapshot import SnapshotThread
 from rw_sql.connectors.mysql_cdc.source import MysqlCdcConnector
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING
 from tests.support.mysql import MARIADB, SERVERS, running_server, server_of
@@ -159,6 +163,88 @@ def test_chunks_beside_random_writers_on_an_idle_and_a_busy_log(mariadb: MysqlIn
     replica.close()
 
 
+def test_a_snapshot_of_an_idle_log_has_more_chunks_than_a_place_has_numbers(mariadb: MysqlInfo) -> None:
+    replica = made(mariadb, rows=1)
+    (table,) = replica.names
+    mariadb.run(f"INSERT INTO {table} VALUES " + ", ".join(f"({number}, 'w')" for number in range(1, 150)))
+    replica.read_anew(table)
+    # As after many batches at this place.
+    replica.state = replace(replica.state, offset=replica.state.offset + positions.STEPS - 100)
+    replica.progress[table] = TableProgress(table=table, chunk_rows=1, rows_done=3000)
+
+    def is_done() -> bool:
+        replica.step(most=1, wait=0.01)
+        return replica.progress[table].is_done
+
+    wait_until(is_done, "the snapshot is done")
+    assert replica.differences() == {}
+    assert positions.parts_of(replica.state.offset)[2] < positions.STEPS - 90
+    replica.close()
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_a_commit_that_is_in_the_log_before_it_can_be_seen(is_behind: bool) -> None:
+    """A server with semi-synchronous replication shows a commit only when a replica has it, or after a time."""
+    with server_of(MARIADB) as server:
+        replica = made(server.info)
+        replica.catch_up()
+        (table,) = replica.names
+        replica.forget(table)
+        server.info.run(
+            "SET GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC', GLOBAL rpl_semi_sync_master_timeout = 4000",
+            "SET GLOBAL rpl_semi_sync_master_enabled = ON",
+        )
+        end = read_facts(replica.options, 10).end
+        writer = threading.Thread(target=server.info.run, args=(f"INSERT INTO {table} VALUES (10, 'late')",))
+        writer.start()
+        wait_until(lambda: read_facts(replica.options, 10).end > end, "the commit is in the log")
+        assert server.info.run(f"SELECT count(*) FROM {table}") == [(3,)]
+        if not is_behind:
+            replica.read_anew(table)
+        replica.open()
+        replica.catch_up()
+        writer.join()
+        replica.catch_up()
+        assert replica.differences() == {}
+        replica.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_log_without_checksums(kind: str) -> None:
+    with server_of(kind, binlog_checksum="NONE") as server:
+        replica = made(server.info)
+        replica.catch_up()
+        (table,) = replica.names
+        server.info.run(f"INSERT INTO {table} VALUES (10, 'ten')", "FLUSH LOGS")
+        replica.catch_up()
+        server.info.run("SET GLOBAL binlog_checksum = 'CRC32'", f"INSERT INTO {table} VALUES (11, 'eleven')")
+        replica.catch_up()
+        assert replica.differences() == {}
+        replica.close()
+
+
+def test_a_server_that_accepts_and_does_not_answer_holds_nobody() -> None:
+    with server_of(MARIADB) as server:
+        replica = made(server.info)
+        replica.catch_up()
+        replica.close()
+        (table,) = replica.names
+        process = server._process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        try:
+            error = MysqlCdcConnector().look(replica.options, timeout=1.0).error
+            assert error is not None
+            assert "timed out" in error
+            snapshot = SnapshotThread(replica.options, 1.0, lambda: 0)
+            snapshot.set_tables({table: TableProgress(table=table, key_columns=("id",))}, {})
+            snapshot.close()
+        finally:
+            process.send_signal(signal.SIGCONT)
+        replica.catch_up()
+        replica.close()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_prepared_transaction_comes_when_it_is_committed(servers: Callable[[str], MysqlInfo], kind: str) -> None:
     server = servers(kind)
@@ -192,6 +278,29 @@ def test_a_prepared_transaction_comes_when_it_is_committed(servers: Callable[[st
     assert replica.differences() == {}
     assert Mark.from_json(replica.progress[table].identity or "").prepared == ()
     replica.close()
+
+
+def test_a_transaction_that_was_prepared_before_the_table_began() -> None:
+    with server_of(MARIADB) as server:
+        replica = made(server.info)
+        (table,) = replica.names
+        with server.info.connect() as connection, connection.cursor() as cursor:
+            for statement in ("XA START 'x'", f"INSERT INTO {table} VALUES (10, 'xa')", "XA END 'x'", "XA PREPARE 'x'"):
+                cursor.execute(statement)
+        replica.read_anew(table)
+        reader = MysqlReader(replica.options)
+        reader._timeout = 1.0
+        with pytest.raises(CaptureError, match="waits for 1 prepared XA transactions") as caught:
+            reader.open(replica.state, replica.progress)
+        assert caught.value.is_temporary
+        reader.close()
+        timer = threading.Timer(0.5, server.info.run, ("XA COMMIT 'x'",))
+        timer.start()
+        replica.catch_up()
+        timer.join()
+        assert replica.differences() == {}
+        assert '["10"]' in replica.rows[table]
+        replica.close()
 
 
 def test_positions_as_numbers_and_as_text() -> None:

@@ -96,6 +96,27 @@ def test_what_stops_the_reader_comes_after_everything_before_it(mariadb: MysqlIn
 
 
 @pytest.mark.mysql
+def test_a_transaction_that_cannot_be_read_leaves_nothing(mariadb: MysqlInfo) -> None:
+    database = f"s_{uuid.uuid4().hex[:8]}"
+    mariadb.run(f"CREATE DATABASE {database}", f"CREATE TABLE {database}.t (id INT PRIMARY KEY, word VARCHAR(10))")
+    replica = Replica(cdc_options(mariadb, database), [f"{database}.t"])
+    mariadb.run(f"INSERT INTO {database}.t VALUES (1, 'a')")
+    replica.catch_up()
+    replica.close()
+    mariadb.run(f"INSERT INTO {database}.t VALUES (2, 'b')")
+    mariadb.run(
+        "BEGIN",
+        f"INSERT INTO {database}.t VALUES (3, 'c')",
+        "SET SESSION binlog_row_image = 'MINIMAL'",
+        f"UPDATE {database}.t SET word = 'z' WHERE id = 1",
+        "COMMIT",
+    )
+    with pytest.raises(CaptureError, match="has not all columns of its row"):
+        read_on(replica)
+    replica.close()
+    assert sorted(replica.rows[f"{database}.t"]) == ['["1"]', '["2"]']
+
+
 def test_truncate_savepoints_and_a_table_of_the_same_name_before(mariadb: MysqlInfo) -> None:
     database = f"s_{uuid.uuid4().hex[:8]}"
     table = f"{database}.t"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 
 from rw_sql.connectors.changes import CaptureError, SchemaChange, TableProgress
 from rw_sql.connectors.postgres_cdc import setup, stream
@@ -238,6 +240,29 @@ def test_a_server_that_crashes_and_one_that_stops() -> None:
             read_on(replica)
         assert caught.value.is_temporary
         replica.close()
+
+
+def test_a_reader_ends_although_the_server_answers_nothing() -> None:
+    with running_server(wal_level="logical") as server:
+        server.run("CREATE TABLE t (id INT PRIMARY KEY, word TEXT)")
+        server.run("INSERT INTO t SELECT i, 'first' FROM generate_series(1, 50) i")
+        replica = Replica(cdc_options(server.info), ["public.t"], chunk_rows=1)
+        reader = replica.open()
+        snapshot = reader._snapshot
+        assert snapshot is not None
+        wait_until(lambda: snapshot._connection is not None, "the snapshot has begun")
+        with server.frozen():
+
+            def is_waiting() -> bool:
+                connection = snapshot._connection
+                return connection is not None and connection.info.transaction_status == TransactionStatus.ACTIVE
+
+            snapshot.write_log()
+            wait_until(is_waiting, "a query waits for an answer")
+            thread = threading.Thread(target=replica.close)
+            thread.start()
+            wait_until(lambda: not thread.is_alive(), "the reader has ended")
+        replica.drop()
 
 
 def test_a_table_that_is_not_the_one_that_was_read(postgres: PostgresInfo, table: str, replica: Replica) -> None:

@@ -32,6 +32,7 @@ COLUMNS: dict[str, Any] = {
     "at": "timestamp",
     "local": "timestamp_ntz",
     "amount": "decimal(20,4)",
+    "wide": "decimal(38,10)",
     "items": {"type": "array", "elementType": "long", "containsNull": True},
     "pairs": {"type": "map", "keyType": "string", "valueType": "integer", "valueContainsNull": True},
     "inner": {
@@ -61,6 +62,7 @@ TYPES = pa.schema(
         "at": pa.timestamp("us", tz="UTC"),
         "local": pa.timestamp("us"),
         "amount": pa.decimal128(20, 4),
+        "wide": pa.decimal128(38, 10),
         "items": pa.list_(pa.int64()),
         "pairs": pa.map_(pa.string(), pa.int32()),
         "inner": pa.struct({"a": pa.int32(), "b": pa.list_(pa.string())}),
@@ -87,6 +89,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "at": WHEN.map(lambda at: at.replace(tzinfo=datetime.UTC)),
     "local": WHEN,
     "amount": signed(64).map(lambda number: Decimal(number).scaleb(-4)),
+    "wide": st.integers(-(10**38) + 1, 10**38 - 1).map(lambda number: Decimal(f"{number}E-10")),
     "items": st.lists(st.none() | signed(64), max_size=3),
     "pairs": st.dictionaries(TEXT, st.none() | signed(32), max_size=3),
     "inner": st.fixed_dictionaries(
@@ -110,6 +113,14 @@ def test_every_value_is_read_back(rows: list[dict[str, Any]]) -> None:
         stream = io.BytesIO(data[4:])
         assert fastavro.schemaless_reader(stream, parsed, parsed) == row
         assert not stream.read()
+
+
+def test_numbers_keep_all_their_digits() -> None:
+    """Python's arithmetic rounds to 28 digits, and NUMERIC has up to 38."""
+    encode = row_encoder(schema := schema_of("Value", "", {"wide": "decimal(38,10)"}))
+    for text in ("1234567890123456789012345678.9012345678", "-9999999999999999999999999999.9999999999", "0E-10"):
+        stream = io.BytesIO(encode(b"", [Decimal(text)]))
+        assert fastavro.schemaless_reader(stream, fastavro.parse_schema(schema), None) == {"wide": Decimal(text)}
 
 
 @pytest.mark.parametrize(

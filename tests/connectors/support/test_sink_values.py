@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from rw_sql.connectors.kafka.sink import records
-from rw_sql.connectors.sink import DELETE, UPDATE, UPDATE_BEFORE
+from rw_sql.connectors.sink import DELETE, UPDATE, UPDATE_BEFORE, RefusedRowsError
 from rw_sql.connectors.support.sink_values import json_rows, last_per_key, to_json
 from tests.support.sink_batches import batch, shape
 
@@ -101,3 +101,12 @@ def test_the_last_row_of_every_key_stays_in_order() -> None:
     ]
     assert last_per_key(rows, ["id", "word"]).equals(rows)
     assert last_per_key(rows, []).equals(rows)
+
+
+def test_a_text_that_is_not_utf_8_is_a_refused_row() -> None:
+    rows = pa.table({"word": pa.array([b"good", b"\xff\xfe", None]).view(pa.string())})
+    with pytest.raises(RefusedRowsError) as caught:
+        list(json_rows(rows, ["word"]))
+    assert [(told.index, told.column, told.reason) for told in caught.value.refusals] == [
+        (1, "word", "a text is not UTF-8")
+    ]

@@ -19,11 +19,13 @@ from rw_sql.connectors.changes import UpstreamColumn, UpstreamTable
 from rw_sql.connectors.registry import change_connector, connector
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.definitions import definition_of, log_columns
+from rw_sql.model.job_ids import view_job
 from rw_sql.model.job_specs import IngestSpec, desired_jobs
 from rw_sql.plan.ports.positions import Positions
 from rw_sql.runtime.decoding.decoder import BUCKET
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.delta.stored_rows import as_stored
+from rw_sql.runtime.ingest import capture as capture_module
 from rw_sql.runtime.ingest import change_feed
 from rw_sql.runtime.ingest.capture import ADD_COLUMNS, Capture, stored_progress
 from rw_sql.runtime.jobs.applied_epoch import Applied
@@ -288,6 +290,21 @@ def test_new_columns_are_added_and_dropped_ones_name_the_statement(log: Log) -> 
         taken = log.take()
     with pytest.raises(StalledError, match=r'column "word" is gone: ALTER TABLE t DROP COLUMN word$'):
         capture.require_known(taken)
+
+
+def test_the_reader_does_not_start_beside_a_table_without_its_new_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture_module, "_COLUMNS_SECONDS", 0.1)
+    applied, owning = Applied(), threading.Event()
+    context: Any = SimpleNamespace(applied=applied, owning=owning, group="default")
+    spec: Any = SimpleNamespace(tables=(SimpleNamespace(upstream="public.t", snapshot="second", tables=(9,)),))
+    catalog: Any = SimpleNamespace(epoch=5, get=lambda _: None)
+    stored: Any = {"public.t": ("first", None)}
+    owning.set()
+    applied.tell(5, [view_job(9)])
+    with pytest.raises(StalledError, match=r"WAITS for the tables of public\.t"):
+        capture_module._await_columns(context, catalog, spec, stored)
+    applied.tell(5, [view_job(8)])
+    capture_module._await_columns(context, catalog, spec, stored)
 
 
 def test_a_repeated_snapshot_is_enclosed_by_marks(log: Log) -> None:

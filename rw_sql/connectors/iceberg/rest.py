@@ -1,0 +1,34 @@
+"""A REST catalog whose requests have a time limit: pyiceberg's own wait for an answer for ever."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog.rest import RestCatalog
+from requests.adapters import HTTPAdapter
+
+if TYPE_CHECKING:
+    from requests import Session
+
+ANSWER_SECONDS = 60.0
+"""The longest wait for a connection, and for the next bytes of an answer."""
+
+
+class _Limited(HTTPAdapter):
+    """Gives requests without a time limit one."""
+
+    def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("timeout") is None:
+            kwargs["timeout"] = ANSWER_SECONDS
+        return super().send(request, *args, **kwargs)
+
+
+class PatientRestCatalog(RestCatalog):
+    """See pyiceberg's ``RestCatalog``."""
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
+        for prefix, adapter in tuple(session.adapters.items()):
+            if type(adapter) is HTTPAdapter:
+                session.mount(prefix, _Limited())
+        return session

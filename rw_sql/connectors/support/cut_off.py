@@ -1,0 +1,29 @@
+"""Ends a wait for a server that does not answer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from typing import Protocol
+
+
+class HasDescriptor(Protocol):
+    """A connection with a socket, such as psycopg's."""
+
+    def fileno(self) -> int:
+        """The descriptor of its socket. Raises an error if it is closed."""
+        ...
+
+
+def cut_off(connection: HasDescriptor, *errors: type[Exception]) -> None:
+    """Shuts the socket of a connection down: a thread that waits for the server continues with an error.
+
+    ``errors`` are what :meth:`HasDescriptor.fileno` raises for a closed connection. Raises nothing. Closing the
+    connection instead would let the other thread wait for a descriptor that no longer exists.
+    """
+    with (
+        contextlib.suppress(OSError, ValueError, *errors),
+        socket.socket(fileno=os.dup(connection.fileno())) as copied,
+    ):
+        copied.shutdown(socket.SHUT_RDWR)
