@@ -25,7 +25,7 @@ def takeover_command(
     Without --force it says what holds the lease, and changes nothing. An owner that works is never ended. A killed
     process commits nothing any more, so that the next owner continues exactly where it was.
     """
-    from rw_sql.metastore.facts import DEFAULT_GROUP
+    from rw_sql.metastore.records import DEFAULT_GROUP
     from rw_sql.model.resource_groups import require_group_name
     from rw_sql.runtime.control.takeover import take_over
     from rw_sql.session.sparkless import sparkless
