@@ -3,6 +3,7 @@ quickly."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 from copy import copy
@@ -55,6 +56,8 @@ class _App(typer.Typer):
         if words and words[0] not in _FULL:
             # A short command keeps nearly all objects that it makes: 20,000 for the modules, more for each statement.
             gc.set_threshold(_GC_OBJECTS)
+            # Python would collect them several times before it exits, in a tenth of a second, and free nothing.
+            atexit.register(gc.freeze)
         try:
             return typer.Typer.__call__(self._only(words), *args, **kwargs)
         except SqlError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from rw_sql.cli.keeper import MARK
 from rw_sql.cli.output import console_for
 from rw_sql.cli.status_line import own_stderr
 from rw_sql.session.java import check_java
@@ -71,9 +72,15 @@ def start_spark(
     With ``is_beside_prompt``, another thread uses the terminal at the same time, so Python's output is not
     redirected.
     """
+    from rw_sql.runtime.spark.jvm import gateway
     from rw_sql.session.attach import connect
+    from rw_sql.session.class_archive import class_archive, with_archive
 
-    with tempfile.TemporaryFile() as messages:
+    archive = class_archive(config or {}) if gateway() is None else None
+    if is_beside_prompt and archive is not None and archive.is_made:
+        archive = None  # Its JVM would write to the terminal's standard output when it ends.
+    config = with_archive(config or {}, archive)
+    with tempfile.TemporaryFile() as messages, _outliving(archive is not None and archive.is_made):
         saved = os.dup(2)
         before = sys.stderr
         # The JVM is started as a child process and keeps the file as its standard error; Python gets its own standard
@@ -85,6 +92,8 @@ def start_spark(
         try:
             spark = connect(warehouse, run_jobs=run_jobs, config=config)
             has_started = True
+            if archive is not None:
+                archive.remember(spark)
         finally:
             os.dup2(saved, 2)
             os.close(saved)
@@ -93,6 +102,37 @@ def start_spark(
                 messages.seek(0)
                 on_failure(messages.read().decode(errors="replace"))
     return spark
+
+
+@contextmanager
+def _outliving(is_needed: bool) -> Iterator[None]:
+    """A context manager for the start of a JVM that writes its archive after this process has ended.
+
+    A program that reads this process's standard output must not wait for that JVM, so the JVM gets another one. It has
+    no mark of the keeper, which would end it.
+    """
+    if not is_needed:
+        yield
+        return
+    mark = os.environ.pop(MARK, None)
+    sys.stdout.flush()
+    saved: int | None
+    try:
+        saved = os.dup(1)
+    except OSError:  # Standard output is closed.
+        saved = None
+    if saved is not None:
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), 1)
+    try:
+        yield
+    finally:
+        if saved is not None:
+            sys.stdout.flush()
+            os.dup2(saved, 1)
+            os.close(saved)
+        if mark is not None:
+            os.environ[MARK] = mark
 
 
 def stop_spark(spark: SparkSession) -> None:

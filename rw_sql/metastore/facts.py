@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rw_sql.metastore.records import DEFAULT_GROUP
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-DEFAULT_GROUP = "default"
-"""The resource group of objects that name none, and of every object of older warehouses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

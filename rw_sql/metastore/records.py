@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.metastore.refresh_records import RefreshRecord
+
+DEFAULT_GROUP = "default"
+"""The resource group of objects that name none, and of every object of older warehouses."""
 
 PARALLELISM = 2
 """The default number of partitions of a query's state. It is small, because each partition adds to a batch's cost."""

@@ -18,7 +18,6 @@ import msgspec
 
 from rw_sql.metastore.facts import (
     ASKED,
-    DEFAULT_GROUP,
     DONE,
     TAKEN,
     WITHDRAWN,
@@ -35,6 +34,7 @@ from rw_sql.metastore.facts import (
 from rw_sql.metastore.keyed_table import Key as _Key
 from rw_sql.metastore.keyed_table import KeyedTable
 from rw_sql.metastore.keyed_table import Row as _Row
+from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.metastore.refresh_records import RefreshChunk
 from rw_sql.metastore.table import join
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, sink_connector
-from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.metastore.records import (
+    DEFAULT_GROUP,
     PARALLELISM,
     Maintenance,
     MaterializedViewRecord,

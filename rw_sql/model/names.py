@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from sqlglot import tokenize
-
 from rw_sql.errors import (
     DUPLICATE_OBJECT,
     INVALID_DEFINITION,
@@ -19,6 +17,7 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted, sql_name
+from rw_sql.syntax.query.spark_tokens import spark_tokens
 from rw_sql.syntax.query.tables_read import replaced_tables, table_places
 
 if TYPE_CHECKING:
@@ -313,7 +312,9 @@ def spark_query(text: str, relations: Iterable[str]) -> str:
     names = {name.lower() for name in keys}
     qualified = {name for name in names if "." in name}
     cut = []
-    tokens = tokenize(text, read="spark")
+    if not qualified and SCHEMA_ALIAS not in text.lower():
+        return text
+    tokens = spark_tokens(text)
     for schema, dot, name in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if (schema.text.lower(), dot.text) == (SCHEMA_ALIAS, ".") and name.text.lower() in names:
             cut.append((schema.start, dot.end + 1))

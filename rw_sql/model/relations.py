@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import DeltaTableRecord, MaterializedViewRecord, SourceRecord, TableRecord
@@ -58,6 +59,7 @@ def kept_watermark(record: MaterializedViewRecord) -> tuple[str, str] | None:
     return source_watermark(table_definition(record.definition)) if isinstance(record, TableRecord) else None
 
 
+@lru_cache(maxsize=1024)
 def schema_columns(schema: str) -> tuple[tuple[str, str], ...]:
     """The columns of a Spark schema in JSON, with their types as DDL."""
     return tuple((field["name"], _ddl(field["type"])) for field in json.loads(schema)["fields"])

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.errors import INVALID_PARAMETER, INVALID_PROPERTY, SqlError
-from rw_sql.metastore.facts import DEFAULT_GROUP
-from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.metastore.records import DEFAULT_GROUP, MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.model.definitions import GROUP_OPTION as OPTION
 from rw_sql.model.definitions import option_text
 from rw_sql.syntax.statements import ConnectionValue, SecretValue

@@ -10,76 +10,11 @@ from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.model.names import OtherKindError, find_source
 from rw_sql.model.pauses import pauses_of
 from rw_sql.plan.result.plan import Plan, ResultRow
-from rw_sql.plan.statements.checkpoint.checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
-from rw_sql.plan.statements.connection.connection import (
-    lower_alter_connection_options,
-    lower_create_connection,
-    lower_drop_connection,
-    lower_validate,
-)
-from rw_sql.plan.statements.connection.connector_with import lower_alter_connector
-from rw_sql.plan.statements.connection.secret import lower_alter_secret, lower_create_secret, lower_drop_secret
-from rw_sql.plan.statements.connection.set_connection import lower_alter_set_connection
-from rw_sql.plan.statements.move.block import lower_inside, lower_unsafe_block
-from rw_sql.plan.statements.move.inject import lower_inject_source_offsets
-from rw_sql.plan.statements.move.rewind import lower_rewind_source
-from rw_sql.plan.statements.move.skip import lower_skip_record
-from rw_sql.plan.statements.move.undo import lower_undo_operation
-from rw_sql.plan.statements.move.unsafe_set_and_reset import lower_alter_source_unsafe_set, lower_reset_source_splits
+from rw_sql.plan.statements.move.block import lower_inside
 from rw_sql.plan.statements.other_kind import with_the_right_statement
-from rw_sql.plan.statements.replace.replace import lower_create_or_replace
-from rw_sql.plan.statements.schema.schema import (
-    lower_create_schema,
-    lower_drop_schema,
-    lower_set_search_path,
-    lower_show_search_path,
-    lower_use_schema,
-)
-from rw_sql.plan.statements.session.parameters import lower_alter_system_set, lower_set_parameter
-from rw_sql.plan.statements.session.resource_group import (
-    lower_alter_resource_group,
-    lower_show_cluster,
-    require_no_rewind,
-)
+from rw_sql.plan.statements.session.resource_group import require_no_rewind
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, resolved
-from rw_sql.plan.statements.show.continuity import lower_show_source_continuity
-from rw_sql.plan.statements.show.lineage import lower_show_lineage
-from rw_sql.plan.statements.show.objects import (
-    lower_describe,
-    lower_show_create,
-    lower_show_metrics,
-    lower_show_objects,
-    lower_show_unsafe_operations,
-)
-from rw_sql.plan.statements.show.splits import lower_show_source_splits
-from rw_sql.plan.statements.sink.sink import lower_create_sink, lower_drop_sink, lower_pause_sink, lower_resume_sink
-from rw_sql.plan.statements.source.refresh_schema import lower_refresh_source_schema
-from rw_sql.plan.statements.source.set_rate import lower_alter_source_set
-from rw_sql.plan.statements.source.source import (
-    lower_create_source,
-    lower_drop_source,
-    lower_pause_all_sources,
-    lower_pause_source,
-    lower_resume_all_sources,
-    lower_resume_source,
-)
-from rw_sql.plan.statements.table.cdc_table import lower_alter_table_rate_limit, lower_create_cdc_table
-from rw_sql.plan.statements.table.columns import (
-    lower_add_column,
-    lower_drop_column,
-    lower_refresh_table_schema,
-    lower_rename_column,
-)
-from rw_sql.plan.statements.table.refresh import lower_refresh_table
-from rw_sql.plan.statements.table.rename import lower_alter_rename
-from rw_sql.plan.statements.table.set_schema import lower_alter_set_schema
 from rw_sql.plan.statements.table.source_of_table import with_tables
-from rw_sql.plan.statements.table.swap_with import lower_alter_swap
-from rw_sql.plan.statements.table.table import lower_create_table, lower_drop_connector, lower_drop_table
-from rw_sql.plan.statements.view.alter_query import lower_alter_materialized_view_query
-from rw_sql.plan.statements.view.rebuild import lower_rebuild_materialized_view
-from rw_sql.plan.statements.view.set_rate_and_cancel import lower_alter_materialized_view_set, lower_cancel_jobs
-from rw_sql.plan.statements.view.view import lower_create_materialized_view, lower_drop_materialized_view
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.parsing.unsupported import unsupported
@@ -173,6 +108,8 @@ def _lower(
     shares_sources: bool,
     search_path: tuple[str, ...],
 ) -> Plan:
+    """Imports the module of a lowering with the first statement that needs it: a process rarely plans every kind of
+    statement, and the modules of all kinds take a twentieth of a second."""
     lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     match statement:
         case (
@@ -182,138 +119,272 @@ def _lower(
             | ast.CreateMaterializedView()
             | ast.CreateConnection()
         ) if statement.or_replace:
+            from rw_sql.plan.statements.replace.replace import lower_create_or_replace
+
             return lower_create_or_replace(statement, snapshot, inspector, lower_one, query_dialect)
         case ast.CreateSource():
+            from rw_sql.plan.statements.source.source import lower_create_source
+
             return lower_create_source(statement, snapshot, inspector, is_shared=shares_sources)
         case ast.DropSource():
+            from rw_sql.plan.statements.source.source import lower_drop_source
+
             return lower_drop_source(statement, snapshot)
         case ast.PauseSource():
+            from rw_sql.plan.statements.source.source import lower_pause_source
+
             return lower_pause_source(statement, snapshot)
         case ast.PauseAllSources():
+            from rw_sql.plan.statements.source.source import lower_pause_all_sources
+
             return lower_pause_all_sources(statement, snapshot)
         case ast.ResumeSource():
+            from rw_sql.plan.statements.source.source import lower_resume_source
+
             return lower_resume_source(statement, snapshot, inspector)
         case ast.ResumeAllSources():
+            from rw_sql.plan.statements.source.source import lower_resume_all_sources
+
             return lower_resume_all_sources(statement, snapshot, inspector)
         case ast.AlterSourceUnsafeSet() | ast.AlterTableUnsafeSet():
+            from rw_sql.plan.statements.move.unsafe_set_and_reset import lower_alter_source_unsafe_set
+
             return lower_alter_source_unsafe_set(statement, snapshot, inspector)
         case ast.ResetSourceSplits():
+            from rw_sql.plan.statements.move.unsafe_set_and_reset import lower_reset_source_splits
+
             return lower_reset_source_splits(statement, snapshot, inspector)
         case ast.InjectSourceOffsets():
+            from rw_sql.plan.statements.move.inject import lower_inject_source_offsets
+
             return lower_inject_source_offsets(statement, snapshot, inspector)
         case ast.SkipRecord():
+            from rw_sql.plan.statements.move.skip import lower_skip_record
+
             return lower_skip_record(statement, snapshot, inspector)
         case ast.UnsafeBlock():
+            from rw_sql.plan.statements.move.block import lower_unsafe_block
+
             return lower_unsafe_block(statement, snapshot, inspector, partial(lower, query_dialect=query_dialect))
         case ast.UndoOperation():
+            from rw_sql.plan.statements.move.undo import lower_undo_operation
+
             return lower_undo_operation(statement, snapshot, inspector)
         case ast.RewindSource():
+            from rw_sql.plan.statements.move.rewind import lower_rewind_source
+
             return lower_rewind_source(statement, snapshot, inspector)
         case ast.CreateTable() if statement.cdc_table is not None:
+            from rw_sql.plan.statements.table.cdc_table import lower_create_cdc_table
+
             return lower_create_cdc_table(statement, snapshot, inspector, query_dialect)
         case ast.CreateTable():
+            from rw_sql.plan.statements.table.table import lower_create_table
+
             return lower_create_table(statement, snapshot, inspector, query_dialect)
         case ast.AlterRefreshSchema(kind="TABLE"):
+            from rw_sql.plan.statements.table.columns import lower_refresh_table_schema
+
             return lower_refresh_table_schema(statement, snapshot, inspector)
         case ast.AlterRefreshSchema():
+            from rw_sql.plan.statements.source.refresh_schema import lower_refresh_source_schema
+
             return lower_refresh_source_schema(statement, snapshot, inspector)
         case ast.AlterAddColumn():
+            from rw_sql.plan.statements.table.columns import lower_add_column
+
             return lower_add_column(statement, snapshot, inspector)
         case ast.AlterTableDropColumn():
+            from rw_sql.plan.statements.table.columns import lower_drop_column
+
             return lower_drop_column(statement, snapshot, inspector)
         case ast.AlterTableRenameColumn():
+            from rw_sql.plan.statements.table.columns import lower_rename_column
+
             return lower_rename_column(statement, snapshot, inspector)
         case ast.AlterTableDropConnector():
+            from rw_sql.plan.statements.table.table import lower_drop_connector
+
             return lower_drop_connector(statement, snapshot, inspector)
         case ast.DropTable():
+            from rw_sql.plan.statements.table.table import lower_drop_table
+
             return lower_drop_table(statement, snapshot)
         case ast.CreateMaterializedView():
+            from rw_sql.plan.statements.view.view import lower_create_materialized_view
+
             return lower_create_materialized_view(statement, snapshot, inspector, query_dialect)
         case ast.AlterMaterializedViewQuery():
+            from rw_sql.plan.statements.view.alter_query import lower_alter_materialized_view_query
+
             return lower_alter_materialized_view_query(statement, snapshot, inspector, query_dialect)
         case ast.DropMaterializedView():
+            from rw_sql.plan.statements.view.view import lower_drop_materialized_view
+
             return lower_drop_materialized_view(statement, snapshot)
         case ast.RebuildMaterializedView():
+            from rw_sql.plan.statements.view.rebuild import lower_rebuild_materialized_view
+
             return lower_rebuild_materialized_view(statement, snapshot, inspector)
         case ast.RefreshTable():
+            from rw_sql.plan.statements.table.refresh import lower_refresh_table
+
             return lower_refresh_table(statement, snapshot, inspector)
         case ast.AlterRename():
+            from rw_sql.plan.statements.table.rename import lower_alter_rename
+
             return lower_alter_rename(statement, snapshot, inspector)
         case ast.AlterSetSchema():
+            from rw_sql.plan.statements.table.set_schema import lower_alter_set_schema
+
             return lower_alter_set_schema(statement, snapshot, inspector)
         case ast.AlterSwap():
+            from rw_sql.plan.statements.table.swap_with import lower_alter_swap
+
             return lower_alter_swap(statement, snapshot)
         case ast.CreateSink():
+            from rw_sql.plan.statements.sink.sink import lower_create_sink
+
             return lower_create_sink(statement, snapshot, inspector, query_dialect)
         case ast.DropSink():
+            from rw_sql.plan.statements.sink.sink import lower_drop_sink
+
             return lower_drop_sink(statement, snapshot)
         case ast.PauseSink():
+            from rw_sql.plan.statements.sink.sink import lower_pause_sink
+
             return lower_pause_sink(statement, snapshot)
         case ast.ResumeSink():
+            from rw_sql.plan.statements.sink.sink import lower_resume_sink
+
             return lower_resume_sink(statement, snapshot)
         case ast.CreateConnection():
+            from rw_sql.plan.statements.connection.connection import lower_create_connection
+
             return lower_create_connection(statement, snapshot, inspector)
         case ast.AlterConnectionOptions():
+            from rw_sql.plan.statements.connection.connection import lower_alter_connection_options
+
             return lower_alter_connection_options(statement, snapshot, inspector)
         case ast.AlterSetConnection():
+            from rw_sql.plan.statements.connection.set_connection import lower_alter_set_connection
+
             return lower_alter_set_connection(statement, snapshot, inspector)
         case ast.AlterSet(parameter="resource_group") | ast.AlterReset():
+            from rw_sql.plan.statements.session.resource_group import lower_alter_resource_group
+
             return lower_alter_resource_group(statement, snapshot)
         case ast.AlterSet(kind="MATERIALIZED VIEW"):
+            from rw_sql.plan.statements.view.set_rate_and_cancel import lower_alter_materialized_view_set
+
             return lower_alter_materialized_view_set(statement, snapshot, inspector)
         case ast.AlterSet(kind="TABLE", parameter="backfill_rate_limit"):
+            from rw_sql.plan.statements.table.cdc_table import lower_alter_table_rate_limit
+
             return lower_alter_table_rate_limit(statement, snapshot)
         case ast.AlterSet():
+            from rw_sql.plan.statements.source.set_rate import lower_alter_source_set
+
             return lower_alter_source_set(statement, snapshot)
         case ast.CancelJobs():
+            from rw_sql.plan.statements.view.set_rate_and_cancel import lower_cancel_jobs
+
             return lower_cancel_jobs(statement, snapshot, inspector)
         case ast.AlterConnector():
+            from rw_sql.plan.statements.connection.connector_with import lower_alter_connector
+
             return lower_alter_connector(statement, snapshot, inspector)
         case ast.DropConnection():
+            from rw_sql.plan.statements.connection.connection import lower_drop_connection
+
             return lower_drop_connection(statement, snapshot)
         case ast.Validate():
+            from rw_sql.plan.statements.connection.connection import lower_validate
+
             return lower_validate(statement, snapshot, inspector)
         case ast.CreateSecret():
+            from rw_sql.plan.statements.connection.secret import lower_create_secret
+
             return lower_create_secret(statement, snapshot, inspector)
         case ast.AlterSecret():
+            from rw_sql.plan.statements.connection.secret import lower_alter_secret
+
             return lower_alter_secret(statement, snapshot, inspector)
         case ast.DropSecret():
+            from rw_sql.plan.statements.connection.secret import lower_drop_secret
+
             return lower_drop_secret(statement, snapshot)
         case ast.AlterSystemSet():
+            from rw_sql.plan.statements.session.parameters import lower_alter_system_set
+
             return lower_alter_system_set(statement, snapshot)
         case ast.SetParameter(parameter="search_path", is_local=False):
+            from rw_sql.plan.statements.schema.schema import lower_set_search_path
+
             return lower_set_search_path(statement, snapshot)
         case ast.SetParameter():
+            from rw_sql.plan.statements.session.parameters import lower_set_parameter
+
             return lower_set_parameter(statement, snapshot)
         case ast.CreateSchema():
+            from rw_sql.plan.statements.schema.schema import lower_create_schema
+
             return lower_create_schema(statement, snapshot, inspector)
         case ast.DropSchema():
+            from rw_sql.plan.statements.schema.schema import lower_drop_schema
+
             return lower_drop_schema(statement, snapshot)
         case ast.UseSchema():
+            from rw_sql.plan.statements.schema.schema import lower_use_schema
+
             return lower_use_schema(statement, snapshot)
         case ast.ShowParameter(parameter="search_path"):
+            from rw_sql.plan.statements.schema.schema import lower_show_search_path
+
             return lower_show_search_path(statement, search_path)
         case ast.InjectCheckpointOffsets():
+            from rw_sql.plan.statements.checkpoint.checkpoint import lower_inject_checkpoint_offsets
+
             return lower_inject_checkpoint_offsets(statement, snapshot, inspector)
         case ast.ShowCheckpoint():
+            from rw_sql.plan.statements.checkpoint.checkpoint import lower_show_checkpoint
+
             return lower_show_checkpoint(statement, snapshot, inspector)
         case ast.ShowObjects(kind="CLUSTER"):
+            from rw_sql.plan.statements.session.resource_group import lower_show_cluster
+
             return lower_show_cluster(statement, snapshot, inspector)
         case ast.ShowObjects():
+            from rw_sql.plan.statements.show.objects import lower_show_objects
+
             return lower_show_objects(statement, snapshot, inspector)
         case ast.ShowSourceSplits():
+            from rw_sql.plan.statements.show.splits import lower_show_source_splits
+
             return lower_show_source_splits(statement, snapshot, inspector)
         case ast.ShowSourceContinuity():
+            from rw_sql.plan.statements.show.continuity import lower_show_source_continuity
+
             return lower_show_source_continuity(statement, snapshot, inspector)
         case ast.ShowMetrics():
+            from rw_sql.plan.statements.show.objects import lower_show_metrics
+
             return lower_show_metrics(statement, snapshot, inspector)
         case ast.ShowLineage():
+            from rw_sql.plan.statements.show.lineage import lower_show_lineage
+
             return lower_show_lineage(statement, snapshot, inspector)
         case ast.ShowUnsafeOperations():
+            from rw_sql.plan.statements.show.objects import lower_show_unsafe_operations
+
             return lower_show_unsafe_operations(statement, snapshot, inspector)
         case ast.ShowCreate():
+            from rw_sql.plan.statements.show.objects import lower_show_create
+
             return lower_show_create(statement, snapshot, search_path)
         case ast.Describe():
+            from rw_sql.plan.statements.show.objects import lower_describe
+
             return lower_describe(statement, snapshot)
         case ast.Flush():
             return _told(statement, "waits until every record that exists now has reached every running view")

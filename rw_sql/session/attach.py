@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql import SparkSession
 
 from rw_sql.errors import DELTA_MISSING, INVALID_PARAMETER, SqlError
-from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.resource_groups import require_group_name
 from rw_sql.plan.result.confirmation import Question
 from rw_sql.runtime.spark.interrupts import watch

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.names import RELATION_KINDS, is_schema
 from rw_sql.plan.result.confirmation import Question
 from rw_sql.plan.statements.session.search_path import SEARCH_PATH

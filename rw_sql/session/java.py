@@ -16,8 +16,8 @@ OLDEST_JAVA = 17
 _NEED = f"Spark needs Java {OLDEST_JAVA} or newer"
 _HINT = f"install one (Debian: apt-get install openjdk-{OLDEST_JAVA}-jre-headless) or point JAVA_HOME at one"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
-_suitable: set[Path] = set()
-"""The Java programs that this process has already checked and found new enough."""
+_suitable: dict[Path, str] = {}
+"""The Java programs that this process has already checked and found new enough, with what ``-version`` prints."""
 
 
 def check_java() -> None:
@@ -31,13 +31,15 @@ def check_java() -> None:
     java, origin = _find_java()
     if java in _suitable:
         return
-    version = _major_version(java)
+    text = _version_text(java)
+    match = _VERSION.search(text)
+    version = int(match[1]) if match else None
     if version is None:
         raise SqlError(JAVA_MISSING, f"{java} ({origin}) is not a working Java", hint=_HINT)
     if version < OLDEST_JAVA:
         told = f"{_NEED}, and {java} ({origin}) is Java {version}"
         raise SqlError(JAVA_MISSING, told, hint=_HINT)
-    _suitable.add(java)
+    _suitable[java] = text
 
 
 def _find_java() -> tuple[Path, str]:
@@ -53,10 +55,20 @@ def _find_java() -> tuple[Path, str]:
     return Path(found), "from the PATH"
 
 
-def _major_version(java: Path) -> int | None:
+def java_program() -> Path:
+    """The Java that Spark starts. Raises SqlError RW404 if there is none."""
+    return _find_java()[0]
+
+
+def java_version() -> str:
+    """What Spark's Java prints with ``-version``: its version, vendor and build. Raises SqlError RW404."""
+    check_java()
+    return _suitable[java_program()]
+
+
+def _version_text(java: Path) -> str:
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=300)
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = _VERSION.search(told.stderr + told.stdout)
-    return int(match[1]) if match else None
+        return ""
+    return told.stderr + told.stdout

@@ -152,3 +152,32 @@ def test_neither_spark_nor_what_reads_tables_is_loaded() -> None:
         f"sys.exit(any(m.split('.')[0] in {heavy} for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_only_the_kinds_of_statements_of_a_script_are_loaded(tmp_path: Path) -> None:
+    others = {
+        "rw_sql.plan.statements.move.undo",
+        "rw_sql.plan.statements.checkpoint.checkpoint",
+        "rw_sql.plan.statements.show.objects",
+        "rw_sql.metastore.facts",
+        "urllib.request",
+    }
+    file = tmp_path / "pipelines.sql"
+    file.write_text(
+        "CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = 's', properties.bootstrap.server = 'k:9092')\n"
+        "FORMAT PLAIN ENCODE JSON; CREATE MATERIALIZED VIEW v AS SELECT id FROM s;",
+        encoding="utf-8",
+    )
+    code = (
+        "import pathlib, sys, rw_sql.cli.check as c\n"
+        f"text = pathlib.Path({str(file)!r}).read_text()\n"
+        "print([str(error) for one in c.check_script(text, 'f') for error in one.errors])\n"
+        f"print(sorted({others} & set(sys.modules)))\n"
+        "list(c.check_script('UNDO OPERATION 1; SHOW SOURCES;', 'f'))\n"
+        f"print(sorted({others} & set(sys.modules)))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    errors, first, second = told.splitlines()
+    assert (errors, first) == ("[]", "[]")
+    assert "rw_sql.plan.statements.move.undo" in second
+    assert "rw_sql.plan.statements.show.objects" in second

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.request_server import RequestServer
 from rw_sql.runtime.control.takeover import take_over

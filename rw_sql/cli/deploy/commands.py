@@ -32,7 +32,6 @@ from rw_sql.errors import (
     INVALID_OPTION,
     SqlError,
 )
-from rw_sql.model.parameters import ROLLBACK_WINDOW, SYSTEM_PARAMETERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -165,6 +164,8 @@ def _keeping(keep: str | None) -> tuple[str, ...]:
     """
     if keep is None:
         return ()
+    from rw_sql.model.parameters import ROLLBACK_WINDOW, SYSTEM_PARAMETERS
+
     try:
         SYSTEM_PARAMETERS[ROLLBACK_WINDOW].read(keep)
     except ValueError as error:

@@ -25,7 +25,7 @@ def takeover_command(
     Without --force, shows the process that holds the lease, and changes nothing. An owner that works is never ended.
     A killed process commits nothing, so the next owner continues without gaps or duplicates.
     """
-    from rw_sql.metastore.facts import DEFAULT_GROUP
+    from rw_sql.metastore.records import DEFAULT_GROUP
     from rw_sql.model.resource_groups import require_group_name
     from rw_sql.runtime.control.takeover import take_over
     from rw_sql.session.sparkless import sparkless

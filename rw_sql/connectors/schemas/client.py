@@ -8,11 +8,8 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import ssl
 import threading
 import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -21,6 +18,8 @@ from rw_sql.connectors.spec import load_spec
 from rw_sql.errors import INVALID_PROPERTY
 
 if TYPE_CHECKING:
+    import ssl
+    import urllib.error
     from collections.abc import Mapping
 
     from rw_sql.errors import ErrorCode
@@ -190,6 +189,9 @@ class RegistryClient:
         raise RegistryError(reason or "no address is given")
 
     def _call(self, verb: str, url: str, body: Mapping[str, object] | None) -> Any:
+        import urllib.error
+        import urllib.request
+
         request = urllib.request.Request(
             url, None if body is None else json.dumps(body).encode(), {"Accept": f"{_CONTENT}, application/json"}
         )
@@ -232,6 +234,8 @@ class RegistryClient:
         if not url.lower().startswith("https:"):
             return None
         if self._trust is None:
+            import ssl
+
             path = self.options.get(CA_FILE, "")
             if path.strip().lower() == "ignore":
                 self._trust = ssl.create_default_context()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import OWNER_MISSING, SqlError
-from rw_sql.metastore.facts import DEFAULT_GROUP
-from rw_sql.metastore.records import PutObject
+from rw_sql.metastore.records import DEFAULT_GROUP, PutObject
 from rw_sql.model.job_ids import job_object
 from rw_sql.runtime.jobs.groups import owned_groups
 

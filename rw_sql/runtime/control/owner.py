@@ -16,8 +16,7 @@ from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit
-from rw_sql.metastore.facts import DEFAULT_GROUP
-from rw_sql.metastore.records import DISCOVERY, Operation, SourceRecord
+from rw_sql.metastore.records import DEFAULT_GROUP, DISCOVERY, Operation, SourceRecord
 from rw_sql.model.job_specs import ingest_spec, view_spec
 from rw_sql.model.kept_rows import rollback_window_ms
 from rw_sql.model.options import source_options, visible

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import OWNER_MISSING, SqlError
-from rw_sql.metastore.facts import ASKED, DEFAULT_GROUP, DONE, TAKEN, WITHDRAWN, Request
+from rw_sql.metastore.facts import ASKED, DONE, TAKEN, WITHDRAWN, Request
+from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.plan.checks.literal_secrets import refuse_literal_secrets
 from rw_sql.plan.statements.move.block import require_inside
 from rw_sql.runtime.control.executor import Executor, user_name

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.parameters import idle_job_seconds
 from rw_sql.runtime.control.resting import (
     IdleReader,

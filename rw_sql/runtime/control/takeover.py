@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import OWNER_ALIVE, SqlError
-from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.runtime.jobs.lease import LEASE_SECONDS, is_held, is_owned, suspended_pid
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import is_process_alive, now_ms, this_machine

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.support.private_files import SecretText, private_file
 from rw_sql.errors import UNDEFINED_OBJECT, SqlError
-from rw_sql.metastore.facts import DEFAULT_GROUP
-from rw_sql.metastore.records import SecretRecord
+from rw_sql.metastore.records import DEFAULT_GROUP, SecretRecord
 from rw_sql.metastore.table import create_table
 from rw_sql.model.definitions import definition_of
 from rw_sql.model.options import source_options

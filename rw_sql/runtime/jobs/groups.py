@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.job_ids import job_object
 from rw_sql.model.resource_groups import group_of
 from rw_sql.plan.ports.jobs import Owner

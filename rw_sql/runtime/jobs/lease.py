@@ -9,7 +9,8 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.facts import DEFAULT_GROUP, Lease
+from rw_sql.metastore.facts import Lease
+from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.runtime.support.processes import (
     is_process_alive,
     is_process_suspended,

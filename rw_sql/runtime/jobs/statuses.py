@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.facts import DEFAULT_GROUP, JobStatus
+from rw_sql.metastore.facts import JobStatus
+from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.job_specs import desired_jobs
 from rw_sql.model.resource_groups import group_of
 from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups

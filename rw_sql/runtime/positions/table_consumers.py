@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
-from rw_sql.metastore.facts import DEFAULT_GROUP
-from rw_sql.metastore.records import MaterializedViewRecord, RebuildRecord, SinkRecord
+from rw_sql.metastore.records import DEFAULT_GROUP, MaterializedViewRecord, RebuildRecord, SinkRecord
 from rw_sql.model.job_specs import SinkSpec, ViewSpec, rebuilt_view
 from rw_sql.runtime.delta.delta_log import commit_versions, latest_version, read_actions
 from rw_sql.runtime.positions.progress import newest_planned

@@ -70,6 +70,10 @@ def spark_folder() -> Path:
     return Path(home) if home is not None else Path(found.origin).parent if found and found.origin else Path()
 
 
+def cache_folder() -> Path:
+    """The folder of files that this user's processes can make again: ``rw_sql`` in the user's cache folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rw_sql"
+
+
 def _file(package: str) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rw_sql"
-    return cache / (re.sub(r"[^\w.=-]+", "-", package) + ".classpath")
+    return cache_folder() / (re.sub(r"[^\w.=-]+", "-", package) + ".classpath")

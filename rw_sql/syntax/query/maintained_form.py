@@ -9,7 +9,7 @@ texts are Spark's SQL.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from rw_sql.syntax.query.signed_aggregates import SIGN, count_distinct_by_sets, signable, signed
@@ -54,12 +54,18 @@ ROW = "_rw_row"
 """The hidden key of a view whose rows have no key: a digest of the row, and its index among equal rows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
     """A form of the query, and the columns in it that identify a row."""
 
-    text: str
-    keys: tuple[str, ...]
+    def __init__(self, tree: exp.Select, keys: tuple[str, ...]) -> None:
+        """``tree`` is the form's own: nothing else uses it afterwards."""
+        self.keys = keys
+        self._tree = tree
+
+    @cached_property
+    def text(self) -> str:
+        """The form in Spark's SQL. It is made at the first use, because some callers need only the keys."""
+        return spent_sql(self._tree)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +351,7 @@ def _stored(key: exp.Expr) -> exp.Expr:
 
 def _formed(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> Form:
     keys = _carry(chain, names, has_keep=has_keep)
-    return Form(text=spent_sql(chain[0]), keys=keys)
+    return Form(chain[0], keys)
 
 
 def _carry(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from rw_sql.syntax.lexing.identifiers import PUBLIC
+from rw_sql.syntax.query.spark_tokens import dialect_of, spark_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,7 @@ def table_names(query: str) -> tuple[str, ...]:
     The catalog's form is ``name`` for tables in ``public``, and ``schema.name`` for tables in other schemas. Names
     defined by the query itself (WITH) are left out. The query must be valid.
     """
-    return tables_of(_tree(query))
+    return tuple(dict.fromkeys(map(catalog_name, _shared_tables(query))))
 
 
 def _tree(query: str) -> exp.Expr:
@@ -55,23 +56,30 @@ def parse_spark(query: str) -> exp.Expr:
     sqlglot mistakes ``window(…)`` right after GROUP BY for the clause WINDOW, so another word of the same length
     replaces it.
     """
-    from sqlglot import exp, parse_one, tokenize
+    from sqlglot import exp
+    from sqlglot.errors import ParseError
 
-    text = query
-    tokens = tokenize(query, read="spark") if "window" in query.lower() else ()
-    for word, bracket in pairwise(tokens):
-        if query[word.start : word.end + 1].lower() == "window" and bracket.text == "(":
-            text = text[: word.start] + _STAND_IN + text[word.end + 1 :]
-    tree: exp.Expr = parse_one(text, read="spark")
-    for call in tree.find_all(exp.Anonymous):
-        if call.name == _STAND_IN:
-            call.set("this", "window")
+    text, tokens = query, spark_tokens(query)
+    if "window" in query.lower():
+        for word, bracket in pairwise(tokens):
+            if query[word.start : word.end + 1].lower() == "window" and bracket.text == "(":
+                text = text[: word.start] + _STAND_IN + text[word.end + 1 :]
+        tokens = spark_tokens(text)
+    trees = dialect_of("spark").parser().parse(tokens, text)
+    first = trees[0] if trees else None
+    if first is None:
+        raise ParseError(f"No expression was parsed from '{text}'")
+    tree: exp.Expr = first if len(trees) == 1 else exp.Block(expressions=trees)
+    if text is not query:
+        for call in tree.find_all(exp.Anonymous):
+            if call.name == _STAND_IN:
+                call.set("this", "window")
     return tree
 
 
 def tables_of(tree: exp.Expr) -> tuple[str, ...]:
     """Like :func:`table_names`, for a query's tree."""
-    return tuple(dict.fromkeys(_references(tree)))
+    return tuple(dict.fromkeys(map(catalog_name, _tables(tree))))
 
 
 @lru_cache(maxsize=256)
@@ -86,7 +94,7 @@ def output_names(query: str) -> tuple[str, ...]:
 @lru_cache(maxsize=256)
 def repeated_tables(query: str) -> frozenset[str]:
     """The tables that a query names more than once. The query must be valid."""
-    names = _references(_tree(query))
+    names = [catalog_name(table) for table in _shared_tables(query)]
     return frozenset(name for name in names if names.count(name) > 1)
 
 
@@ -105,17 +113,23 @@ def may_use_column(query: str, column: str) -> bool:
     return column.lower() in (name.name.lower() for name in tree.find_all(exp.Identifier))
 
 
-def _references(tree: exp.Expr) -> list[str]:
+def _tables(tree: exp.Expr) -> list[exp.Table]:
+    """The tables that a query reads by name, without names that the query itself defines (WITH)."""
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 
-    found: list[str] = []
+    found: list[exp.Table] = []
     for scope in traverse_scope(tree):
         for _, source in scope.references:
             table = scope.sources.get(source.alias_or_name) if isinstance(source, exp.Expr) else None
             if isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
-                found.append(catalog_name(table))
+                found.append(table)
     return found
+
+
+@lru_cache(maxsize=64)
+def _shared_tables(query: str) -> tuple[exp.Table, ...]:
+    return tuple(_tables(_tree(query)))
 
 
 def catalog_name(table: exp.Table) -> str:
@@ -152,24 +166,20 @@ def table_places(query: str) -> tuple[TablePlace, ...]:
     Names defined by the query itself (WITH) are left out.
     """
     from sqlglot import exp
-    from sqlglot.optimizer.scope import traverse_scope
 
+    shared_tree(query)  # Only Spark's SQL has places: raises SqlglotError otherwise.
     places: dict[int, TablePlace] = {}
-    for scope in traverse_scope(shared_tree(query)):
-        for _, source in scope.references:
-            table = scope.sources.get(source.alias_or_name) if isinstance(source, exp.Expr) else None
-            if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
-                continue
-            parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
-            start, end = int(parts[0].meta["start"]), int(parts[-1].meta["end"])
-            places[start] = TablePlace(
-                written=query[start : end + 1],
-                name=table.name,
-                key=catalog_name(table),
-                start=start,
-                end=end,
-                has_alias=bool(table.alias),
-            )
+    for table in _shared_tables(query):
+        parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
+        start, end = int(parts[0].meta["start"]), int(parts[-1].meta["end"])
+        places[start] = TablePlace(
+            written=query[start : end + 1],
+            name=table.name,
+            key=catalog_name(table),
+            start=start,
+            end=end,
+            has_alias=bool(table.alias),
+        )
     return tuple(places[start] for start in sorted(places))
 
 

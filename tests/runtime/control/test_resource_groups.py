@@ -15,8 +15,9 @@ import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.facts import DEFAULT_GROUP, JobStatus, Lease
+from rw_sql.metastore.facts import JobStatus, Lease
 from rw_sql.metastore.records import (
+    DEFAULT_GROUP,
     AssignSplits,
     DropObject,
     MaterializedViewRecord,

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
-from sqlglot import Dialect, TokenType, exp
+from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
 from sqlglot.parsers.risingwave import RisingWaveParser
 from sqlglot.parsers.spark import SparkParser
 
+from rw_sql.syntax.query.spark_tokens import dialect_of, spark_tokens
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from sqlglot import Token
+    from sqlglot import Dialect, Token
 
 _FORMS = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "POSITION", "SUBSTRING", "SUBSTR", "OVERLAY")
 """Calls with keywords inside, which sqlglot parses specially.
@@ -72,11 +73,6 @@ _READERS = {
 }
 
 
-@cache
-def _dialect(name: str) -> Dialect:
-    return Dialect.get_or_raise(name)
-
-
 class Text:
     """A query's text with its tree (None if sqlglot cannot parse it) and the positions of the tree's parts."""
 
@@ -84,9 +80,9 @@ class Text:
         self.query = query
         self.tokens: list[Token] = []
         self.tree: exp.Query | None = None
-        spoken = _dialect(dialect)
+        spoken = dialect_of(dialect)
         try:
-            self.tokens = spoken.tokenize(query)
+            self.tokens = spark_tokens(query) if dialect == "spark" else spoken.tokenize(query)
             for word, bracket in pairwise(self.tokens):
                 # To sqlglot, window(…) right after GROUP BY is the clause WINDOW.
                 if word.token_type == TokenType.WINDOW and bracket.token_type == TokenType.L_PAREN:

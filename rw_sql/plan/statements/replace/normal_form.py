@@ -15,7 +15,7 @@ from rw_sql.connectors.registry import (
     sink_connector_names,
 )
 from rw_sql.connectors.spec import duration_seconds
-from rw_sql.metastore.facts import DEFAULT_GROUP
+from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.definitions import (
     GROUP_OPTION,
     PAUSED_AT_BIRTH,

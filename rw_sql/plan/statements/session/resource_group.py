@@ -7,8 +7,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import CONCURRENT_CHANGE, INVALID_OPTION, SYNTAX_ERROR, SqlError
-from rw_sql.metastore.facts import DEFAULT_GROUP
-from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord, TableRecord
+from rw_sql.metastore.records import (
+    DEFAULT_GROUP,
+    MaterializedViewRecord,
+    Operation,
+    PutObject,
+    SinkRecord,
+    SourceRecord,
+    TableRecord,
+)
 from rw_sql.model.definitions import GROUP_OPTION, definition_of, sink_definition, table_definition, view_definition
 from rw_sql.model.names import find_sink, find_source, find_table, find_view
 from rw_sql.model.resource_groups import group_of, grouped, in_group, require_group_name

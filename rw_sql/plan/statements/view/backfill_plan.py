@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rw_sql.connectors.registry import connector, sends_once
 from rw_sql.connectors.spec import OptionError
 from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
-from rw_sql.metastore.facts import DEFAULT_GROUP
-from rw_sql.metastore.records import SourceRecord
+from rw_sql.metastore.records import DEFAULT_GROUP, SourceRecord
 from rw_sql.model.backfill_ranges import History, SplitHistory, same_incarnation
 from rw_sql.model.definitions import GROUP_OPTION, option_text
 from rw_sql.model.job_ids import ingest_fragment
