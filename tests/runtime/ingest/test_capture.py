@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.changes import UpstreamColumn, UpstreamTable
 from rw_sql.connectors.registry import change_connector, connector
+from rw_sql.metastore.facts import DEFAULT_GROUP
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.definitions import definition_of, log_columns
 from rw_sql.model.job_ids import view_job
@@ -99,6 +100,7 @@ class Log:
             ),
             applied=Applied(),
             owning=threading.Event(),
+            group=DEFAULT_GROUP,
             made={ADD_COLUMNS: self.add_columns},
         )
         self.output = JobOutput.open(
@@ -295,7 +297,7 @@ def test_new_columns_are_added_and_dropped_ones_name_the_statement(log: Log) -> 
 def test_the_reader_does_not_start_beside_a_table_without_its_new_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture_module, "_COLUMNS_SECONDS", 0.1)
     applied, owning = Applied(), threading.Event()
-    context: Any = SimpleNamespace(applied=applied, owning=owning, group="default")
+    context: Any = SimpleNamespace(applied=applied, owning=owning, group=DEFAULT_GROUP)
     spec: Any = SimpleNamespace(tables=(SimpleNamespace(upstream="public.t", snapshot="second", tables=(9,)),))
     catalog: Any = SimpleNamespace(epoch=5, get=lambda _: None)
     stored: Any = {"public.t": ("first", None)}
