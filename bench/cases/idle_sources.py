@@ -198,8 +198,8 @@ def _copy(warehouse: Path, ids: Mapping[int, int]) -> None:
         shutil.copytree(warehouse / "data" / str(old), warehouse / "data" / str(new))
         for log in (warehouse / "data" / str(new)).rglob("_delta_log"):
             for file in log.iterdir():
-                if file.suffix == ".crc":
-                    file.unlink()
+                if file.name.startswith(".") and file.suffix == ".crc":
+                    file.unlink()  # Hadoop's checksum of a file whose text changes; Delta's own checksums stay.
                 elif file.suffix == ".json":
                     file.write_text(_JOB.sub(renumbered, file.read_text()))
         for folder in (warehouse / "checkpoints").iterdir():

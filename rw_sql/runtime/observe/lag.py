@@ -8,8 +8,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
 from rw_sql.connectors.base import PooledConnector, Upstream, UpstreamSplit
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
@@ -20,7 +18,7 @@ from rw_sql.model.job_specs import fed_by, named_splits, rebuilt
 from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, identity_status
-from rw_sql.runtime.delta.delta_log import added_rows, committed_ms, latest_version, read_actions
+from rw_sql.runtime.delta.delta_log import added_rows, committed_ms, latest_version, read_actions, table_id
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.statuses import jobs_at_rest
 from rw_sql.runtime.jobs.table_paths import table_path
@@ -148,7 +146,7 @@ def _behind(
     ids = reader.inputs if inputs is None else inputs
     tables = {id_: table_path(context.warehouse, snapshot, id_) for id_ in ids}
     fed = (tables[id_] for id_ in fed_by(snapshot, reader))
-    feeds = {str(DeltaTable(table).metadata().id) for table in fed if latest_version(context.warehouse, table) >= 0}
+    feeds = {table_id(context.warehouse, table) for table in fed if latest_version(context.warehouse, table) >= 0}
     reached = committed_versions(context.warehouse, checkpoint, feeds=feeds)
     return _sum([_rows_after(context, table, reached) for table in tables.values()])
 
@@ -273,7 +271,7 @@ def _rows_after(context: Context, table: str, reached: Mapping[str, int]) -> Lag
     newest = latest_version(context.warehouse, table)
     if newest < 0:
         return Lag(records=0)
-    first = reached.get(str(DeltaTable(table).metadata().id)) if reached else None
+    first = reached.get(table_id(context.warehouse, table)) if reached else None
     if first is None or newest - first > _MOST_VERSIONS:
         return Lag()
     rows, since = 0, None
