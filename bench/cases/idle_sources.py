@@ -120,8 +120,12 @@ def _clone(warehouse: str, count: int, bootstrap: str) -> None:
         changes += _records(warehouse, metastore, source, view, number, source_id, view_id, topics)
         _copy(Path(warehouse), {source.id: source_id, view.id: view_id})
     metastore.commit(Operation(kind="COPY", statement="", objects=(), changes=tuple(changes)), based_on=snapshot)
-    jobs = [f"{job}-{id_}" for pair in ids.values() for job, id_ in zip(("ingest", "mv"), pair, strict=True)]
-    metastore.jobs.claim_runs(jobs, metastore.snapshot().epoch, "bench")
+    # The copied tables have commits of the runs of the first source and view: later runs need higher numbers.
+    last = metastore.jobs.last_runs()
+    for at, first_job in enumerate((f"ingest-{source.id}", f"mv-{view.id}")):
+        jobs = [f"{first_job.partition('-')[0]}-{pair[at]}" for pair in ids.values()]
+        for _ in range(last[first_job].run):
+            metastore.jobs.claim_runs(jobs, metastore.snapshot().epoch, "bench")
     metastore.flush(with_upkeep=True)
     _leave_at_rest(warehouse, topics)
 
