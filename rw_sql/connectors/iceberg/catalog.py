@@ -76,7 +76,7 @@ def _require_no_login(kind: str, uri: str) -> None:
     if "@" in parts.netloc or {"user", "password"} & dict(parse_qsl(parts.query)).keys():
         held = OptionError(
             INVALID_PROPERTY,
-            'property "catalog.uri" must not hold a login',
+            'property "catalog.uri" must not contain a login',
             key="catalog.uri",
             hint="catalog.token = SECRET …, or catalog.credential = SECRET …"
             if kind == "rest"

@@ -1,4 +1,4 @@
-"""Larger batches for a snapshot of an idle log, because only so many batches may end at one place of the log."""
+"""Enlarges the batches of a snapshot of an idle log, because the number of batches at one place is limited."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
     from rw_sql.connectors.changes import TableProgress
 
 _FEW_STEPS = STEPS // 2
-"""How many batches of an idle log may end at one place before chunks are gathered to larger batches."""
+"""The number of batches at one place of the log after which chunks are gathered into larger batches."""
 
 
 @dataclass(slots=True)
 class Gathering:
-    """Counts the rows of chunks that have left at the newest place of the log."""
+    """Counts the rows of the chunks that were emitted at the newest place of the log."""
 
     _place: int = 0
     _rows: int = 0
 
     def note(self, position: int, rows: int) -> None:
-        """Rows have left at a position."""
+        """Records that rows were emitted at a position."""
         place = position // STEPS
         self._rows = rows + (self._rows if place == self._place else 0)
         self._place = place
 
     def rows_at(self, position: int, progress: Iterable[TableProgress]) -> int:
-        """The least number of rows in the next batch of chunks: 0 while few batches have ended at this place.
+        """The minimum number of rows in the next batch of chunks; 0 while few batches have ended at this place.
 
-        Later it is a part of all rows that have left here, so that the numbers that remain suffice for a multiple of
-        them. ``progress`` tells how many these are after a restart.
+        Later, it is a fraction of all rows that were emitted at this place, so that the remaining batch numbers suffice
+        for many times these rows. After a restart, ``progress`` provides their number.
         """
         place, step = divmod(position, STEPS)
         if step < _FEW_STEPS:

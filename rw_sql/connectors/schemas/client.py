@@ -258,7 +258,7 @@ def addresses_of(text: str) -> tuple[str, ...]:
 def address_fault(text: str) -> tuple[ErrorCode, str, str] | None:
     """The error in ``schema.registry``: code, message and hint; None if it is a list of URLs. No text has a login."""
     if any("@" in part.partition("://")[2].partition("/")[0] for part in addresses_of(text)):
-        message = f'property "{ADDRESSES}" must not hold a login'
+        message = f'property "{ADDRESSES}" must not contain a login'
         return INVALID_PROPERTY, message, f"{_USER} = '…', {_PASSWORD} = SECRET …"
     wrong = next((part for part in addresses_of(text) or ("",) if not part.startswith(("http://", "https://"))), None)
     if wrong is None:

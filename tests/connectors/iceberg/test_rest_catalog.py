@@ -66,7 +66,7 @@ def test_a_source(lake: Lake, options: dict[str, str]) -> None:
 def test_an_address_has_no_login(uri: str, kind: str) -> None:
     given = {"catalog.uri": uri, "catalog.type": kind, "database.name": "db", "table.name": "t"}
     for each in (IcebergConnector(), IcebergSink()):
-        with pytest.raises(OptionError, match="must not hold a login") as caught:
+        with pytest.raises(OptionError, match="must not contain a login") as caught:
             each.check_options(given | ({"warehouse.path": "/tmp/w"} if kind == "jdbc" else {}))
         assert caught.value.hides_literals
         assert "hidden" not in str(caught.value)

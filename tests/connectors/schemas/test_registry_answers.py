@@ -32,5 +32,5 @@ def test_an_address_has_no_login() -> None:
     found = address_fault("http://b:8081, http://me:hidden@a:8081")
     assert found is not None
     assert "hidden" not in str(found)
-    assert "must not hold a login" in found[1]
+    assert "must not contain a login" in found[1]
     assert address_fault("http://a:8081/at@home") is None
