@@ -52,6 +52,8 @@ _TEXTS = "a VARCHAR, b INT, word VARCHAR, big VARCHAR, amount VARCHAR, PRIMARY K
 _SNAPSHOT, _BETWEEN, _STREAM = "within a snapshot", "before a snapshot", "between changes"
 """What the process does when it is killed: a table's snapshot is read in part, one has not begun, or all are done."""
 
+_STARTS = "while it starts"
+
 _BATCHES_TO_SNAPSHOT = 30
 """After so many batches without the snapshot that a new column causes, it has ended unseen."""
 
@@ -232,7 +234,8 @@ class Soak:
                     reaches(child)
                 assert child.poll() is None, self.said()
             # By the commits that the process left behind.
-            self.facts[f"kills of the process {self._phase()}"] += 1
+            phase = _STARTS if reaches == self._start else self._phase()
+            self.facts[f"kills of the process {phase}"] += 1
         with self.process(is_last=False) as child:
             self._stream(child)
             while time.monotonic() < began + SECONDS:
