@@ -236,10 +236,9 @@ class Soak:
             # By the commits that the process left behind.
             phase = _STARTS if reaches == self._start else self._phase()
             self.facts[f"kills of the process {phase}"] += 1
-        with self.process(is_last=False) as child:
-            self._stream(child)
-            while time.monotonic() < began + SECONDS:
-                time.sleep(1)
+        if time.monotonic() < began + SECONDS:
+            with self.process(is_last=False) as child:
+                _wait(lambda: time.monotonic() >= began + SECONDS, f"{SECONDS} s have passed")
                 assert child.poll() is None, self.said()
 
     def _kill_server(self) -> None:
