@@ -216,8 +216,22 @@ def close(opened: Any) -> None:
         opened.close()
 
 
+def fetched_message(address: Address, reader: Any) -> Any:
+    """The next message of a reader, if the client has it or gets it at once; else None. Raises PulsarError."""
+    import pulsar
+
+    # Called for each message: without the cost of a context manager.
+    try:
+        return reader._reader.read_next(1)
+    except pulsar.Timeout:
+        return None
+    except pulsar.PulsarException as error:
+        raise _error(address, error) from error
+
+
 def next_message(address: Address, reader: Any, seconds: float) -> Any:
-    """The next message of a reader; None if there is none, as far as the broker knows.
+    """The next message of a reader; None if there is none, as far as the broker knows. Slower than
+    :func:`fetched_message`.
 
     Raises NothingError if the broker has messages and sends none: they are parts of one that is not complete, or were
     removed. Raises PulsarError.

@@ -13,6 +13,7 @@ from rw_sql.connectors.pulsar.client import (
     NothingError,
     PulsarError,
     close,
+    fetched_message,
     next_message,
     open_reader,
     repeated,
@@ -146,14 +147,16 @@ class PartitionReader:
 
     def _page(self, position: int, most: int) -> list[RawMessage]:
         found: list[RawMessage] = []
-        size = 0
+        size, has_come = 0, False
         while len(found) < most and size < PAGE_BYTES:
+            message = fetched_message(self._address, self._reader) if has_come else None
             try:
-                message = next_message(self._address, self._reader, WAIT_SECONDS)
+                message = message or next_message(self._address, self._reader, WAIT_SECONDS)
             except NothingError:
                 break
             if message is None:
                 break
+            has_come = True
             raw = raw_message(message)
             if raw.offset >= position:
                 found.append(raw)
