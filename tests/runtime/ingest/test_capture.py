@@ -17,8 +17,7 @@ from deltalake import DeltaTable
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.changes import UpstreamColumn, UpstreamTable
 from rw_sql.connectors.registry import change_connector, connector
-from rw_sql.metastore.facts import DEFAULT_GROUP
-from rw_sql.metastore.records import SourceRecord
+from rw_sql.metastore.records import DEFAULT_GROUP, SourceRecord
 from rw_sql.model.definitions import definition_of, log_columns
 from rw_sql.model.job_ids import view_job
 from rw_sql.model.job_specs import IngestSpec, desired_jobs
