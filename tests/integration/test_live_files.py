@@ -140,7 +140,7 @@ def test_csv_and_parquet(session: AttachedSession, folder: Path) -> None:
     wait_until(lambda: len(session.rows_of("vp")) == 2, "the Parquet file is read")
     assert session.rows_of("vp") == [(1, ["a", "b"], "1.50", None), (2, None, "2.25", None)]
     (fault,) = session.sql("SELECT * FROM `p$errors`")
-    assert fault.reason == "column price: a value of type double does not fit it"
+    assert fault.reason == "column price: a value of type double does not fit"
     assert session.rows_of("p", "id") == [(1,), (2,)]
 
 

@@ -69,7 +69,7 @@ def test_rows_of_parquet_and_what_does_not_fit(folder: Path) -> None:
     first, second = read(folder, "PARQUET", row)
     assert (first["_rw_row"]["id"], str(first["_rw_row"]["price"]), first["_rw_fault"]) == (1, "1.50", None)
     assert second["_rw_row"] == {"id": 2, "price": None}
-    assert second["_rw_fault"] == "column price: a value of type double does not fit it"
+    assert second["_rw_fault"] == "column price: a value of type double does not fit"
 
 
 def test_another_version_of_a_file_is_not_read(folder: Path) -> None:

@@ -140,7 +140,7 @@ def test_parquet_columns_by_name_and_values_that_do_not_fit() -> None:
         {"NAME": 7, "other": None, "id": 1},
         {"NAME": None, "other": None, "id": None},
     ]
-    assert [fault for _, _, fault in found] == [None, "column NAME: a value of type string does not fit it"]
+    assert [fault for _, _, fault in found] == [None, "column NAME: a value of type string does not fit"]
 
 
 def test_a_snapshot_wants_every_column_of_parquet() -> None:

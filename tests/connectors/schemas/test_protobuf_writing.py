@@ -62,7 +62,7 @@ def expected(name: str, value: Any) -> Any:
             return {"seconds": seconds, "nanos": value.microsecond * 1000}
         case "local":
             return value.isoformat(timespec="microseconds")
-        case "amount":
+        case "amount" | "wide":
             return format(value, "f")
         case _:
             return value
@@ -221,7 +221,7 @@ def test_json_has_a_schema_of_the_same_columns_if_there_is_a_registry() -> None:
     assert dict(columns_of(schemas.value.text)) == {
         **dict.fromkeys(("small", "n", "big", "id"), "BIGINT"),
         **dict.fromkeys(("f", "d"), "DOUBLE"),
-        **dict.fromkeys(("text", "raw", "day", "at", "local", "amount"), "CHARACTER VARYING"),
+        **dict.fromkeys(("text", "raw", "day", "at", "local", "amount", "wide"), "CHARACTER VARYING"),
         "flag": "BOOLEAN",
         "items": "BIGINT[]",
         # As in RisingWave, an object with any names is JSON.
