@@ -55,7 +55,7 @@ class Operator:
     counts: Counter[str] = field(default_factory=Counter)
     story: list[str] = field(default_factory=list)
     longest_seconds: float = 0.0
-    _moves: list[tuple[str, dict[tuple[str, int], int], int]] = field(default_factory=list)
+    _moves: list[tuple[str, dict[tuple[str, int], int], bool, int]] = field(default_factory=list)
 
     def begin(self) -> None:
         """Creates the objects."""
@@ -204,8 +204,8 @@ class Operator:
         to = next(topic for topic in TOPICS if topic != upstream.reads)
         self._remember()
         self.say(f"ALTER SOURCE s UNSAFE SET (topic = '{to}')")
+        # The source keeps the positions of the topic that it no longer reads, until RESET SOURCE SPLITS discards them.
         upstream.reads = to
-        upstream.positions.clear()
         self.counts["topics moved"] += 1
 
     def _forget(self) -> None:
@@ -217,12 +217,13 @@ class Operator:
     def _undo(self) -> None:
         if not self._moves:
             return
-        topic, positions, operations = self._moves.pop()
+        topic, positions, is_all, operations = self._moves.pop()
         number = self.sql("SHOW UNSAFE OPERATIONS FOR s")[0][0]
         assert self._operations() >= operations
         self._during(lambda: self.say(f"UNDO OPERATION {number} ALLOW DUPLICATES, GAPS"))
-        if topic != self.upstream.reads:
-            self.upstream.reads, self.upstream.positions = topic, {}
+        self.upstream.reads = topic
+        if is_all:
+            self.upstream.positions.clear()
         self.upstream.positions.update(positions)
         self.counts["operations undone"] += 1
         self._moves.clear()
@@ -231,7 +232,7 @@ class Operator:
         """Keeps the positions that an operation is about to change: all, or those of some partitions."""
         positions = self.upstream.positions
         kept = {place: offset for place, offset in positions.items() if changed is None or place in changed}
-        self._moves.append((self.upstream.reads, kept, self._operations()))
+        self._moves.append((self.upstream.reads, kept, changed is None, self._operations()))
 
     def _another_view(self) -> None:
         if self.counts["views created"] > self.counts["views dropped"]:
