@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 # Servers before PostgreSQL 15 lack this column.
 _UNIQUE = """
 SELECT array_agg(a.attname::text),
-    bool_and(a.attnotnull) OR coalesce(bool_and((to_jsonb(i) ->> 'indnullsnotdistinct')::boolean), false)
+    bool_and(a.attnotnull) OR coalesce(bool_and((to_jsonb(i) ->> 'indnullsnotdistinct')::boolean), false),
+    bool_and(i.indimmediate)
 FROM pg_catalog.pg_index i
 JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
-WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
+WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
 GROUP BY i.indexrelid
 """
 
@@ -88,9 +89,16 @@ class JdbcSink:
         rights = ["INSERT"]
         if shape.type == UPSERT:
             rights += ["SELECT", "UPDATE", *(["DELETE"] if shape.deletes else [])]
-            found_keys = [(set(row[0]), row[1]) for row in connection.execute(_UNIQUE, [quoted]).fetchall()]
-            fitting = [is_sure for columns_of, is_sure in found_keys if columns_of == set(shape.keys)]
+            found_keys = [
+                row for row in connection.execute(_UNIQUE, [quoted]).fetchall() if set(row[0]) == set(shape.keys)
+            ]
+            fitting = [is_sure for _, is_sure, is_immediate in found_keys if is_immediate]
             keys = ", ".join(shape.keys)
+            if found_keys and not fitting:
+                return SinkLook(
+                    misfit=f"the constraint of table {name} on ({keys}) is DEFERRABLE: an upsert cannot use it",
+                    hint=f"ALTER TABLE {name} DROP CONSTRAINT …, ADD UNIQUE ({keys}) there",
+                )
             if fitting and not any(fitting):
                 return SinkLook(
                     misfit=f"table {name} accepts several rows with NULL in ({keys}), because its UNIQUE does "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ _CREDENTIALS = frozenset(
         "AccessDenied",
     }
 )
+_DENIED = re.compile(r"not authorized to perform: ([a-zA-Z0-9:]+)")
 
 Address = tuple[tuple[str, str], ...]
 """The options that determine a connection, sorted."""
@@ -242,6 +244,8 @@ def _refused(code: str, error: Exception) -> KinesisError:
         return IteratorExpiredError(told)
     if code == "InvalidArgumentException":
         return NotANumberError(told)
+    if (denied := _DENIED.search(told)) is not None:
+        return KinesisError(f"the user may not {denied[1]}: allow this action in the policy of the user or role")
     if code in _CREDENTIALS:
         return KinesisError(f"authentication failed ({code})")
     return KinesisError(f"{code}: {told}" if code in _THROTTLED else told)

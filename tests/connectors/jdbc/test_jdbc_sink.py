@@ -259,6 +259,21 @@ def test_a_server_that_does_not_answer_is_told() -> None:
 
 
 @pytest.mark.postgres
+def test_a_constraint_that_on_conflict_does_not_accept(postgres: PostgresInfo) -> None:
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE TABLE {name} (id INT NOT NULL, word TEXT, UNIQUE (id) DEFERRABLE)")
+    given = options(postgres, name)
+    with pytest.raises(SinkError, match="deferrable unique constraints"):
+        JdbcSink().open(given, UPSERT, "me").write(batch((1, "a")), 0)
+    found = JdbcSink().look(given, UPSERT)
+    assert found.misfit == f"the constraint of table public.{name} on (id) is DEFERRABLE: an upsert cannot use it"
+    assert found.hint == f"ALTER TABLE public.{name} DROP CONSTRAINT …, ADD UNIQUE (id) there"
+    postgres.run(f"ALTER TABLE {name} DROP CONSTRAINT {name}_id_key, ADD UNIQUE (id)")
+    assert JdbcSink().look(given, UPSERT).misfit is None
+    JdbcSink().open(given, UPSERT, "me").write(batch((1, "a")), 0)
+
+
+@pytest.mark.postgres
 def test_a_write_ends_although_the_server_answers_nothing() -> None:
     with running_server() as server:
         server.run("CREATE TABLE t (id INT PRIMARY KEY, word TEXT)")

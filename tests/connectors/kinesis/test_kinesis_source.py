@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.kinesis import client as kinesis_client
 from rw_sql.connectors.kinesis import poller, reader, shards
 from rw_sql.connectors.kinesis.aggregation import MAGIC, hash_of, unpacked
 from rw_sql.connectors.kinesis.client import CLIENTS, address_of, stream_of
@@ -394,6 +395,17 @@ def packed(*of: tuple[str, bytes]) -> bytes:
     body = b"".join(field(1, key.encode()) for key in keys)
     body += b"".join(field(3, varint(1 << 3) + varint(keys.index(key)) + field(3, data)) for key, data in of)
     return MAGIC + body + hashlib.md5(body).digest()
+
+
+def test_a_denied_action_is_named() -> None:
+    said = (
+        "An error occurred (AccessDeniedException) when calling the ListShards operation: User: arn:aws:iam::1:u is "
+        "not authorized to perform: kinesis:ListShards on resource: arn:aws:kinesis:eu-central-1:1:stream/s"
+    )
+    denied = kinesis_client._refused("AccessDeniedException", Exception(said))
+    assert str(denied) == "the user may not kinesis:ListShards: allow this action in the policy of the user or role"
+    other = kinesis_client._refused("InvalidSignatureException", Exception("x operation: the key AKIA… is wrong"))
+    assert str(other) == "authentication failed (InvalidSignatureException)"
 
 
 def test_packed_records_are_unpacked(kinesis_server: KinesisServer, stream: str) -> None:
