@@ -5,6 +5,7 @@ Run as ``python -m tests.crash.soak_child`` it takes its task as JSON on the sta
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -39,16 +40,21 @@ def create(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
 
 def mend(spark: SparkSession) -> None:
-    """Types the statements that a stall shows, as an operator does."""
+    """Types the statements that a stall shows, as an operator does; again at the next look if one is refused."""
     for row in spark.sql("SHOW JOBS").collect():
         if row.state == "STALLED" and "COLUMNS of" in row.reason and "ALTER TABLE" in row.reason:
             for statement in row.reason[row.reason.index("ALTER TABLE") :].split(";"):
-                spark.sql(statement.strip())
+                with contextlib.suppress(rw_sql.SqlError):
+                    spark.sql(statement.strip())
 
 
 def dump(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """The rows of all tables as texts, once all that is there now has been read."""
-    spark.sql("FLUSH").collect()
+    """The rows of all tables as texts, once all that is there now has been read. Without rows if a job stalls
+    meanwhile, because it may need a statement."""
+    try:
+        spark.sql("FLUSH").collect()
+    except rw_sql.SqlError:
+        return
     made = {}
     for name in task["tables"]:
         rows = spark.sql(f"SELECT * FROM {name}")
@@ -59,6 +65,8 @@ def dump(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
 def _main(task: dict[str, Any]) -> None:
     spark = rw_sql.connect(task["warehouse"], config=SPARK_SETTINGS)
+    # On a machine that others use too, a table's batch may take longer than FLUSH waits by default.
+    spark.sql(f"SET statement_timeout = '{LAST_RESORT_SECONDS:.0f}s'")
     create(spark, task)
     Path(task["ready"]).touch()
     ended, go_on = time.monotonic() + LAST_RESORT_SECONDS, Path(task["dump"])
