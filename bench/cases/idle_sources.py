@@ -91,7 +91,7 @@ def _run(warehouse: str) -> None:
     say(f"{attached} {usable} {heap_bytes(spark) - heap} {own_bytes() - own}")
     sys.stdin.readline()
     # What is measured from here on must not rest between two records.
-    spark.sql("ALTER SYSTEM SET idle_job_timeout = '1h'").collect()
+    spark.sql("ALTER SYSTEM SET idle_job_timeout = '-1'").collect()
     say("awake")
     sys.stdin.read()
 
