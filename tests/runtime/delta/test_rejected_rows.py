@@ -45,7 +45,7 @@ def test_a_reason_names_the_row_and_what_to_type() -> None:
     by_key = reason_of(rows, [Refusal(index=1, column="word", reason="too long")], shape("upsert", "id"))
     assert by_key == f'REFUSED column "word" of row (id = NULL): too long: {skip}'
     by_values = reason_of(rows, [Refusal(index=1, reason="no"), Refusal(index=0, reason="no")], shape())
-    assert by_values == f"REFUSED row (id = NULL, word = '{'b' * 58}…) (and of 1 rows more): no: {skip}"
+    assert by_values == f"REFUSED row (id = NULL, word = '{'b' * 58}…) (and 1 more row): no: {skip}"
     limit = Refusal(index=0, reason="large", hint="CONNECTOR WITH (a.b = '2')")
     assert reason_of(rows, [limit], shape("upsert", "id")) == (
         f"REFUSED row (id = 1): large: ALTER SINK k CONNECTOR WITH (a.b = '2'); or {skip}"

@@ -55,14 +55,14 @@ def test_a_view_without_rows_needs_no_checkpoint(context: Context, tmp_path: Pat
 def test_a_checkpoint_that_is_behind_the_rows_stalls_the_view(context: Context, tmp_path: Path, planned: int) -> None:
     write_batches(context, 3)
     plan_batches(tmp_path / "checkpoint", planned)
-    with pytest.raises(StalledError, match=r"counts holds batch 2, its checkpoint (is empty|ends at 1)"):
+    with pytest.raises(StalledError, match=r"counts contains batch 2, but its checkpoint (is empty|ends at 1)"):
         _require_checkpoint(context, SPEC, str(tmp_path / "checkpoint"))
 
 
 def test_also_after_a_later_run_fenced_the_table(context: Context, tmp_path: Path) -> None:
     write_batches(context, 3)
     write_batches(context, 0, run=2)
-    with pytest.raises(StalledError, match="holds batch 2"):
+    with pytest.raises(StalledError, match="contains batch 2"):
         _require_checkpoint(context, SPEC, str(tmp_path / "checkpoint"))
 
 
