@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-all test-unit test-room test-spark test-part test-busy check format docs pictures mysql bench bench-quick proof soak dist clean
+.PHONY: help setup lock demo test test-all test-unit test-room test-spark test-part test-busy check format docs pictures mysql pulsar bench bench-quick proof soak dist clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ lock: ## write requirements/dev.lock anew, from pyproject.toml
 mysql: setup ## fetch MySQL 8.0 and 5.7, which Debian lacks, for the tests of mysql-cdc; needs Maven
 	@$(BIN)/python -m tests.support.mysql
 
+pulsar: setup ## fetch Pulsar's broker, some 200 MB from Maven Central, for the tests of pulsar; takes minutes
+	@$(BIN)/python -m tests.support.pulsar_server
+
 demo: setup ## move a running source between two Kafka topics, on a year's flights of New York
 	@$(BIN)/python examples/demo.py
 
@@ -72,7 +75,7 @@ test-all: setup $(JARS) ## every test, the long ones too
 
 # Of the folders that are ignored nearly all needs Spark; collecting them takes as long as a tenth of these tests.
 test-unit: setup ## the quick tests that need neither Spark nor a server
-	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres and not mysql and not nats and not mqtt and not registry and not long" --numprocesses $(TEST_WORKERS) \
+	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres and not mysql and not nats and not mqtt and not pulsar and not registry and not long" --numprocesses $(TEST_WORKERS) \
 	    --dist loadfile --no-loadscope-reorder --ignore tests/integration --ignore tests/notebooks
 
 # make test-room ROOM=plan/statements/move: a folder below tests/, which has the folders of rw_sql/.

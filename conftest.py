@@ -13,6 +13,7 @@ pytest_plugins = [
     "tests.support.nats_server",
     "tests.support.one_spark",
     "tests.support.postgres",
+    "tests.support.pulsar_server",
     "tests.support.schema_registry",
     "tests.support.secured",
     "tests.support.seeds",

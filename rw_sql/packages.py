@@ -28,6 +28,7 @@ _OF_A_CONNECTOR = {
     "nkeys": "nats",
     "boto3": "kinesis",
     "paho": "mqtt",
+    "pulsar": "pulsar",
     "pyiceberg": "iceberg",
     "pymysql": "mysql-cdc",
 }

@@ -1,5 +1,7 @@
 """20, 100 and 1,000 sources with nothing to read, each with a view: CPU, memory, attach, and the first record after it.
 
+Beside 20 of them, as many idle queries are measured; among 1,000 of them, 20 that get records, beside these 20 alone.
+
 The catalog's entries, tables and checkpoints are copies of those of one source and its view, which have run and rest:
 creating a thousand of each by statements would take longer than the rest of the benchmark.
 
@@ -45,6 +47,9 @@ COUNTS = (20, 100, 1_000)
 _SECONDS = 30.0
 _SETTLE_SECONDS = 20.0
 _RECORDS = 7
+_BUSY = 20
+_ROUNDS = 15
+_MOST_SECONDS = 120.0
 _JOB = re.compile(r'\b(ingest|mv)-(\d+)(?=\\*")')
 
 
@@ -85,7 +90,9 @@ def _run(warehouse: str) -> None:
     time.sleep(_SETTLE_SECONDS)
     say(f"{attached} {usable} {heap_bytes(spark) - heap} {own_bytes() - own}")
     sys.stdin.readline()
-    say(f"{heap_bytes(spark) - heap} {own_bytes() - own}")
+    # What is measured from here on must not rest between two records.
+    spark.sql("ALTER SYSTEM SET idle_job_timeout = '1h'").collect()
+    say("awake")
     sys.stdin.read()
 
 
@@ -113,8 +120,12 @@ def _clone(warehouse: str, count: int, bootstrap: str) -> None:
         changes += _records(warehouse, metastore, source, view, number, source_id, view_id, topics)
         _copy(Path(warehouse), {source.id: source_id, view.id: view_id})
     metastore.commit(Operation(kind="COPY", statement="", objects=(), changes=tuple(changes)), based_on=snapshot)
-    jobs = [f"{job}-{id_}" for pair in ids.values() for job, id_ in zip(("ingest", "mv"), pair, strict=True)]
-    metastore.jobs.claim_runs(jobs, metastore.snapshot().epoch, "bench")
+    # The copied tables have commits of the runs of the first source and view: later runs need higher numbers.
+    last = metastore.jobs.last_runs()
+    for at, first_job in enumerate((f"ingest-{source.id}", f"mv-{view.id}")):
+        jobs = [f"{first_job.partition('-')[0]}-{pair[at]}" for pair in ids.values()]
+        for _ in range(last[first_job].run):
+            metastore.jobs.claim_runs(jobs, metastore.snapshot().epoch, "bench")
     metastore.flush(with_upkeep=True)
     _leave_at_rest(warehouse, topics)
 
@@ -198,8 +209,8 @@ def _copy(warehouse: Path, ids: Mapping[int, int]) -> None:
         shutil.copytree(warehouse / "data" / str(old), warehouse / "data" / str(new))
         for log in (warehouse / "data" / str(new)).rglob("_delta_log"):
             for file in log.iterdir():
-                if file.suffix == ".crc":
-                    file.unlink()
+                if file.name.startswith(".") and file.suffix == ".crc":
+                    file.unlink()  # Hadoop's checksum of a file whose text changes; Delta's own checksums stay.
                 elif file.suffix == ".json":
                     file.write_text(_JOB.sub(renumbered, file.read_text()))
         for folder in (warehouse / "checkpoints").iterdir():
@@ -271,6 +282,9 @@ def measure(count: int) -> dict[str, float]:
             time.sleep(_SECONDS)
             cores = (running.cpu_seconds() - before) / (time.perf_counter() - began)
             times = [_first_record(bootstrap, warehouse, number) for number in range(1, _RECORDS + 1)]
+            running.tell("busy")
+            running.hear()
+            busy = _busy(bootstrap, warehouse, min(_BUSY, count - 1))
     return {
         _name("cores", count): cores,
         _name("memory", count): heap / count / 1e6,
@@ -278,23 +292,75 @@ def measure(count: int) -> dict[str, float]:
         _name("attach", count): attached,
         _name("usable", count): usable,
         _name("first", count): median(times),
+        _name("both", count): (heap + own) / count / 1e6,
+        _name("busy", count): busy,
     }
+
+
+def measure_bare(count: int) -> dict[str, float]:
+    """The figures of so many idle queries without rw_sql."""
+    with (
+        flights_broker(1_000) as (bootstrap, folder),
+        child("bench.cases.idle", "bare", bootstrap, str(folder / "bare")) as running,
+    ):
+        held = float(running.hear())
+        time.sleep(_SETTLE_SECONDS)
+        before, began = running.cpu_seconds(), time.perf_counter()
+        time.sleep(_SECONDS)
+        cores = (running.cpu_seconds() - before) / (time.perf_counter() - began)
+    return {_name("cores", count): cores, _name("both", count): held / 1e6}
+
+
+def _measure_alone(count: int) -> dict[str, float]:
+    """The busy sources of so many, without the others."""
+    return {_name("busy", count): measure(_BUSY + 1)[_name("busy", _BUSY + 1)]}
+
+
+def _busy(bootstrap: str, warehouse: str, count: int) -> float:
+    """The median milliseconds from a record of a source that is read until its view has it, with so many such sources
+    at a time."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 0})
+    tables = {number: _view_table(warehouse, number) for number in range(1, count + 1)}
+    times: list[float] = []
+    for round_ in range(_ROUNDS + 1):
+        rows = {number: table.rows() for number, table in tables.items()}
+        began = time.perf_counter()
+        for number in tables:
+            producer.produce(f"t{number}", flight(number))
+        producer.flush(60)
+        while rows:
+            time.sleep(0.005)
+            arrived = [number for number, before in rows.items() if tables[number].rows() > before]
+            for number in arrived:
+                del rows[number]
+            taken = time.perf_counter() - began
+            if taken > _MOST_SECONDS:
+                raise NotRunError(f"{len(rows)} busy sources are not read within {_MOST_SECONDS:g} s")
+            if round_:  # The first round starts those that rest.
+                times += [taken] * len(arrived)
+    return median(times) * 1000
 
 
 def _first_record(bootstrap: str, warehouse: str, number: int) -> float:
     """The milliseconds from a record of a source at rest until its view has it."""
-    from rw_sql.metastore import Metastore
-    from rw_sql.metastore.records import MaterializedViewRecord
-
-    view = Metastore.open(warehouse).snapshot().find("materialized_view", f"v{number}")
-    if not isinstance(view, MaterializedViewRecord):
-        raise NotRunError(f"view v{number} does not exist")
-    table = Watched(f"{warehouse}/data/{view.id}/{view.generation}")
+    table = _view_table(warehouse, number)
     rows = table.rows()
     began = time.perf_counter()
     fill(bootstrap, f"t{number}", 1, 1)
-    wait_until(lambda: table.rows() > rows, "the first record after the rest", seconds=60.0)
+    wait_until(lambda: table.rows() > rows, "the first record after the rest", seconds=_MOST_SECONDS)
     return (time.perf_counter() - began) * 1000
+
+
+def _view_table(warehouse: str, number: int) -> Watched:
+    from rw_sql.metastore import Metastore
+    from rw_sql.metastore.records import MaterializedViewRecord
+
+    view = Metastore.open(warehouse, only_reads=True).snapshot().find("materialized_view", f"v{number}")
+    if not isinstance(view, MaterializedViewRecord):
+        raise NotRunError(f"view v{number} does not exist")
+    return Watched(f"{warehouse}/data/{view.id}/{view.generation}")
 
 
 def _name(figure: str, count: int) -> str:
@@ -303,13 +369,17 @@ def _name(figure: str, count: int) -> str:
 
 @contextmanager
 def _open(count: int) -> Iterator[Pair]:
+    peers = {COUNTS[0]: measure_bare, COUNTS[-1]: _measure_alone}
     yield Pair(
         ours=partial(measure, count),
+        peer=partial(peers[count], count) if count in peers else None,
         settings={
             "ours": f"{count} sources of one Kafka broker, a topic each, with one view each, all at rest",
             "memory": "what attaching adds to the JVM's heap after a garbage collection, per source with its view",
             "first": f"median of {_RECORDS} sources: one record each, from the call that produces it until the view's "
             "table has it",
+            "both": "what the sources add to the Python process and to the JVM's heap after a garbage collection",
+            "peer": f"{COUNTS[0]} queries from Kafka, from_json, into Delta; {_BUSY} sources without the others",
         },
     )
 
@@ -319,25 +389,28 @@ def _cases(count: int) -> list[Case]:
     open_ = partial(_open, count)
     told = f"{count:,} sources at rest with a view each"
 
-    def case(figure: str, title: str, unit: str, goal: float | None) -> Case:
+    def case(figure: str, title: str, unit: str, goal: float | None, peer: str = "") -> Case:
         return Case(
             name=_name(figure, count),
             title=f"{told}: {title}",
-            peer="",
+            peer=peer,
             unit=unit,
-            goal=goal if is_last else None,
+            goal=goal if is_last or peer else None,
             open=open_,
             runs=1,
             warm_ups=0,
         )
 
+    queries = f"{count} idle queries" if count == COUNTS[0] else ""
     return [
-        case("cores", "CPU of Python and the JVM", "cores", 0.1),
+        case("cores", "CPU of Python and the JVM", "cores", 1.0 if queries else 0.1, queries),
         case("memory", "the JVM's memory per source", "MB", 0.5),
         case("python", "Python's memory per source", "MB", None),
         case("attach", "attach", "s", 10.0),
         case("usable", "attach to the first SHOW JOBS", "s", None),
         case("first", "the first record after the rest", "ms", 1500.0),
+        case("both", "memory of one with its view", "MB", 1.0 if queries else None, queries),
+        *([case("busy", f"freshness of {_BUSY} that get records", "ms", 1.1, "the same alone")] if is_last else []),
     ]
 
 

@@ -14,25 +14,28 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from deltalake import DeltaTable
 
 from proof.harness import Facts, Proof
 from rw_sql.connectors.postgres_cdc.connection import lsn_number
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import SourceRecord
+from rw_sql.runtime.ingest.capture import stored_progress
 from rw_sql.runtime.positions.shared import read_positions
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.support.postgres import PASSWORD, PostgresServer, client_program, running_server
 from tests.support.postgres_changes import Writers, create_tables, upstream_rows
+from tests.support.postgres_log import decoded_changes, logged_changes
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from rw_sql.connectors.changes import TableProgress
 
 SECONDS, KILLS, SERVER_KILLS = 600, 20, 5
 _LONGEST_SECONDS = 3 * LAST_RESORT_SECONDS
@@ -46,8 +49,14 @@ _PGBENCH = {
 }
 _RANDOM = "id BIGINT PRIMARY KEY, word VARCHAR, big VARCHAR, amount VARCHAR"
 _TEXTS = "a VARCHAR, b INT, word VARCHAR, big VARCHAR, amount VARCHAR, PRIMARY KEY (b, a)"
-_CHANGE = re.compile(r"^table (\S+): (INSERT|UPDATE|DELETE|TRUNCATE):")
-_OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d", "TRUNCATE": "t"}
+_SNAPSHOT, _BETWEEN, _STREAM = "within a snapshot", "before a snapshot", "between changes"
+"""What the process does when it is killed: a table's snapshot is read in part, one has not begun, or all are done."""
+
+_STARTS = "while it starts"
+
+_BATCHES_TO_SNAPSHOT = 30
+"""After so many batches without the snapshot that a new column causes, it has ended unseen."""
+
 _MOST_ROWS_LOG = 5.0
 """The largest transactions have 10 to the power of this many rows."""
 
@@ -60,6 +69,9 @@ class Soak:
     server: PostgresServer
     chance: random.Random
     ended: threading.Event = field(default_factory=threading.Event)
+    is_streaming: threading.Event = field(default_factory=threading.Event)
+    metastore: Metastore | None = None
+    numbers: Iterator[int] = field(default_factory=count)
     facts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
@@ -136,6 +148,8 @@ class Soak:
 
     def _write_more(self, chance: random.Random) -> None:
         schema, what = chance.choice(self.schemas), chance.random()
+        if what >= 0.7 and not self.is_streaming.is_set():
+            return  # Each change of the columns reads a table again: a slow machine would do nothing else.
         if what < 0.5:
             rows = int(10 ** chance.uniform(0, _MOST_ROWS_LOG))
             first = 1_000_000 + chance.randrange(100_000)
@@ -147,10 +161,13 @@ class Soak:
             self.facts["rows of large transactions"] += rows
         elif what < 0.7:
             self.server.run(f"DELETE FROM {schema}.whole WHERE id > 1000000")
-        elif what < 0.85:
-            number = self.facts["columns added"]
-            self.server.run(f"ALTER TABLE {schema}.plain ADD COLUMN extra_{number} INT DEFAULT {number}")
-            self.facts["columns added"] += 1
+        else:
+            for _ in range(chance.randint(1, 3)):
+                self._alter(schema, chance)
+
+    def _alter(self, schema: str, chance: random.Random) -> None:
+        if chance.random() < 0.5:
+            self._add_column(f"{schema}.plain")
         else:
             found = self.server.run(
                 f"SELECT attname FROM pg_attribute WHERE attrelid = '{schema}.plain'::regclass "
@@ -161,7 +178,7 @@ class Soak:
                 self.facts["columns dropped"] += 1
 
     def watch_slot(self) -> None:
-        """The slot is never ahead of what is committed here."""
+        """The slot is never ahead of what is committed here. Sets ``is_streaming`` while no snapshot is left."""
         warehouse = Warehouse.at(self.task["warehouse"])
         metastore: Metastore | None = None
         while not self.ended.wait(0.3):
@@ -177,6 +194,9 @@ class Soak:
                 if not isinstance(source, SourceRecord):
                     continue
                 state = read_positions(warehouse, metastore, snapshot, source).states["postgres"]
+                stored = stored_progress(warehouse, source).values()
+                is_done = bool(stored) and all(progress.is_done for _, progress in stored)
+                self.is_streaming.set() if is_done else self.is_streaming.clear()
                 confirmed = lsn_number(found[0][0])
                 if confirmed > state.offset:
                     self.failures.append(f"the slot is at {confirmed}, the log at {state.offset}")
@@ -209,25 +229,93 @@ class Soak:
         return (self.folder / "said.txt").read_text(errors="replace")[-3000:]
 
     def kill_again_and_again(self) -> None:
-        """The kills of this product's process and of the server, for at least SECONDS."""
+        """The kills of this product's process and of the server, for at least SECONDS.
+
+        Of each three kills, one comes while the process starts, one while it reads a table's snapshot, and one while
+        it reads changes.
+        """
         began = time.monotonic()
         of_server = set(self.chance.sample(range(KILLS), SERVER_KILLS))
         for number in range(KILLS):
+            reaches = (self._start, self._snapshot, self._stream)[number % 3]
             with self.process(is_last=False) as child:
-                # Some die while they start, most while they read snapshots or changes.
-                lives = self.chance.choice((8, 20, 25, 30, 40, 50)) * max(1.0, SECONDS / 600)
+                reaches(child)
                 if number in of_server:
-                    time.sleep(lives / 2)
-                    self.server.kill()
-                    self.server.start()
-                    self.facts["kills of the server"] += 1
-                time.sleep(lives / 2 if number in of_server else lives)
+                    self._kill_server()
+                    reaches(child)
                 assert child.poll() is None, self.said()
-            self.facts["kills of the process"] += 1
-        with self.process(is_last=False) as child:
-            while time.monotonic() < began + SECONDS:
-                time.sleep(1)
+            # By the commits that the process left behind.
+            phase = _STARTS if reaches == self._start else self._phase()
+            self.facts[f"kills of the process {phase}"] += 1
+        if time.monotonic() < began + SECONDS:
+            with self.process(is_last=False) as child:
+                _wait(lambda: time.monotonic() >= began + SECONDS, f"{SECONDS} s have passed")
                 assert child.poll() is None, self.said()
+
+    def _kill_server(self) -> None:
+        self.facts[f"kills of the server {self._phase()}"] += 1
+        self.server.kill()
+        self.server.start()
+
+    def _start(self, child: subprocess.Popen[bytes]) -> None:
+        """A moment of a start: with a JVM or without, before or after its first statements."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(self.chance.uniform(1, 20))
+
+    def _snapshot(self, child: subprocess.Popen[bytes]) -> None:
+        """Until a batch is committed with a part of a table's snapshot. If none is left, a new column causes one."""
+        next_column = 0
+
+        def is_within() -> bool:
+            nonlocal next_column
+            if self._phase() == _STREAM and self._version() >= next_column:
+                self._add_column("public.pgbench_accounts")
+                next_column = self._version() + _BATCHES_TO_SNAPSHOT
+            return self._phase() == _SNAPSHOT
+
+        self._until(child, is_within, batches=1)
+
+    def _stream(self, child: subprocess.Popen[bytes]) -> None:
+        """Until the snapshots are complete and some batches are committed."""
+        self._until(child, lambda: self._phase() == _STREAM, batches=self.chance.randint(1, 10))
+
+    def _until(self, child: subprocess.Popen[bytes], is_met: Callable[[], bool], *, batches: int) -> None:
+        first = self._version()
+
+        def is_reached() -> bool:
+            assert child.poll() is None, self.said()
+            return self._version() >= first + batches and is_met()
+
+        _wait(is_reached, f"{batches} batches of the log, behind version {first}", seconds=0.1)
+
+    def _add_column(self, table: str) -> None:
+        number = next(self.numbers)
+        self.server.run(f"ALTER TABLE {table} ADD COLUMN extra_{number} INT DEFAULT {number}")
+        self.facts["columns added"] += 1
+
+    def _log(self) -> tuple[Warehouse, SourceRecord]:
+        self.metastore = self.metastore or Metastore.open(self.task["warehouse"], only_reads=True)
+        source = self.metastore.snapshot().find("source", "pg")
+        assert isinstance(source, SourceRecord)
+        return Warehouse.at(self.task["warehouse"]), source
+
+    def _version(self) -> int:
+        """The newest version of the log; -1 without one."""
+        warehouse, source = self._log()
+        folder = Path(warehouse.data(source.id, source.generation)) / "_delta_log"
+        return max((int(file.stem) for file in folder.glob("*.json")), default=-1)
+
+    def _progress(self) -> list[TableProgress]:
+        """The progress of the tables' snapshots, by the newest commit."""
+        warehouse, source = self._log()
+        return [progress for _, progress in stored_progress(warehouse, source).values()]
+
+    def _phase(self) -> str:
+        progress = self._progress()
+        unfinished = [each for each in progress if not each.is_done]
+        if any(each.next_key is not None for each in unfinished):
+            return _SNAPSHOT
+        return _BETWEEN if unfinished or not progress else _STREAM
 
     def differences(self) -> dict[str, Any]:
         """The tables that differ from the server's, by the newest dump."""
@@ -243,7 +331,13 @@ class Soak:
         return wrong
 
     def finish(self) -> None:
-        """The last process reads on until everything is equal."""
+        """The last process reads on until everything is equal. The server sends a table's new columns with its next
+        change, so each table gets one more."""
+        for table in self.tables.values():
+            name, column = table["upstream"], _key_of(table["columns"])[0]
+            self.server.run(
+                f"UPDATE {name} SET {column} = {column} WHERE {column} = (SELECT {column} FROM {name} LIMIT 1)"
+            )
         dump = Path(self.task["dump"])
         with self.process(is_last=True) as child:
             wrong: dict[str, Any] = {"": "no dump was written"}
@@ -270,48 +364,34 @@ class Soak:
         self.facts["rows compared"] += sum(len(rows) for rows in json.loads(dump.read_text()).values())
 
     def compare_log(self) -> None:
-        """The log has each change once, in the order of the commits: the changes of each transaction by table and
-        kind, compared with ``test_decoding``."""
-        metastore = Metastore.open(self.task["warehouse"], only_reads=True)
-        source = metastore.snapshot().find("source", "pg")
-        assert isinstance(source, SourceRecord)
-        path = Warehouse.at(self.task["warehouse"]).data(source.id, source.generation)
-        columns = ["table_name", "op", "_rw_offset", "_rw_index"]
-        rows = DeltaTable(path).to_pyarrow_table(columns=columns).to_pylist()
-        rows = [row for row in rows if row["op"] in _OPS.values()]
-        rows.sort(key=lambda row: (row["_rw_offset"], row["_rw_index"]))
-        here = [
-            [(row["table_name"], row["op"]) for row in transaction]
-            for _, transaction in groupby(rows, key=lambda row: row["_rw_offset"])
-        ]
+        """The log has each change once, in the order of the commits: the changes of each transaction with their
+        values, compared with ``test_decoding``."""
+        warehouse, source = self._log()
         names = {table["upstream"]: table["upstream"] for table in self.tables.values()}
         for schema in self.schemas:
             names |= {f"{schema}.{leaf}": f"{schema}.parted" for leaf in ("parted_low", "parted_high")}
-        there: list[list[tuple[str, str]]] = []
-        for (line,) in self.server.run("SELECT data FROM pg_logical_slot_peek_changes('oracle', NULL, NULL)"):
-            if line.startswith("BEGIN"):
-                there.append([])
-            elif (found := _CHANGE.match(line)) is not None and found[1] in names:
-                change = (names[found[1]], _OPS[found[2]])
-                # TRUNCATE of a partitioned table is told once for each part.
-                if not (change[1] == "t" and there[-1][-1:] == [change]):
-                    there[-1].append(change)
-        there = [transaction for transaction in there if transaction]
+        keys = {table["upstream"]: _key_of(table["columns"]) for table in self.tables.values()}
+        here = logged_changes(warehouse.data(source.id, source.generation))
+        there = list(decoded_changes({**self.options, "password": PASSWORD}, "oracle", names, keys))
         self.facts["transactions in the log"] += len(here)
-        self.facts["changes in the log"] += len(rows)
-        # The source may begin behind the first transactions, never in between.
-        assert len(here) <= len(there), f"{len(here)} transactions here, {len(there)} there"
-        there = there[len(there) - len(here) :]
-        wrong = [at for at, (mine, theirs) in enumerate(zip(here, there, strict=True)) if mine != theirs]
-        assert not wrong, f"transaction {wrong[0]} of {len(here)}: {here[wrong[0]][:5]} for {there[wrong[0]][:5]}"
+        self.facts["changes in the log"] += sum(map(len, here))
+        for at, (mine, theirs) in enumerate(zip(here, there, strict=False)):
+            if mine == theirs:
+                continue
+            change = next((n for n, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), len(mine))
+            raise AssertionError(
+                f"transaction {at} of {len(here)} has {len(mine)} changes here, {len(theirs)} there; "
+                f"from change {change}: {mine[change : change + 2]} for {theirs[change : change + 2]}"
+            )
+        assert len(here) == len(there), f"{len(here)} transactions here, {len(there)} there"
 
 
-def _wait(is_met: Callable[[], bool], what: str) -> None:
+def _wait(is_met: Callable[[], bool], what: str, *, seconds: float = 1.0) -> None:
     """As ``wait_until``, with time for twelve tables on a machine that others use too."""
     deadline = time.monotonic() + _LONGEST_SECONDS
     while not is_met():
         assert time.monotonic() < deadline, f"after {_LONGEST_SECONDS:g} s still not: {what}"
-        time.sleep(1)
+        time.sleep(seconds)
 
 
 def _key_of(columns: str) -> tuple[str, ...]:
@@ -352,10 +432,12 @@ PROOF = Proof(
     method=f"Twelve tables (pgbench's four, and two each with a plain, a composite, a FULL and a partitioned identity) "
     f"for at least {SECONDS // 60} minutes: pgbench, and a random writer with inserts, updates, key changes, deletes, "
     "large values (TOAST), truncates, aborts, savepoints, added and dropped columns, and transactions of 1 to 100,000 "
-    f"rows. The process that follows them is killed with its JVM {KILLS} times, the server {SERVER_KILLS} times, while "
-    "snapshots are read and while changes stream. All through it the slot's `confirmed_flush_lsn` is compared with the "
-    "position that is committed. In the end every table equals the server's, and the log has the changes of every "
-    "transaction in the order in which a second slot shows them with PostgreSQL's `test_decoding`.",
+    f"rows. The process that follows them is killed with its JVM {KILLS} times, the server {SERVER_KILLS} times: in "
+    "turn while the process starts, while it reads a table's snapshot (a new column causes one where none is left), "
+    "and while it reads changes. All through it the slot's `confirmed_flush_lsn` is compared with the position that is "
+    "committed. In the end every table equals the server's, and the log has the changes of every transaction with "
+    "their values, once and in the order in which a second slot shows them with PostgreSQL's "
+    "`test_decoding`.",
     seeds=range(1),
     check=_check,
 )

@@ -64,6 +64,8 @@ class UpstreamSplit:
     ``slack`` is the distance from ``end`` within which positions mean the same place of the log.
     ``is_empty``: the split has no record now, and its end is unknown, so that every position from ``start`` on is
     valid.
+    ``has_open_start``: the position 0 is before the first record, whatever that is, and stays valid when records were
+    removed.
     """
 
     split: str
@@ -74,6 +76,11 @@ class UpstreamSplit:
     is_endless: bool = False
     is_empty: bool = False
     slack: int = 0
+    has_open_start: bool = False
+
+    def has_lost(self, offset: int) -> bool:
+        """True if the records from a position to the first one that is left were removed."""
+        return offset < self.start and not (self.has_open_start and offset == 0)
 
     def behind(self, offset: int) -> int:
         """The number of offsets from one to the end, or of places if several offsets are one place of the log."""
@@ -191,6 +198,19 @@ class NamingConnector(Protocol):
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
         """The options with generated names where they are missing: ``unique`` is a word of letters and digits."""
+        ...
+
+
+@runtime_checkable
+class HoldingConnector(Protocol):
+    """A connector whose readers make something upstream that holds records until they were committed, such as a slot or
+    a subscription. It is removed after the source was dropped."""
+
+    def release(self, options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
+        """Removes what a reader made: ``slot`` is what holds records, ``publication`` what selects them. Repeatable.
+
+        Returns a notice for each that has to be removed by hand. Raises OSError if the call must be repeated.
+        """
         ...
 
 

@@ -75,12 +75,12 @@ class TableProgress:
     """The progress of one table's snapshot. It is stored in the same commit as the rows that have been read.
 
     ``table`` is ``schema.table``. ``columns`` maps the known columns to the database's types; it is empty until the
-    reader has read the table's definition. ``next_key`` is the last key read, as a JSON object; None before the
-    first chunk. ``again`` lists the keys (JSON objects) of rows that the next chunk must re-read, because a change
-    to such a row omitted a value that the snapshot had not read yet. ``identity`` changes if the table, or its entry
-    in the publication, is dropped and recreated under the same name. ``chunk_rows`` is the number of rows per chunk;
-    if it is None, the reader adapts the number to the size of the rows. ``is_done`` is True from the beginning for a
-    table without a snapshot.
+    reader has read the table's definition. A type is empty if only the name is known, from an earlier snapshot.
+    ``next_key`` is the last key read, as a JSON object; None before the first chunk. ``again`` lists the keys (JSON
+    objects) of rows that the next chunk must re-read, because a change to such a row omitted a value that the
+    snapshot had not read yet. ``identity`` changes if the table, or its entry in the publication, is dropped and
+    recreated under the same name. ``chunk_rows`` is the number of rows per chunk; if it is None, the reader adapts
+    the number to the size of the rows. ``is_done`` is True from the beginning for a table without a snapshot.
     """
 
     table: str
@@ -121,6 +121,23 @@ class SchemaChange:
     dropped: Mapping[str, str] = field(default_factory=dict)
     retyped: Mapping[str, str] = field(default_factory=dict)
     old: Mapping[str, str] = field(default_factory=dict)
+
+
+def schema_change(table: str, before: Mapping[str, str], now: Mapping[str, str], position: int) -> SchemaChange | None:
+    """The difference of a table's columns; None if there is none. A column whose type before is empty has any type."""
+    retyped = {column: kind for column, kind in now.items() if before.get(column, "") not in ("", kind)}
+    added = {column: kind for column, kind in now.items() if column not in before}
+    dropped = {column: kind for column, kind in before.items() if column not in now}
+    if not (added or dropped or retyped):
+        return None
+    return SchemaChange(
+        table=table,
+        position=position,
+        added=added,
+        dropped=dropped,
+        retyped=retyped,
+        old={column: before[column] for column in retyped},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ BUILT_IN = {
     "nats": "rw_sql.connectors.nats.source:NatsConnector",
     "kinesis": "rw_sql.connectors.kinesis.source:KinesisConnector",
     "mysql-cdc": "rw_sql.connectors.mysql_cdc.source:MysqlCdcConnector",
+    "pulsar": "rw_sql.connectors.pulsar.source:PulsarConnector",
     "postgres-cdc": "rw_sql.connectors.postgres_cdc.source:PostgresCdcConnector",
 }
 """The built-in source connectors: name → class. Third-party connectors cannot use these names."""
@@ -141,6 +142,12 @@ def names_upstream(name: str) -> NamingConnector | None:
 def has_wide_offsets(name: str) -> bool:
     """True if the connector exists and its offsets do not fit into 64 bits."""
     return name in connector_names() and bool(getattr(_load(name), "has_wide_offsets", False))
+
+
+@cache
+def included_offset(name: str) -> str | None:
+    """The column of records that INCLUDE offset returns, if it is not the offset as a number."""
+    return getattr(_load(name), "included_offset", None) if name in connector_names() else None
 
 
 @cache

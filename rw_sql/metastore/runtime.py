@@ -255,10 +255,11 @@ class JobStore:
         self._backfills().write(lambda _: [msgspec.to_builtins(kept)])
         self._tell()
 
-    def backfills(self) -> Mapping[str, BackfillProgress]:
-        """The backfill progress of each view, by job. Views without a backfill are absent."""
-        rows = self._backfills().rows().values()
-        return {row["job"]: msgspec.convert(row, BackfillProgress) for row in rows}
+    def backfills(self, jobs: Iterable[str] | None = None) -> Mapping[str, BackfillProgress]:
+        """The backfill progress of each view, or of the views with these jobs. Views without a backfill are absent."""
+        rows = self._backfills().rows()
+        found = rows.values() if jobs is None else [rows[job,] for job in jobs if (job,) in rows]
+        return {row["job"]: msgspec.convert(row, BackfillProgress) for row in found}
 
     def note_chunks(self, chunks: Sequence[RefreshChunk]) -> None:
         """Records the progress of chunks of refreshes."""

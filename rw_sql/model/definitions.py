@@ -107,6 +107,7 @@ INCLUDE_TYPES = {
     "payload": "STRING",
     "file": "STRING",
     "subject": "STRING",
+    "message_id_data": "BINARY",
     "topic": "STRING",
 }
 """The columns that INCLUDE can add, with their Spark types."""

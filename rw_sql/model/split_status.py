@@ -40,7 +40,7 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
     identity = identity_status(state, upstream)
     if identity != OK:
         return identity
-    if state.offset < upstream.start:
+    if upstream.has_lost(state.offset):
         return EXPIRED
     return AHEAD if state.offset > upstream.end + upstream.slack and not upstream.is_empty else OK
 

@@ -24,16 +24,18 @@ _LOOK_SECONDS = 1.0
 
 
 def create(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """The source and its tables, where they are missing."""
+    """The source and its tables, where they are missing. The source is paused until it has all of them, because its
+    reader restarts with each."""
     listed = ", ".join(f"{key} = '{value}'" for key, value in task["options"].items())
     spark.sql(f"CREATE SECRET IF NOT EXISTS pw WITH (backend = 'file', path = '{task['password']}')")
     spark.sql(
         f"CREATE SOURCE IF NOT EXISTS pg WITH (connector = 'postgres-cdc', auto.schema.change = 'true', {listed}, "
-        "password = SECRET pw)"
+        "password = SECRET pw, paused = 'true')"
     )
     spark.sql("SET background_ddl = 'true'")
     for name, table in task["tables"].items():
         spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({table['columns']}) FROM pg TABLE '{table['upstream']}'")
+    spark.sql("RESUME SOURCE pg")
 
 
 def mend(spark: SparkSession) -> None:

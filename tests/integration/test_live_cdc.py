@@ -243,6 +243,29 @@ def test_columns_follow_the_database(database: Database) -> None:
     wait_until(lambda: session.rows_of("v") == [(302, 302)], "the view above to go on")
 
 
+def test_a_renamed_column_is_followed(database: Database) -> None:
+    session = database.session
+    database.run(
+        "CREATE TABLE {s}.t (id INT PRIMARY KEY, word TEXT)",
+        "INSERT INTO {s}.t SELECT g, 'w' || g FROM generate_series(1, 20) g",
+    )
+    database.create_source(auto__schema__change="true")
+    session.run(f"CREATE TABLE t (*) FROM pg TABLE '{database.schema}.t'")
+    database.wait_equal("t")
+    # A column that is added before the old one is gone, and one that is there in its place: both come.
+    database.run(
+        "ALTER TABLE {s}.t ADD COLUMN more INT DEFAULT 7",
+        "INSERT INTO {s}.t VALUES (21, 'a', 1)",
+        "ALTER TABLE {s}.t RENAME COLUMN word TO said",
+        "INSERT INTO {s}.t VALUES (22, 'b', 2)",
+    )
+    wait_until(lambda: "DROP COLUMN" in session.job("pg").reason, "the source to be stalled")
+    reason = session.job("pg").reason
+    session.run(reason[reason.index("ALTER TABLE") :])
+    wait_until(lambda: {"more", "said"} <= set(session.spark.table("t").columns), "the new columns")
+    database.wait_equal("t", "id, more, said")
+
+
 def test_moves_between_servers_are_told_and_never_continued_by_number(session: AttachedSession) -> None:
     settings = {"wal_level": "logical", "max_wal_senders": "10", "max_replication_slots": "10"}
     session.run(f"CREATE SECRET pw WITH (backend = 'meta') AS '{PASSWORD}'")

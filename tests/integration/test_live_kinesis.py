@@ -69,6 +69,8 @@ def test_a_stream_that_is_split_and_expires(session: AttachedSession, kinesis_se
 
     # A move to a record, by all digits of its number, and back.
     session.sql("PAUSE SOURCE c")
+    with pytest.raises(SqlError, match="do not count records"):
+        session.sql(f"SKIP RECORD AT '0' {numbers[2] + 1} ON SOURCE c")
     session.questions.clear()
     session.run(f"INJECT SOURCE OFFSETS c VALUES ('0' = {numbers[2]})", "RESUME SOURCE c")
     (question,) = session.questions[:1]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +16,7 @@ from rw_sql.connectors.kinesis.client import (
     stream_of,
 )
 from rw_sql.connectors.kinesis.shards import AT_ONCE, ENDED, TAILS, first_record, is_surely_whole, is_young
+from rw_sql.connectors.support.fetched_ranges import FetchedRanges
 from rw_sql.connectors.support.wide_offsets import offset_text
 
 if TYPE_CHECKING:
@@ -162,44 +161,4 @@ def table_of(shard: Shard, records: Sequence[RawRecord]) -> pa.Table:
     )
 
 
-class Fetched:
-    """Tables of ranges that this process has read. The oldest are dropped above a size. Thread-safe."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._size = 0
-        self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[object, int], tuple[int, pa.Table, str]] = OrderedDict()
-
-    def put(self, of: object, start: int, end: int, table: pa.Table, created: str) -> None:
-        """Keeps the records of a range. ``of`` names the shard, ``created`` is its stream's incarnation."""
-        with self._lock:
-            self._drop((of, start))
-            self._known[of, start] = (end, table, created)
-            self._size += table.nbytes
-            while self._size > self._most and len(self._known) > 1:
-                self._drop(next(iter(self._known)))
-
-    def get(self, of: object, start: int, end: int, created: str | None = None) -> pa.Table | None:
-        """The records of a range, if it consists of ranges that are known; None otherwise.
-
-        ``created`` is the expected incarnation, if it is known.
-        """
-        tables = []
-        with self._lock:
-            at = start
-            while at != end:
-                found = self._known.get((of, at))
-                if found is None or found[0] > end or created not in (None, found[2]):
-                    return None
-                at = found[0]
-                tables.append(found[1])
-        return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
-
-    def _drop(self, key: tuple[object, int]) -> None:
-        found = self._known.pop(key, None)
-        if found is not None:
-            self._size -= found[1].nbytes
-
-
-FETCHED = Fetched(256 * 1024 * 1024)
+FETCHED = FetchedRanges(SCHEMA, 256 * 1024 * 1024)

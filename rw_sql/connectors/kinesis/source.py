@@ -26,7 +26,7 @@ from rw_sql.errors import (
 from rw_sql.packages import require_package
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -150,7 +150,7 @@ class KinesisConnector(RangedConnector):
             count += found.num_rows
         return count
 
-    def _fetched_key(self, options: Mapping[str, str], split: str) -> object:
+    def _fetched_key(self, options: Mapping[str, str], split: str) -> Hashable:
         return kinesis_client.address_of(options), options["stream"], split
 
     def offsets_at(

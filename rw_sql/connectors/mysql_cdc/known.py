@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.changes import CaptureError, SchemaChange
+from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.mysql_cdc.charsets import BINARY
 from rw_sql.connectors.mysql_cdc.decoder import KnownTable
 from rw_sql.connectors.mysql_cdc.positions import shown
@@ -90,7 +90,7 @@ class KnownTables:
         types = {
             column: catalog[column].type_name
             if column in catalog
-            else progress.columns.get(column, f"type {described[at].type}")
+            else progress.columns.get(column) or f"type {described[at].type}"
             for at, column in enumerate(names)
             if column not in left_out
         }
@@ -164,16 +164,3 @@ def _described(
             hint=AGAIN,
         )
     return tuple(replace(column, name=each.name) for each, column in zip(catalog, found.columns, strict=True))
-
-
-def schema_change(name: str, before: Mapping[str, str], now: Mapping[str, str], position: int) -> SchemaChange:
-    """The difference of a table's columns."""
-    retyped = {column: kind for column, kind in now.items() if before.get(column, kind) != kind}
-    return SchemaChange(
-        table=name,
-        position=position,
-        added={column: kind for column, kind in now.items() if column not in before},
-        dropped={column: kind for column, kind in before.items() if column not in now},
-        retyped=retyped,
-        old={column: before[column] for column in retyped},
-    )

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
-from rw_sql.connectors.changes import CaptureError, Taken
+from rw_sql.connectors.changes import CaptureError, Taken, schema_change
 from rw_sql.connectors.mysql_cdc.charsets import Charsets
 from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, unreachable
 from rw_sql.connectors.mysql_cdc.decoder import Records, decode_rows
 from rw_sql.connectors.mysql_cdc.events import RowsPart, TableMap
 from rw_sql.connectors.mysql_cdc.gathering import Gathering
-from rw_sql.connectors.mysql_cdc.known import KnownTables, schema_change
+from rw_sql.connectors.mysql_cdc.known import KnownTables
 from rw_sql.connectors.mysql_cdc.marks import Mark
 from rw_sql.connectors.mysql_cdc.positions import STEPS, parts_of, shown
 from rw_sql.connectors.mysql_cdc.server import AGAIN, await_prepared, check_position, facts_over, gone
@@ -499,5 +499,5 @@ class MysqlReader:
         if dict(before) == dict(now):
             return
         self._progress[name] = replace(self._progress[name], columns=dict(now))
-        if before:
-            self._changes.append(schema_change(name, before, now, position))
+        if before and (change := schema_change(name, before, now, position)) is not None:
+            self._changes.append(change)

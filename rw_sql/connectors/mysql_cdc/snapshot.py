@@ -89,8 +89,8 @@ _MOST_TRIES = 30
 
 @dataclass(slots=True)
 class Chunk:
-    """Rows of a table in key order, exact at ``position``. ``keys`` and ``rows`` are JSON objects; ``size`` is their
-    total length."""
+    """Rows of a table in key order, exact at ``position``. ``keys`` and ``rows`` are JSON objects; ``size`` is the
+    length of all rows."""
 
     table: str
     columns: Mapping[str, str]

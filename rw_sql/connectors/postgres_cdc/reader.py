@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
-from rw_sql.connectors.changes import SNAPSHOT, CaptureError, SchemaChange, Taken, records_schema
+from rw_sql.connectors.changes import SNAPSHOT, CaptureError, Taken, records_schema, schema_change
 from rw_sql.connectors.postgres_cdc import pgoutput
 from rw_sql.connectors.postgres_cdc.connection import connect, lsn_text, unreachable
 from rw_sql.connectors.postgres_cdc.decoder import Decoded, Decoder, KnownTable, convert_cells, json_of, make_batch
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
     from rw_sql.connectors.base import SplitState
-    from rw_sql.connectors.changes import TableProgress
+    from rw_sql.connectors.changes import SchemaChange, TableProgress
     from rw_sql.connectors.postgres_cdc.decoder import TrackedChange
     from rw_sql.connectors.postgres_cdc.pgoutput import Relation, Transaction
     from rw_sql.connectors.postgres_cdc.snapshot import Chunk, Snapshot
@@ -458,18 +458,8 @@ class PostgresReader:
         if before == now:
             return
         self._progress[name] = replace(self._progress[name], columns=dict(now))
-        if before:
-            retyped = {column: kind for column, kind in now.items() if before.get(column, kind) != kind}
-            self._changes.append(
-                SchemaChange(
-                    table=name,
-                    position=position,
-                    added={column: kind for column, kind in now.items() if column not in before},
-                    dropped={column: kind for column, kind in before.items() if column not in now},
-                    retyped=retyped,
-                    old={column: before[column] for column in retyped},
-                )
-            )
+        if before and (change := schema_change(name, before, now, position)) is not None:
+            self._changes.append(change)
 
     def _converters(self, oids: Sequence[int]) -> dict[int, Callable[[str], str]]:
         missing = set(oids) - set(self._types)

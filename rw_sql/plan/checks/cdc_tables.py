@@ -190,11 +190,14 @@ def check_options(statement: CreateTable) -> None:
             )
 
 
-def check_against_upstream(statement: CreateTable, upstream: UpstreamTable) -> None:
-    """Checks the declared columns and key against the upstream table. Raises SqlError at the first difference."""
+def check_against_upstream(statement: CreateTable, upstream: UpstreamTable, *, only: str | None = None) -> None:
+    """Checks the declared columns and key against the upstream table. Raises SqlError at the first difference.
+
+    ``only`` is the upstream name of the one column to check; None checks all.
+    """
     known = {column.name: column for column in upstream.columns}
     for column in statement.columns:
-        if column.generated is not None:
+        if column.generated is not None or only not in (None, field_of(column)):
             continue
         found = known.get(field_of(column))
         if found is None:

@@ -72,7 +72,7 @@ def require_readable(
         status = MISSING if seen is None else identity_status(state_at(splits[portion.split], portion.start), seen)
         if seen is None or status != OK:
             raise StalledError(f"{status} {portion.split}, whose backfill is not complete: {again}")
-        if portion.start < seen.start:
+        if seen.has_lost(portion.start):
             lost[portion.split] = lost.get(portion.split, 0) + min(seen.start, portion.end) - portion.start
     if lost:
         named = ", ".join(list(lost)[:8])

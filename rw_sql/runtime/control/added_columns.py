@@ -31,7 +31,9 @@ logger = logging.getLogger(__name__)
 def add_columns(context: Context, source_id: int, table: str, known: Collection[str], added: Mapping[str, str]) -> bool:
     """Adds the columns to the source's tables that read all ``known`` columns of an upstream table, in one operation.
 
-    Returns False if nothing was added: the types are not supported, or the tables cannot take them; the log says why.
+    Columns that the upstream table no longer has do not count: a table that has dropped a renamed column gets the new
+    one. Returns False if nothing was added: the types are not supported, or the tables cannot take them; the log says
+    why.
     """
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)
@@ -44,7 +46,7 @@ def add_columns(context: Context, source_id: int, table: str, known: Collection[
         options = source_options(snapshot, source)
         upstream = inspector.upstreams.describe_table(source.connector, options, table, is_needed=True)
         types = {column.name: column.canonical for column in upstream.columns} if upstream is not None else {}
-        names = tuple(_tables(snapshot, source, table, known))
+        names = tuple(_tables(snapshot, source, table, types.keys() & set(known)))
         for name in names:
             for column in added:
                 if types.get(column) is None:

@@ -75,7 +75,7 @@ class IdleReader:
         if reads_elsewhere(context, snapshot, spec):
             return None
         # A backfill may read from upstream while nothing is added to the log.
-        if spec.job in unfinished_backfills(context.metastore, snapshot):
+        if isinstance(record, MaterializedViewRecord) and unfinished_backfills(context.metastore, snapshot, [record]):
             return None
         # A rebuild begins with a backfill, and a statement waits for it.
         if any(rebuild.view_id == spec.object_id for rebuild in snapshot.all("rebuild")):

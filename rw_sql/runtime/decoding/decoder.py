@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructType
 
 from rw_sql.connectors.formats import DELIMITER, TIMESTAMP_MODE, TIMESTAMPTZ_MODE, encode_value
+from rw_sql.connectors.registry import included_offset
 from rw_sql.connectors.support.wide_offsets import offset_text, plain_offset
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.model.definitions import (
@@ -168,10 +169,12 @@ class Decoder:
             recipe, error = change_rows(records, statement)
         else:
             recipe, error = _decode_rows(records, statement, self.added)
+        shown = included_offset(connector)
+        offset = f.col(shown) if shown else f.expr(plain_offset(OFFSET)) if is_wide else f.col(OFFSET)
         first = (
             *(f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns),
             *(
-                _included(column, is_wide=is_wide).cast(include_type(column)).alias(include_name(connector, column))
+                _included(column, offset).cast(include_type(column)).alias(include_name(connector, column))
                 for column in statement.include
             ),
             f.col(SPLIT),
@@ -279,20 +282,20 @@ def offset_bound(frame: DataFrame, offset: int) -> Column:
     return f.lit(stored_offset(frame.schema[OFFSET].dataType, offset))
 
 
-def _included(column: IncludeColumn, *, is_wide: bool) -> Column:
+def _included(column: IncludeColumn, offset: Column) -> Column:
     match column.kind:
         case "key":
             return f.col("key")
         case "partition" | "topic":
             return f.col("partition")
         case "offset":
-            return f.expr(plain_offset(OFFSET)) if is_wide else f.col(OFFSET)
+            return offset
         case "timestamp":
             return f.col("timestamp")
         case "file":
             return f.col(SPLIT)
-        case "subject":
-            return f.col("subject")
+        case "subject" | "message_id_data":
+            return f.col(column.kind)
         case "payload":
             return f.col("value").cast("string")
         case "header" if column.inner is None:

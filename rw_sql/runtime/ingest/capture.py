@@ -376,9 +376,12 @@ def _progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgr
     if known is not None and known[0] == table.snapshot:
         return known
     # Progress of an earlier snapshot is not used, because the upstream table may be a different one with
-    # other columns.
+    # other columns. If only columns were added since, the names of its columns are: another one may have been added
+    # upstream before this snapshot begins.
+    is_same = known is not None and known[0].split(".")[:2] == table.snapshot.split(".")[:2]
     fresh = TableProgress(
         table=table.upstream,
+        columns=dict.fromkeys(known[1].columns, "") if known is not None and is_same else {},
         key_columns=table.key_columns,
         is_done=not table.has_snapshot,
         chunk_rows=table.chunk_rows,

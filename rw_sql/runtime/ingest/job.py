@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rw_sql.connectors.base import HoldingConnector
 from rw_sql.connectors.changes import CaptureError, ChangeConnector
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import captures_changes
@@ -28,6 +29,7 @@ from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.ingest.capture import Capture, is_new_upstream, note_progress, stalled
 from rw_sql.runtime.ingest.schemas import write_by_known_schemas
 from rw_sql.runtime.ingest.warm_start import WarmStart
+from rw_sql.runtime.jobs.made_upstream import note_made
 from rw_sql.runtime.jobs.rate_limit import BatchLimits, Throttle
 from rw_sql.runtime.jobs.startable import require_readable, still_asked
 from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
@@ -164,6 +166,8 @@ class Ingest:
         capture = None
         if isinstance(kind, ChangeConnector):
             capture = Capture.open(context, snapshot, kind, source, spec, options, known, pace.batch_records)
+        elif isinstance(kind, HoldingConnector):
+            note_made(context.warehouse, source, slot=True)
         output.lives = {split: (states[split].cluster, states[split].incarnation) for split in spec.splits}
         fault("ingest.after_position")
         job = Ingest(

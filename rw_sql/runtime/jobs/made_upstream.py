@@ -1,4 +1,4 @@
-"""Records which objects the runs of a change data capture source have created upstream: its slot, its publication.
+"""Records which objects the runs of a source have created upstream: its slot or subscription, its publication.
 
 The record is a file beside the checkpoints. It includes the source's definition, so that the objects can be dropped
 after the source was dropped. It is written before a slot is created, so that a killed process never leaves an
@@ -11,8 +11,9 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.connectors.base import HoldingConnector
 from rw_sql.connectors.changes import CaptureError
-from rw_sql.connectors.registry import change_connector
+from rw_sql.connectors.registry import captures_changes, connector
 from rw_sql.errors import SqlError
 from rw_sql.model.definitions import connector_of, source_definition
 from rw_sql.model.options import plan_options
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NAME = "upstream.json"
+_SECONDS = 8.0
 
 
 def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
@@ -35,9 +37,16 @@ def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
 
 
 def note_made(warehouse: Warehouse, source: SourceRecord, **made: bool) -> None:
-    """Records that a run creates a slot or a publication, and the source's current definition."""
+    """Records that a run creates a slot or a publication, and the source's current definition.
+
+    Definitions that read something else are kept, because what their runs created is still there.
+    """
     known = _read(warehouse, source.id)
     told = {**known, **made, "definition": source.definition}
+    former = known.get("former", [])
+    before, is_captured = known.get("definition"), captures_changes(source.connector)
+    if before not in (None, source.definition, *former) and not is_captured:
+        told["former"] = [*former, before]
     if told != known and any(told.get(what) for what in ("slot", "publication")):
         warehouse.write_text(_path(warehouse, source.id), json.dumps(told))
 
@@ -50,11 +59,27 @@ def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bo
     made = _read(context.warehouse, source_id)
     if not made:
         return True
-    statement = source_definition(made["definition"])
-    name, kind = statement.name.key, change_connector(connector_of(statement) or "")
+    is_done = _released(context, snapshot, made, made["definition"])
+    if is_done:
+        for former in made.get("former", []):
+            # Not repeated: what the source has read formerly may be out of reach for good.
+            _released(context, snapshot, made, former)
+    return is_done
+
+
+def _released(context: Context, snapshot: Snapshot, made: dict[str, Any], definition: str) -> bool:
+    statement = source_definition(definition)
+    name, kind = statement.name.key, connector(connector_of(statement) or "")
+    if not isinstance(kind, HoldingConnector):
+        return True
     try:
         options = context.resolve(plan_options(snapshot, statement), snapshot)
-        notices = kind.release(options, slot=bool(made.get("slot")), publication=bool(made.get("publication")))
+        notices = kind.release(
+            options, slot=bool(made.get("slot")), publication=bool(made.get("publication")), timeout=_SECONDS
+        )
+    except OSError as error:
+        logger.warning("source %s was dropped, its subscription was not yet: %s", name, error)
+        return False
     except CaptureError as error:
         logger.warning("source %s was dropped, but its slot is not dropped yet: %s", name, error.message)
         return not error.is_temporary

@@ -5,26 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import BackfillProgress
-from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.metastore.records import TableRecord
 from rw_sql.metastore.refresh_records import IDLE, RefreshRecord
 from rw_sql.model.backfill_ranges import History
 from rw_sql.model.job_ids import view_job
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rw_sql.metastore import Metastore, Snapshot
+    from rw_sql.metastore.records import MaterializedViewRecord
 
 WAITING = "waiting to start"
 
 
-def unfinished_backfills(metastore: Metastore, snapshot: Snapshot) -> dict[str, BackfillProgress]:
+def unfinished_backfills(
+    metastore: Metastore, snapshot: Snapshot, of: Sequence[MaterializedViewRecord] | None = None
+) -> dict[str, BackfillProgress]:
     """The views with an unfinished backfill, the tables that are being refreshed, and those whose snapshot is being
-    read, by job."""
-    views = [view for view in snapshot.kept if isinstance(view, MaterializedViewRecord) and view.histories]
-    refreshes = [record for record in snapshot.all("refresh") if record.status != IDLE]
-    captured = [table for table in snapshot.all("table") if table.live_from is not None]
+    read, by job: all of them, or only these."""
+    kept = snapshot.kept if of is None else of
+    ids = None if of is None else {view.id for view in of}
+    views = [view for view in kept if view.histories]
+    refreshes = [one for one in snapshot.all("refresh") if one.status != IDLE and (ids is None or one.table_id in ids)]
+    captured = [table for table in kept if isinstance(table, TableRecord) and table.live_from is not None]
     if not views and not refreshes and not captured:
         return {}
-    told = metastore.jobs.backfills()
+    told = metastore.jobs.backfills(None if of is None else [view_job(view.id) for view in of])
     found = {_job(record): _of_refresh(record, told.get(_job(record))) for record in refreshes}
     for table in captured:
         # A snapshot that has not begun has no progress. The status of the source's job shows the reason.

@@ -8,9 +8,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
-from rw_sql.connectors.base import PooledConnector, Upstream, UpstreamSplit
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.errors import SqlError
@@ -20,21 +17,24 @@ from rw_sql.model.job_specs import fed_by, named_splits, rebuilt
 from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, identity_status
-from rw_sql.runtime.delta.delta_log import added_rows, committed_ms, latest_version, read_actions
+from rw_sql.runtime.delta.delta_log import added_rows, committed_ms, latest_version, read_actions, table_id
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.statuses import jobs_at_rest
 from rw_sql.runtime.jobs.table_paths import table_path
+from rw_sql.runtime.observe.cluster_looks import by_cluster, look_at_cluster
 from rw_sql.runtime.positions.progress import committed_versions
 from rw_sql.runtime.positions.shared import read_positions
 from rw_sql.runtime.support.background import run_in_background
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Mapping
 
+    from rw_sql.connectors.base import Upstream
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SinkRecord, SourceRecord
     from rw_sql.model.source_readers import Reader
     from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.observe.cluster_looks import Looked
 
 LOOK_SECONDS = 2.0
 """The time limit for looking at all upstreams, in seconds. The lag of a slower upstream is unknown."""
@@ -148,7 +148,7 @@ def _behind(
     ids = reader.inputs if inputs is None else inputs
     tables = {id_: table_path(context.warehouse, snapshot, id_) for id_ in ids}
     fed = (tables[id_] for id_ in fed_by(snapshot, reader))
-    feeds = {str(DeltaTable(table).metadata().id) for table in fed if latest_version(context.warehouse, table) >= 0}
+    feeds = {table_id(context.warehouse, table) for table in fed if latest_version(context.warehouse, table) >= 0}
     reached = committed_versions(context.warehouse, checkpoint, feeds=feeds)
     return _sum([_rows_after(context, table, reached) for table in tables.values()])
 
@@ -163,56 +163,17 @@ def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], se
     def look(source: SourceRecord, options: Mapping[str, str]) -> None:
         found[source.id] = connector(source.connector).look(options, timeout=seconds)
 
-    apart: list[tuple[SourceRecord, dict[str, str]]] = []
-    together: dict[Hashable, list[tuple[SourceRecord, dict[str, str]]]] = {}
-    for source in sources:
+    def look_together(group: list[Looked]) -> None:
         try:
-            options = context.options_of(source, snapshot)
-        except SqlError:  # A secret cannot be read. The job's status shows the reason.
-            continue
-        kind = connector(source.connector)
-        if isinstance(kind, PooledConnector):
-            together.setdefault((source.connector, kind.pool_key(options)), []).append((source, options))
-        else:
-            apart.append((source, options))
-    pending = []
-    for group in together.values():
-        if len(group) == 1:
-            apart += group
-        else:
-            work = partial(_look_at_all, group, seconds, found)
-            pending.append(run_in_background(work, f"lag-{group[0][0].id}"))
+            found.update(look_at_cluster(group, seconds))
+        except OSError:  # It does not answer: the jobs' own reasons say so.
+            return
+
+    clusters, apart = by_cluster(context, snapshot, sources)
+    pending = [run_in_background(partial(look_together, group), f"lag-{group[0][0].id}") for group in clusters]
     pending += [run_in_background(partial(look, *each), f"lag-{each[0].id}") for each in apart]
     wait(pending, seconds)
     return dict(found)
-
-
-def _look_at_all(group: list[tuple[SourceRecord, dict[str, str]]], seconds: float, found: dict[int, Upstream]) -> None:
-    """The ends of all sources of one cluster. Without the starts, which no lag needs."""
-    source, options = group[0]
-    kind = connector(source.connector)
-    if not isinstance(kind, PooledConnector):
-        raise TypeError(f"{source.connector} answers for one source at a time")
-    topics_of = {source.id: kind.named_topics(options) for source, options in group}
-    try:
-        topics = kind.pooled_topics(
-            options, {topic for names in topics_of.values() for topic in names}, timeout=seconds
-        )
-        splits = {split for topic in topics.values() for split in topic.splits}
-        ends = kind.pooled_ends(options, splits, timeout=seconds)
-    except OSError:  # It does not answer: the jobs' own reasons say so.
-        return
-    for id_, names in topics_of.items():
-        found[id_] = Upstream(
-            splits={
-                split: UpstreamSplit(split=split, start=0, end=ends[split], incarnation=topics[topic].incarnation)
-                for topic in names
-                if topic in topics
-                for split in topics[topic].splits
-                if split in ends
-            },
-            missing=tuple(topic for topic in names if topic not in topics),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +234,7 @@ def _rows_after(context: Context, table: str, reached: Mapping[str, int]) -> Lag
     newest = latest_version(context.warehouse, table)
     if newest < 0:
         return Lag(records=0)
-    first = reached.get(str(DeltaTable(table).metadata().id)) if reached else None
+    first = reached.get(table_id(context.warehouse, table)) if reached else None
     if first is None or newest - first > _MOST_VERSIONS:
         return Lag()
     rows, since = 0, None

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.job_specs import fed_by
-from rw_sql.runtime.delta.delta_log import commits, has_new_data, takes_data
+from rw_sql.runtime.delta.delta_log import commits, has_new_data, table_id, takes_data
 from rw_sql.runtime.jobs.table_paths import table_path
 from rw_sql.runtime.positions.progress import committed_versions
 
@@ -42,10 +40,10 @@ class HighWater:
             table = table_path(context.warehouse, snapshot, input_id)
             last = last_data_version(context, table, is_feed=input_id in fed)
             if last >= 0:
-                table_id = str(DeltaTable(table).metadata().id)
-                versions[table_id] = last
+                known = table_id(context.warehouse, table)
+                versions[known] = last
                 if input_id in fed:
-                    feeds.add(table_id)
+                    feeds.add(known)
         return HighWater(versions=versions, feeds=frozenset(feeds))
 
     def are_reached(self, context: Context, checkpoint: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -27,6 +26,7 @@ MILLISECONDS_PER_BUCKET = 3_600_000
 """The time span of one value of ``_rw_bucket``: one hour."""
 
 _FOOTERS = 3
+_KNOWN = "log_sizes"
 _LEVELS = ("list", "element", "key_value", "value")
 """The names of the intermediate levels between a list or map and its elements in Parquet schemas."""
 
@@ -37,23 +37,28 @@ def current_bucket() -> int:
 
 
 def measure_logs(context: Context, snapshot: Snapshot, source_ids: Iterable[int]) -> dict[int, LogSize]:
-    """The sizes of the existing logs."""
+    """The sizes of the existing logs. A log is opened only if it has a version that was not measured before."""
     found: dict[int, LogSize] = {}
+    known: dict[str, tuple[int, LogSize]] = context.made.setdefault(_KNOWN, {})
     for source in map(snapshot.get, source_ids):
-        if not isinstance(source, SourceRecord) or latest_version(context.warehouse, context.log_path(source)) < 0:
+        if not isinstance(source, SourceRecord):
             continue
-        try:
-            table = DeltaTable(context.log_path(source))
-            size = log_size(table)
-            found[source.id] = replace(size, empty=_empty_columns(context, context.log_path(source), table))
-        except TableNotFoundError:  # Dropped meanwhile.
+        path = context.log_path(source)
+        version = latest_version(context.warehouse, path)
+        if version < 0:
             continue
+        if path not in known or known[path][0] != version:
+            try:
+                table = DeltaTable(path)
+            except TableNotFoundError:  # Dropped meanwhile.
+                continue
+            known[path] = (table.version(), _log_size(context, path, pa.table(table.get_add_actions(flatten=True))))
+        found[source.id] = known[path][1]
     return found
 
 
-def log_size(table: DeltaTable) -> LogSize:
-    """The size of a log at the handle's version."""
-    files = pa.table(table.get_add_actions(flatten=True))
+def _log_size(context: Context, path: str, files: pa.Table) -> LogSize:
+    """The size of a log with these files."""
     rows = _sum(files, "num_records")
     nulls = files.column(f"null_count.{ERROR}").to_pylist() if f"null_count.{ERROR}" in files.column_names else []
     counts = files.column("num_records").to_pylist()
@@ -65,15 +70,16 @@ def log_size(table: DeltaTable) -> LogSize:
         bytes=_sum(files, "size_bytes"),
         files=files.num_rows,
         since_ms=min(buckets) * MILLISECONDS_PER_BUCKET if buckets else None,
+        empty=_empty_columns(context, path, files),
     )
 
 
-def _empty_columns(context: Context, path: str, table: DeltaTable) -> tuple[str, ...]:
+def _empty_columns(context: Context, path: str, files: pa.Table) -> tuple[str, ...]:
     """The columns and fields that are NULL in all rows of the newest files, usually because their names do not match
     the records. The numbers come from the files' footers, because Delta's statistics cover only the hidden columns."""
-    actions = pa.table(table.get_add_actions(flatten=True)).sort_by([("modification_time", "descending")])
+    newest = files.sort_by([("modification_time", "descending")])
     empty: set[str] | None = None
-    for file in actions.column("path").to_pylist()[:_FOOTERS]:
+    for file in newest.column("path").to_pylist()[:_FOOTERS]:
         try:
             with context.warehouse.files.open(f"{path}/{unquote(file)}", "rb") as opened:
                 of_file = _columns_of_nulls(pq.read_metadata(opened))

@@ -13,11 +13,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from deltalake import DeltaTable
-
 from rw_sql.metastore.records import DEFAULT_GROUP, MaterializedViewRecord, RebuildRecord, SinkRecord
 from rw_sql.model.job_specs import SinkSpec, ViewSpec, rebuilt_view
-from rw_sql.runtime.delta.delta_log import commit_versions, latest_version, read_actions
+from rw_sql.runtime.delta.delta_log import commit_versions, latest_version, read_actions, table_id
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import sql_name
@@ -148,7 +146,7 @@ def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: st
         newest = latest_version(warehouse, path)
         if newest < 0 or not warehouse.list_names(f"{checkpoint}/offsets"):
             continue
-        versions = planned_versions_of(warehouse, checkpoint, str(DeltaTable(path).metadata().id))
+        versions = planned_versions_of(warehouse, checkpoint, table_id(warehouse, path))
         needs = _needs(versions, spec, given.id, is_first=newest_planned(warehouse, checkpoint) == 0)
         oldest = min(commit_versions(warehouse, path), default=0)
         if needs is not None and needs < oldest and needs <= newest:

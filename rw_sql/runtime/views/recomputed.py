@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
 from rw_sql.connectors.delta.plain_files import rows_now
 from rw_sql.metastore.records import CHANGES, KEYS
+from rw_sql.runtime.delta.delta_log import table_id
 from rw_sql.runtime.delta.job_output import LARGE_ROWS
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import CHANGE, VERSION, feed_frame, frame_at, path_of, touched_frame
@@ -124,7 +123,7 @@ class Recomputed:
         spark = frame.sparkSession
         versions = end_versions(run.context.warehouse, run.checkpoint, batch)
         for given in spec.inputs:
-            table = str(DeltaTable(path_of(run.context.warehouse, given)).metadata().id)
+            table = table_id(run.context.warehouse, path_of(run.context.warehouse, given))
             frame_at(run.context, spark, given, versions[table]).createOrReplaceTempView(quoted_for_spark(given.name))
         fresh = spark.sql(spec.query)
         partition = spec.maintenance.partition

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from rw_sql.metastore import ConcurrentCommit
@@ -13,7 +12,7 @@ from rw_sql.model.job_ids import rebuild_job
 from rw_sql.model.job_specs import fed_by, rebuilt, rebuilt_view
 from rw_sql.model.resource_groups import group_of
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
-from rw_sql.runtime.delta.delta_log import commits, has_new_data, latest_version
+from rw_sql.runtime.delta.delta_log import commits, has_new_data, latest_version, table_id
 from rw_sql.runtime.jobs.table_paths import table_path
 from rw_sql.runtime.positions.progress import committed_versions
 from rw_sql.runtime.support.faults import fault
@@ -69,7 +68,7 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
     for id_ in made.inputs:
         given = table_path(warehouse, then, id_)
         try:
-            table = str(DeltaTable(given).metadata().id)
+            table = table_id(warehouse, given)
         except TableNotFoundError:
             return False
         feeds, feeds_before = ({table} if id_ in those else set() for those in (fed, fed_before))

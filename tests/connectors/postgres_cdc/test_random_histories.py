@@ -1,4 +1,5 @@
-"""Random histories of concurrent transactions, read by readers that end anywhere: the replica equals the server."""
+"""Random histories of concurrent transactions, read by readers that end anywhere: the replica equals the server, and
+its log has each change once, as PostgreSQL's ``test_decoding`` shows them."""
 
 from __future__ import annotations
 
@@ -9,19 +10,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rw_sql.connectors.changes import SNAPSHOT
 from tests.support.postgres_changes import Replica, Writers, cdc_options, create_tables
+from tests.support.postgres_log import decoded_changes, transactions
 
 if TYPE_CHECKING:
     from tests.support.postgres import PostgresInfo
+
+_PARTS = ("low", "high")
 
 
 def run_history(postgres: PostgresInfo, seed: int, steps: int) -> Replica:
     """Writers write while a reader reads. The reader ends now and then, with or without a commit of what it took, and
     tables are read anew beside the writers."""
     chance = random.Random(seed)
-    names = create_tables(postgres, f"h_{uuid.uuid4().hex[:8]}")
+    word = uuid.uuid4().hex[:8]
+    schema, oracle = f"h_{word}", f"oracle_{word}"
+    names = create_tables(postgres, schema)
     writers = Writers(postgres, names, random.Random(seed + 1_000_000))
     replica = Replica(cdc_options(postgres), names, chunk_rows=chance.choice((2, 10, 40)))
+    postgres.run(f"SELECT pg_create_logical_replication_slot('{oracle}', 'test_decoding')")
     ended = threading.Event()
 
     def write() -> None:
@@ -54,11 +62,16 @@ def run_history(postgres: PostgresInfo, seed: int, steps: int) -> Replica:
         replica.catch_up(postgres)
         assert replica.differences() == {}
         assert replica.confirmed() <= replica.state.offset
+        tables = {name: name for name in names} | {f"{schema}.parted_{part}": f"{schema}.parted" for part in _PARTS}
+        keys = {name: ("b", "a") if name.endswith(".texts") else ("id",) for name in names}
+        logged = transactions(record for record in replica.log if record["op"] != SNAPSHOT)
+        assert logged == list(decoded_changes(replica.options, oracle, tables, keys))
     finally:
         ended.set()
         thread.join()
         writers.close()
         replica.drop()
+        postgres.run(f"SELECT pg_drop_replication_slot('{oracle}')")
     return replica
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import TableNotFoundError
 
-from rw_sql.runtime.delta.delta_log import commits, job_commits, last_batch, latest_version
+from rw_sql.runtime.delta.delta_log import commits, job_commits, last_batch, latest_version, table_id
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -45,6 +46,30 @@ def test_the_newest_version_follows_commits_and_a_table_made_anew(warehouse: War
     assert latest_version(warehouse, table) == -1
     open_table(warehouse)
     assert latest_version(warehouse, table) == 1
+
+
+def test_the_id_of_a_table_is_that_of_its_first_commit_and_of_a_table_made_anew(warehouse: Warehouse) -> None:
+    table = warehouse.data(1, 1)
+    with pytest.raises(TableNotFoundError):
+        table_id(warehouse, table)
+    output = open_table(warehouse)
+    known = table_id(warehouse, table)
+    assert known == str(DeltaTable(table).metadata().id)
+    output.append_rows(ROWS, 0)
+    assert table_id(warehouse, table) == known
+    shutil.rmtree(table)
+    open_table(warehouse)
+    assert table_id(warehouse, table) == str(DeltaTable(table).metadata().id) != known
+
+
+def test_the_id_of_a_table_is_found_where_its_first_commit_was_cleaned_away(warehouse: Warehouse) -> None:
+    table = warehouse.data(1, 1)
+    output = open_table(warehouse)
+    output.append_rows(ROWS, 0)
+    known = table_id(warehouse, table)
+    DeltaTable(table).create_checkpoint()
+    warehouse.remove(commit_file(table, 0))
+    assert table_id(warehouse, table) == known
 
 
 def test_the_newest_version_is_found_where_those_seen_were_cleaned_away(warehouse: Warehouse) -> None:

@@ -6,7 +6,7 @@ import json
 import threading
 import uuid
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.changes import UpstreamColumn, UpstreamTable
 from rw_sql.connectors.registry import change_connector, connector
-from rw_sql.metastore.records import SourceRecord
+from rw_sql.metastore.records import DEFAULT_GROUP, SourceRecord
 from rw_sql.model.definitions import definition_of, log_columns
 from rw_sql.model.job_ids import view_job
 from rw_sql.model.job_specs import IngestSpec, desired_jobs
@@ -99,6 +99,7 @@ class Log:
             ),
             applied=Applied(),
             owning=threading.Event(),
+            group=DEFAULT_GROUP,
             made={ADD_COLUMNS: self.add_columns},
         )
         self.output = JobOutput.open(
@@ -295,7 +296,7 @@ def test_new_columns_are_added_and_dropped_ones_name_the_statement(log: Log) -> 
 def test_the_reader_does_not_start_beside_a_table_without_its_new_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture_module, "_COLUMNS_SECONDS", 0.1)
     applied, owning = Applied(), threading.Event()
-    context: Any = SimpleNamespace(applied=applied, owning=owning, group="default")
+    context: Any = SimpleNamespace(applied=applied, owning=owning, group=DEFAULT_GROUP)
     spec: Any = SimpleNamespace(tables=(SimpleNamespace(upstream="public.t", snapshot="second", tables=(9,)),))
     catalog: Any = SimpleNamespace(epoch=5, get=lambda _: None)
     stored: Any = {"public.t": ("first", None)}
@@ -305,6 +306,29 @@ def test_the_reader_does_not_start_beside_a_table_without_its_new_columns(monkey
         capture_module._await_columns(context, catalog, spec, stored)
     applied.tell(5, [view_job(8)])
     capture_module._await_columns(context, catalog, spec, stored)
+
+
+def test_a_column_that_is_added_while_another_is_taken_is_found(log: Log) -> None:
+    table = table_of(log)
+    log.options["auto.schema.change"] = "true"
+    log.postgres.run(f"INSERT INTO {table} VALUES (1, 'a')")
+    log.open()
+    log.write_until(lambda changes: bool(changes))
+    log.close()
+    # The table's rows are read again because of the first column, and they are the first that have the second.
+    log.postgres.run(f"ALTER TABLE {table} ADD COLUMN more INT DEFAULT 7; ALTER TABLE {table} ADD COLUMN late INT")
+    described = log.world.upstream_tables[table]
+    more = UpstreamColumn(name="more", type="integer", canonical="INT")
+    log.world.upstream_tables = {table: replace(described, columns=(*described.columns, more))}
+    log.world.run("ALTER TABLE t ADD COLUMN more INT")
+    log.open()
+    capture, taken = log.capture, log.take()
+    assert capture is not None
+    while not any(each.changes for each in taken):
+        taken = log.take()
+    with pytest.raises(StalledError, match="COLUMNS were added"):
+        capture.require_known(taken)
+    assert log.added == [(log.source.id, table, ["id", "word"], {"late": "integer"})]
 
 
 def test_a_repeated_snapshot_is_enclosed_by_marks(log: Log) -> None:

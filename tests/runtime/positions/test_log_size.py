@@ -103,6 +103,8 @@ def test_a_log_is_measured_however_many_columns_it_has(context: Context) -> None
     (size,) = measure_logs(context, snapshot, (source.id,)).values()
     assert (size.rows, size.errors, size.files, size.since_ms) == (5, 3, 2, 100 * 3_600_000)
     assert size.bytes > 0
+    (again,) = measure_logs(context, snapshot, (source.id,)).values()
+    assert again is size  # Without a new version, the log is not opened.
     output.table.optimize.compact()
     assert measure_logs(context, snapshot, (source.id,))[source.id].errors == 3
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.changes import ChangeConnector
-from rw_sql.connectors.registry import captures_changes, connector
-from rw_sql.errors import OFFSET_OUT_OF_RANGE, SPLITS_UNKNOWN, SqlError
+from rw_sql.connectors.registry import captures_changes, connector, has_wide_offsets
+from rw_sql.errors import NOT_SUPPORTED, OFFSET_OUT_OF_RANGE, SPLITS_UNKNOWN, SqlError
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import find_source
 from rw_sql.model.options import source_options
@@ -39,6 +39,15 @@ def lower_skip_record(statement: SkipRecord, snapshot: Snapshot, inspector: Insp
     """
     source = find_source(snapshot, statement.name)
     require_movable(source, statement.name.span)
+    if has_wide_offsets(source.connector):
+        # The number after a position need not be that of a record.
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"the offsets of a {source.connector} source do not count records: the record after a position is unknown",
+            span=statement.name.span,
+            hint=f"INJECT SOURCE OFFSETS {sql_name(source.name)} VALUES ({literal(statement.split.id)} = …) ALLOW GAPS "
+            "takes the offset of the record that follows",
+        )
     require_stopped(statement.name.span, snapshot, inspector, source)
     return for_each_reader(snapshot, source, lambda reader: _skip(statement, snapshot, inspector, reader))
 

@@ -134,16 +134,18 @@ def lower_alter_table_rate_limit(statement: AlterSet, snapshot: Snapshot) -> Pla
     )
 
 
-def require_upstream_columns(
-    statement: CreateTable, snapshot: Snapshot, inspector: Inspector, source: SourceRecord
+def require_upstream_column(
+    statement: CreateTable, field: str, snapshot: Snapshot, inspector: Inspector, source: SourceRecord
 ) -> None:
-    """Raises SqlError unless the upstream table has the columns that a table declares, with types that fit."""
+    """Raises SqlError unless the upstream table has the column ``field`` that a table declares, with a type that fits,
+    and the table's key."""
     options = source_options(snapshot, source)
     table = _table_name(statement, change_connector(source.connector).table_prefix)
     upstream = inspector.upstreams.describe_table(source.connector, options, table, is_needed=False)
     if upstream is not None:
-        check_against_upstream(statement, upstream)
-    lacks = inspector.upstreams.find_lacks(source.connector, options, {table: _declared_types(statement)})
+        check_against_upstream(statement, upstream, only=field)
+    declared = {name: kind for name, kind in _declared_types(statement).items() if name == field}
+    lacks = inspector.upstreams.find_lacks(source.connector, options, {table: declared})
     require_no_lack(lacks, statement.name.key, statement.name.span)
 
 

@@ -34,7 +34,7 @@ from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import nothing, require_not_read_anew, source_record
 from rw_sql.plan.statements.source.refresh_schema import schema_rows
-from rw_sql.plan.statements.table.cdc_table import require_upstream_columns
+from rw_sql.plan.statements.table.cdc_table import require_upstream_column
 from rw_sql.plan.statements.table.table import table_record
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import quoted
@@ -89,7 +89,8 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
         )
     definition = replace(written, columns=(*written.columns, column))
     if is_captured:
-        require_upstream_columns(definition, snapshot, inspector, source)
+        # Another column that is gone upstream stalls the source by itself; the new one must not be lost because of it.
+        require_upstream_column(definition, field_of(column), snapshot, inspector, source)
     else:
         check_runnable(definition)
     check_table(definition)

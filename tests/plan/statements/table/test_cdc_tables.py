@@ -289,6 +289,16 @@ def test_a_new_column_reads_the_table_again_and_a_dropped_one_does_not() -> None
     assert "column twice is generated" in refused(world, "ALTER TABLE orders ADD COLUMN twice NUMERIC").message
 
 
+def test_a_new_column_is_added_though_another_is_gone_upstream() -> None:
+    world = cdc_world("CREATE TABLE orders (id INT PRIMARY KEY, word VARCHAR) FROM pg TABLE 'public.orders'")
+    world.upstream_tables = {
+        "public.orders": replace(ORDERS, columns=tuple(each for each in ORDERS.columns if each.name != "word"))
+    }
+    world.run("ALTER TABLE orders ADD COLUMN amount NUMERIC(10, 2)")
+    assert ingest(world).tables[0].columns == ("amount", "id", "word")
+    assert "not found in the upstream database" in refused(world, "ALTER TABLE orders ADD COLUMN other INT").message
+
+
 def test_a_snapshot_is_limited_by_its_table() -> None:
     limited = "CREATE TABLE orders (*) WITH (backfill_rate_limit = 100) FROM pg TABLE 'public.orders'"
     world = cdc_world(limited, "CREATE TABLE lines (*) FROM pg TABLE 'public.lines'")

@@ -1,0 +1,247 @@
+"""Clients of Pulsar that stay open, with errors as texts without secrets."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LIFE_SECONDS = 300.0
+"""The maximum age of a client in seconds: host names may change."""
+
+OPERATION_SECONDS = 8
+"""The time limit of a request. The client repeats it within this time."""
+
+_CONNECTION_KEYS = ("service.url", "auth.token")
+_PROBE_SECONDS = 1.0
+_BUSY_SECONDS = 6.0
+_BUSY = frozenset(
+    {
+        "AlreadyClosed",
+        "BrokerMetadataError",
+        "BrokerPersistenceError",
+        "ConsumerBusy",
+        "Disconnected",
+        "NotConnected",
+        "RetryableError",
+        "ServiceUnitNotReady",
+    }
+)
+
+Address = tuple[tuple[str, str], ...]
+"""The options that determine a connection, sorted."""
+
+
+class PulsarError(Exception):
+    """The brokers do not respond or refuse a request. The text contains no secret."""
+
+
+class TopicMissingError(PulsarError):
+    """The topic, or its namespace, does not exist."""
+
+
+class BusyError(PulsarError):
+    """A topic cannot be used now: it is being unloaded, or moves to another broker."""
+
+
+class NothingError(PulsarError):
+    """No message came within the time limit."""
+
+
+def address_of(options: Mapping[str, str]) -> Address:
+    """The options of a source that determine its connection."""
+    return tuple((key, options[key]) for key in _CONNECTION_KEYS if key in options)
+
+
+class _Clients:
+    """The clients of this process by their addresses. They are safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._known: dict[Address, tuple[float, Any]] = {}
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def of(self, address: Address) -> Any:
+        """The client of an address. Raises PulsarError if no broker accepts a connection."""
+        with self._lock:
+            if self._pid != os.getpid():
+                self._known, self._pid = {}, os.getpid()
+            made, client = self._known.get(address, (0.0, None))
+            if client is None or time.monotonic() - made > LIFE_SECONDS:
+                # The client itself would try for OPERATION_SECONDS.
+                if (reason := _unreachable(dict(address)["service.url"])) is not None:
+                    raise PulsarError(reason)
+                # Readers that use the old client go on; it closes with the last of them.
+                client = _new_client(dict(address))
+                self._known[address] = (time.monotonic(), client)
+            return client
+
+    def renew(self, address: Address) -> None:
+        """Uses a new client from now on."""
+        with self._lock:
+            self._known.pop(address, None)
+
+
+CLIENTS = _Clients()
+
+
+def _new_client(options: Mapping[str, str]) -> Any:
+    import pulsar
+
+    token = options.get("auth.token")
+    return pulsar.Client(
+        options["service.url"].strip(),
+        authentication=pulsar.AuthenticationToken(token) if token else None,
+        operation_timeout_seconds=OPERATION_SECONDS,
+        connection_timeout_ms=3000,
+        stats_interval_in_seconds=0,
+        # Its errors are raised too.
+        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
+    )
+
+
+@contextmanager
+def told(address: Address) -> Iterator[None]:
+    """Turns the errors of pulsar-client into PulsarError."""
+    import pulsar
+
+    try:
+        yield
+    except pulsar.PulsarException as error:
+        raise _error(address, error) from error
+
+
+def _error(address: Address, error: Exception) -> PulsarError:
+    name = type(error).__name__
+    if name in ("TopicNotFound", "NotFound"):
+        return TopicMissingError("the topic or its namespace does not exist")
+    if name in ("AuthenticationError", "AuthorizationError", "ErrorGettingAuthenticationData"):
+        return PulsarError(f"authentication failed ({name})")
+    if name in _BUSY:
+        return BusyError(f"the topic cannot be used now ({name})")
+    if name in ("Timeout", "ConnectError", "LookupError"):
+        CLIENTS.renew(address)
+        return PulsarError(_unreachable(dict(address)["service.url"]) or "the broker does not answer in time")
+    return PulsarError(f"{name}: {' '.join(str(error).removeprefix('Pulsar error:').split())}")
+
+
+def repeated(act: Callable[P, R]) -> Callable[P, R]:
+    """Calls a function again for some seconds if it raises BusyError."""
+
+    @functools.wraps(act)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                return act(*args, **kwargs)
+            except BusyError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+
+    return run
+
+
+def hosts_of(url: str) -> list[tuple[str, int]]:
+    """The hosts and ports of a service URL. Raises ValueError."""
+    scheme, _, rest = url.strip().partition("://")
+    found = []
+    for part in rest.rstrip("/").split(","):
+        parts = urlsplit(f"{scheme}://{part.strip()}")
+        if not parts.hostname or parts.path.strip("/") or parts.username is not None:
+            raise ValueError("no host")
+        found.append((parts.hostname, parts.port or (6651 if scheme == "pulsar+ssl" else 6650)))
+    return found
+
+
+def _unreachable(url: str) -> str | None:
+    """The reason why no connection to any of the hosts is possible; None if there is one."""
+    reason = None
+    for host, port in hosts_of(url):
+        try:
+            socket.create_connection((host, port), _PROBE_SECONDS).close()
+        except ConnectionRefusedError:
+            reason = f"cannot connect to {host}:{port} (connection refused)"
+        except OSError as error:
+            reason = f"cannot connect to {host}:{port} ({error.strerror or 'no answer'})"
+        else:
+            return None
+    return reason
+
+
+@repeated
+def partitions_of(address: Address, topic: str) -> tuple[str, ...]:
+    """The full names of a topic's partitions, or that of the topic itself. Raises PulsarError."""
+    with told(address):
+        return tuple(sorted(str(name) for name in CLIENTS.of(address).get_topic_partitions(topic)))
+
+
+@contextmanager
+def reader_at(address: Address, topic: str, start: Any, *, queue: int, is_compacted: bool = False) -> Iterator[Any]:
+    """A reader of a topic from a message id on, which is included. Raises PulsarError."""
+    reader = open_reader(address, topic, start, queue=queue, is_compacted=is_compacted)
+    try:
+        yield reader
+    finally:
+        close(reader)
+
+
+def open_reader(address: Address, topic: str, start: Any, *, queue: int, is_compacted: bool = False) -> Any:
+    """A reader as :func:`reader_at`, to be closed by :func:`close`."""
+    with told(address):
+        return CLIENTS.of(address).create_reader(
+            topic,
+            start,
+            receiver_queue_size=queue,
+            reader_name="rw_sql",
+            is_read_compacted=is_compacted,
+            start_message_id_inclusive=True,
+        )
+
+
+def close(opened: Any) -> None:
+    """Closes a reader or a consumer. Raises nothing."""
+    with suppress(Exception):
+        opened.close()
+
+
+def fetched_message(address: Address, reader: Any) -> Any:
+    """The next message of a reader, if the client has it or gets it at once; else None. Raises PulsarError."""
+    import pulsar
+
+    # Called for each message: without the cost of a context manager.
+    try:
+        return reader._reader.read_next(1)
+    except pulsar.Timeout:
+        return None
+    except pulsar.PulsarException as error:
+        raise _error(address, error) from error
+
+
+def next_message(address: Address, reader: Any, seconds: float) -> Any:
+    """The next message of a reader; None if there is none, as far as the broker knows. Slower than
+    :func:`fetched_message`.
+
+    Raises NothingError if the broker has messages and sends none: they are parts of one that is not complete, or were
+    removed. Raises PulsarError.
+    """
+    import pulsar
+
+    with told(address):
+        if not reader.has_message_available():
+            return None
+        try:
+            return reader._reader.read_next(max(1, int(seconds * 1000)))
+        except pulsar.Timeout as error:
+            raise NothingError("no message came in time") from error

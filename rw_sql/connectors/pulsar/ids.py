@@ -1,0 +1,52 @@
+"""Message ids as offsets: whole numbers of up to 48 digits in the order of the ids.
+
+The digits are those of the ledger, 19 of the entry and 10 of the place in the entry's batch. A message that was sent
+alone has the place 0. A position is "the first message with at least this number".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_PLACES = 10**10
+_ENTRIES = 10**19
+_TEXT = re.compile(r"([0-9]{1,19}):([0-9]{1,19})(?::(-1|[0-9]{1,9}))?(?::(-1|[0-9]{1,9}))?")
+
+BEGINNING = 0
+"""The position before the first message, whatever that is."""
+
+_MOST = 2**63
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EntryId:
+    """An entry of a ledger: one message, or a batch of messages."""
+
+    ledger: int
+    entry: int
+
+
+def offset_of(ledger: int, entry: int, place: int) -> int:
+    """The offset of a message. ``place`` is its index in the batch, or -1."""
+    return (ledger * _ENTRIES + entry) * _PLACES + max(0, place)
+
+
+def entry_of(offset: int) -> EntryId:
+    """The entry that contains an offset."""
+    whole = offset // _PLACES
+    return EntryId(whole // _ENTRIES, whole % _ENTRIES)
+
+
+def place_of(offset: int) -> int:
+    """The index in the batch of an offset."""
+    return offset % _PLACES
+
+
+def offset_from_text(text: str) -> int | None:
+    """The offset of ``ledger:entry``, ``ledger:entry:partition`` or ``ledger:entry:partition:batch``; None for another
+    text."""
+    match = _TEXT.fullmatch(text)
+    if match is None or int(match[1]) >= _MOST or int(match[2]) >= _MOST:
+        return None
+    return offset_of(int(match[1]), int(match[2]), int(match[4] or -1))

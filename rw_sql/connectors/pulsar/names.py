@@ -1,0 +1,36 @@
+"""Names of topics and partitions. A split is a topic's name without what is usual: ``persistent://public/default/``."""
+
+from __future__ import annotations
+
+import re
+
+_PERSISTENT, _USUAL = "persistent://", "public/default/"
+_PARTITION = re.compile(r"(.+)-partition-([0-9]{1,9})")
+_TOPIC = re.compile(r"(persistent://)?([^/\s]+/[^/\s]+/)?[^/\s]+")
+
+
+def is_topic(text: str) -> bool:
+    """True if a text names a persistent topic."""
+    return _TOPIC.fullmatch(text) is not None
+
+
+def short_name(name: str) -> str:
+    """A topic's name, or a partition's, as a split is named."""
+    return name.strip().removeprefix(_PERSISTENT).removeprefix(_USUAL)
+
+
+def full_name(split: str) -> str:
+    """The full name of a split's partition, or of a topic."""
+    return _PERSISTENT + (split if "/" in split else _USUAL + split)
+
+
+def topic_of(split: str) -> str:
+    """The topic of a partition; a topic without partitions itself."""
+    match = _PARTITION.fullmatch(split)
+    return match[1] if match is not None else split
+
+
+def partition_of(split: str) -> int:
+    """The number of a partition; -1 for a topic without partitions."""
+    match = _PARTITION.fullmatch(split)
+    return int(match[2]) if match is not None else -1

@@ -1,0 +1,275 @@
+"""Reads messages of a partition as Arrow tables. A range can be read again while the broker has its messages."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rw_sql.connectors.pulsar.bounds import first_message
+from rw_sql.connectors.pulsar.client import (
+    NothingError,
+    PulsarError,
+    close,
+    fetched_message,
+    next_message,
+    open_reader,
+    repeated,
+)
+from rw_sql.connectors.pulsar.ids import BEGINNING, EntryId, entry_of, offset_of, place_of
+from rw_sql.connectors.pulsar.names import full_name, partition_of
+from rw_sql.connectors.support.fetched_ranges import FetchedRanges
+from rw_sql.connectors.support.wide_offsets import offset_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rw_sql.connectors.pulsar.client import Address
+
+PAGE_BYTES = 16 * 1024 * 1024
+"""Above this size a page ends. A reader fetches up to QUEUE messages ahead."""
+
+PAGE_MESSAGES = 10_000
+QUEUE = 2_000
+WAIT_SECONDS = 1.0
+"""The wait for a message that the broker announces, but does not send: it may be a part of one."""
+
+_LOOK_BACK = (16, 256, 4096)
+"""The numbers of entries before a position at which a reader begins, in which the parts of a message may lie."""
+
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+SCHEMA = pa.schema(
+    [
+        ("_rw_split", pa.string()),
+        ("_rw_offset", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.string()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("headers", _HEADERS),
+        ("message_id", pa.string()),
+        ("message_id_data", pa.binary()),
+    ]
+)
+"""The columns of messages: those of ``Connector.read_stream``, with the offset as a text, and their ids."""
+
+RECORDS = (
+    "_rw_split string, _rw_offset string, key binary, value binary, partition string, timestamp timestamp, "
+    "headers array<struct<key:string,value:binary>>, message_id string, message_id_data binary"
+)
+"""The same for Spark."""
+
+FETCHED = FetchedRanges(SCHEMA, 256 * 1024 * 1024)
+_PARTS = re.compile(r"\((\d+),(\d+),-?\d+,-?\d+\);\(")
+
+
+class RangeLostError(PulsarError):
+    """Messages of the range were removed before they were read, or the topic is another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawMessage:
+    """One message as its client returns it. ``first`` is the entry with its first part, ``entry`` that with its last
+    one: they differ if it was sent in chunks."""
+
+    offset: int
+    first: EntryId
+    entry: EntryId
+    place: int
+    id_data: bytes
+    data: bytes | None
+    key: str
+    properties: dict[str, str]
+    at_ms: int
+
+
+class PartitionReader:
+    """Reads one partition in order, from a position on. One thread at a time uses it."""
+
+    def __init__(self, address: Address, split: str, *, is_compacted: bool) -> None:
+        self._address, self._split, self._is_compacted = address, split, is_compacted
+        self._reader: Any = None
+        self._at: int | None = None
+
+    def page(self, position: int, most: int) -> list[RawMessage]:
+        """The next messages from a position on, at most so many; none if there is nothing new.
+
+        Raises RangeLostError if there was a message that no longer exists, PulsarError if the broker does not answer.
+        """
+        return repeated(self._page_now)(position, most)
+
+    def _page_now(self, position: int, most: int) -> list[RawMessage]:
+        is_new = self._reader is None or self._at != position
+        try:
+            found = self._first_page(position, most) if is_new else self._page(position, most)
+            # The broker removes whole ledgers, the oldest first. What is there now was there when it was read.
+            if is_new or (found and found[-1].entry.ledger != entry_of(position).ledger):
+                self._require_whole(position)
+        except BaseException:
+            self.close()
+            raise
+        self._at = found[-1].offset + 1 if found else position
+        return found
+
+    def close(self) -> None:
+        """Closes the reader at the broker. Raises nothing."""
+        if self._reader is not None:
+            close(self._reader)
+        self._reader = self._at = None
+
+    def _require_whole(self, position: int) -> None:
+        if not self._is_compacted:
+            require_whole(self._address, self._split, position)
+
+    def _first_page(self, position: int, most: int) -> list[RawMessage]:
+        """The first page after a reader was opened. A reader that begins between the parts of a message would leave
+        that message out, so that it begins before the position, and further before it if entries are missing."""
+        for entries in _LOOK_BACK:
+            self._open(position, entries)
+            found = self._page(position, most)
+            if not _has_gap(position, found):
+                break
+        return found
+
+    def _open(self, position: int, entries: int) -> None:
+        import pulsar
+
+        self.close()
+        start: Any = pulsar.MessageId.earliest
+        if position != BEGINNING:
+            at = entry_of(position)
+            start = pulsar.MessageId(-1, at.ledger, max(0, at.entry - entries), -1)
+        self._reader = open_reader(
+            self._address, full_name(self._split), start, queue=QUEUE, is_compacted=self._is_compacted
+        )
+
+    def _page(self, position: int, most: int) -> list[RawMessage]:
+        found: list[RawMessage] = []
+        size, has_come = 0, False
+        while len(found) < most and size < PAGE_BYTES:
+            message = fetched_message(self._address, self._reader) if has_come else None
+            try:
+                message = message or next_message(self._address, self._reader, WAIT_SECONDS)
+            except NothingError:
+                break
+            if message is None:
+                break
+            has_come = True
+            raw = raw_message(message)
+            if raw.offset >= position:
+                found.append(raw)
+                size += len(raw.data or b"")
+        return found
+
+
+def _has_gap(position: int, found: Sequence[RawMessage]) -> bool:
+    """True if entries between the position and the last message have no message. They may be parts of one whose first
+    part was not read."""
+    if position == BEGINNING or not found:
+        return False
+    at = entry_of(position)
+    # The position is the entry's own number, or follows a message in the entry.
+    covered = at.entry if place_of(position) else at.entry - 1
+    ledger = at.ledger
+    for message in found:
+        if message.entry.ledger != ledger:
+            ledger, covered = message.entry.ledger, -1
+        if message.first.ledger == ledger and message.first.entry > covered + 1:
+            return True
+        covered = max(covered, message.entry.entry)
+    return False
+
+
+def raw_message(message: Any) -> RawMessage:
+    """A message of pulsar-client."""
+    id_ = message.message_id()
+    entry, place = EntryId(id_.ledger_id(), id_.entry_id()), id_.batch_index()
+    first = entry
+    if place < 0 and (parts := _PARTS.match(str(id_))) is not None:
+        first = EntryId(int(parts[1]), int(parts[2]))
+    return RawMessage(
+        offset=offset_of(entry.ledger, entry.entry, place),
+        first=first,
+        entry=entry,
+        place=place,
+        id_data=id_.serialize(),
+        data=None if message.has_null_value() else message.data(),
+        key=message.partition_key(),
+        properties=message.properties(),
+        at_ms=message.publish_timestamp(),
+    )
+
+
+def require_whole(address: Address, split: str, position: int) -> None:
+    """Checks that no message at a position or after it was removed. Raises RangeLostError.
+
+    A broker would begin at the oldest message that is left. Messages are removed in order: with one before the position
+    still there, none after it is missing. The source's subscription holds the last one that was read.
+    """
+    if position == BEGINNING:
+        return
+    first = first_message(address, split)
+    if first is None:
+        raise RangeLostError(
+            f"EXPIRED {split}: it has no messages any more, and {shown(position)} was to be read: messages from there "
+            "on may have been removed, or the topic was created again"
+        )
+    if first > position:
+        raise RangeLostError(
+            f"EXPIRED {split}: its first message is {shown(first)}, and {shown(position)} was to be read: messages "
+            "were removed, or the topic was created again"
+        )
+
+
+def shown(position: int) -> str:
+    """A position as ``ledger:entry:batch``."""
+    entry = entry_of(position)
+    return f"{entry.ledger}:{entry.entry}:{place_of(position)}"
+
+
+def read_range(address: Address, split: str, start: int, end: int, *, is_compacted: bool) -> Iterator[pa.Table]:
+    """The messages of a partition in ``[start, end)``, in order, page by page.
+
+    Raises RangeLostError if some of them no longer exist, PulsarError if the broker does not answer.
+    """
+    reader = PartitionReader(address, split, is_compacted=is_compacted)
+    position = start
+    try:
+        while position < end:
+            page = reader.page(position, PAGE_MESSAGES)
+            messages = [message for message in page if message.offset < end]
+            if messages:
+                yield table_of(split, messages)
+            if not page:
+                raise RangeLostError(
+                    f"EXPIRED {split}: message {shown(end - 1)} was removed before it was read, or the topic was "
+                    "created again"
+                )
+            position = page[-1].offset + 1
+    finally:
+        reader.close()
+
+
+def table_of(split: str, messages: Sequence[RawMessage]) -> pa.Table:
+    """The messages as a table."""
+    count, partition = len(messages), partition_of(split)
+    headers = [
+        [{"key": key, "value": value.encode()} for key, value in message.properties.items()] for message in messages
+    ]
+    ids = [f"{each.entry.ledger}:{each.entry.entry}:{partition}:{each.place}" for each in messages]
+    return pa.Table.from_arrays(
+        [
+            pa.array([split] * count, pa.string()),
+            pa.array([offset_text(message.offset) for message in messages], pa.string()),
+            pa.array([message.key.encode() if message.key else None for message in messages], pa.binary()),
+            pa.array([message.data for message in messages], pa.binary()),
+            pa.array([split] * count, pa.string()),
+            pa.array([message.at_ms * 1000 for message in messages], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+            pa.array(headers, _HEADERS),
+            pa.array(ids, pa.string()),
+            pa.array([message.id_data for message in messages], pa.binary()),
+        ],
+        schema=SCHEMA,
+    )

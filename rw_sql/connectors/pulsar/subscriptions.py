@@ -1,0 +1,94 @@
+"""Durable subscriptions, which hold at the broker what a source has not committed.
+
+Without one, and without a retention, a broker removes a ledger as soon as it begins the next one. A subscription is
+acknowledged up to the entry before that of the last committed message: this message itself stays, and proves at the
+next start that no message after it was removed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.pulsar.client import CLIENTS, TopicMissingError, close, partitions_of, repeated, told
+from rw_sql.connectors.pulsar.ids import BEGINNING, entry_of, place_of
+from rw_sql.connectors.pulsar.names import full_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.pulsar.client import Address
+
+
+class Subscriptions:
+    """The subscriptions of one run, one per partition. One thread at a time uses them."""
+
+    def __init__(self, address: Address, name: str) -> None:
+        self._address, self._name = address, name
+        self._consumers: dict[str, Any] = {}
+
+    def open(self, positions: Mapping[str, int]) -> None:
+        """Subscribes, and sets each subscription to the position of its partition. Raises PulsarError."""
+        import pulsar
+
+        try:
+            for split, position in positions.items():
+                self._consumers[split] = _subscribed(self._address, split, self._name)
+                if position != BEGINNING:
+                    # What an INJECT or an UNDO has moved backwards is held again, as far as it exists.
+                    held = entry_of(position - 1) if place_of(position) else entry_of(position)
+                    self._seek(split, pulsar.MessageId(-1, held.ledger, held.entry, -1))
+        except BaseException:
+            self.close()
+            raise
+
+    @repeated
+    def _seek(self, split: str, to: Any) -> None:
+        with told(self._address):
+            self._consumers[split].seek(to)
+
+    def acknowledge(self, ends: Mapping[str, int]) -> None:
+        """Acknowledges what was committed. Raises nothing: the next acknowledgement, or the next run, repeats it."""
+        import pulsar
+
+        for split, end in ends.items():
+            consumer, at = self._consumers.get(split), entry_of(end - 1) if end else entry_of(0)
+            # Nothing in the ledger is before its first entry; the ledger itself stays anyway.
+            if consumer is not None and at.entry > 0:
+                try:
+                    consumer.acknowledge_cumulative(pulsar.MessageId(-1, at.ledger, at.entry - 1, -1))
+                except pulsar.PulsarException:
+                    continue
+
+    def close(self) -> None:
+        """Ends the connections. The broker keeps the subscriptions. Raises nothing."""
+        for consumer in self._consumers.values():
+            close(consumer)
+        self._consumers.clear()
+
+
+def remove(address: Address, topic: str, name: str) -> None:
+    """Removes a subscription of all partitions of a topic. Raises PulsarError."""
+    try:
+        for partition in partitions_of(address, full_name(topic)):
+            consumer = _subscribed(address, partition, name)
+            with told(address):
+                consumer.unsubscribe()
+    except TopicMissingError:
+        return
+
+
+@repeated
+def _subscribed(address: Address, split: str, name: str) -> Any:
+    import pulsar
+
+    topic = split if "://" in split else full_name(split)
+    with told(address):
+        return CLIENTS.of(address).subscribe(
+            topic,
+            name,
+            # A run may begin while the broker has not noticed the end of a killed one.
+            consumer_type=pulsar.ConsumerType.Failover,
+            consumer_name="rw_sql",
+            receiver_queue_size=1,
+            initial_position=pulsar.InitialPosition.Earliest,
+        )
