@@ -99,8 +99,8 @@ def test_what_comes_later_is_found_from_where_it_stands(upstream: Upstream) -> N
 def test_a_look_that_fails_fails_the_batch_that_is_added_for_it(upstream: Upstream) -> None:
     fed = Feed(upstream, 0.01, most=100)
     fed.next()
-    upstream.error = OSError("version 3 of orders changes rows")
-    with pytest.raises(OSError, match="version 3 of orders changes rows"):
+    upstream.error = OSError("version 3 of orders changes existing rows")
+    with pytest.raises(OSError, match="version 3 of orders changes existing rows"):
         fed.next()
     wait_until(lambda: not any(t.name == "rw_sql-ranges" for t in threading.enumerate()), "its thread has ended")
     assert len(fed.entries) == 2

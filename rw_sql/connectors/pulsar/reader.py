@@ -213,12 +213,12 @@ def require_whole(address: Address, split: str, position: int) -> None:
     first = first_message(address, split)
     if first is None:
         raise RangeLostError(
-            f"EXPIRED {split}: it has no messages any more, and {shown(position)} was to be read: messages from there "
+            f"EXPIRED {split}: it has no messages, and the position is {shown(position)}: messages from there "
             "on may have been removed, or the topic was created again"
         )
     if first > position:
         raise RangeLostError(
-            f"EXPIRED {split}: its first message is {shown(first)}, and {shown(position)} was to be read: messages "
+            f"EXPIRED {split}: its first message is {shown(first)}, after the position {shown(position)}: messages "
             "were removed, or the topic was created again"
         )
 

@@ -74,7 +74,7 @@ class PulsarConnector(RangedConnector):
                 INVALID_PROPERTY,
                 f'property "{_TIME}" has no meaning together with "{_MODE}"',
                 key=_TIME,
-                hint=f"leave one of {_MODE} and {_TIME} out",
+                hint=f"omit {_MODE} or {_TIME}",
             )
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
@@ -333,7 +333,7 @@ def _check_topic(options: Mapping[str, str]) -> None:
     if not is_topic(topic):
         raise OptionError(
             INVALID_PROPERTY,
-            f"property \"topic\" names '{topic}', which is no topic",
+            f"property \"topic\" names '{topic}', which is not a topic",
             key="topic",
             hint="a topic is named as 'orders', 'tenant/namespace/orders' or 'persistent://tenant/namespace/orders'",
         )

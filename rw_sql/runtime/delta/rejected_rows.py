@@ -40,8 +40,7 @@ def reason_of(rows: pa.Table, refusals: Sequence[Refusal], shape: SinkShape) -> 
     """The error message for a batch: the refused row, its column, the reason and the remedy."""
     first = refusals[0]
     where = f'column "{first.column}" of ' if first.column else ""
-    others = len(refusals) - 1
-    more = f" (and {others} more {'row' if others == 1 else 'rows'})" if others else ""
+    more = f" (and {len(refusals) - 1} more row{'s' if len(refusals) > 2 else ''})" if len(refusals) > 1 else ""
     return f"REFUSED {where}row {row_text(rows, first.index, shape)}{more}: {first.reason}: {_remedies(first, shape)}"
 
 

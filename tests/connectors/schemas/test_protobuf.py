@@ -116,7 +116,7 @@ def test_frames_and_what_cannot_be_read(stored: str) -> None:
         (b"x", "magic byte"),
         (b"\0\0\0", "4-byte schema ID"),
         (b"\0\0\0\0\1\xff\xff\xff\xff\xff\xff", "message indexes"),
-        (b"\0\0\0\0\1\0\x08", "are not a message shop.Order"),
+        (b"\0\0\0\0\1\0\x08", "not a message shop.Order"),
     ):
         with pytest.raises(NoMessageError, match=reason):
             read(bad)
