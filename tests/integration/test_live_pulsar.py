@@ -115,3 +115,31 @@ def test_a_table_of_the_newest_values(session: AttachedSession, pulsar_server: P
     pulsar_server.send(topic, [b'{"id": 1, "name": "a"}', b'{"id": 1, "name": "b"}'], key='{"id": 1}')
     pulsar_server.send(topic, [b'{"id": 2, "name": "c"}'], key='{"id": 2}')
     wait_until(lambda: session.rows_of("t") == [(1, "b"), (2, "c")], "they are read")
+
+
+@pytest.mark.long
+def test_a_move_to_another_topic_keeps_the_first_subscription(
+    session: AttachedSession, pulsar_server: PulsarServer
+) -> None:
+    session.allow_unsafe()
+    old, new = new_name(), new_name()
+    pulsar_server.send(old, [b'{"id": 1}'])
+    pulsar_server.send(new, [b'{"id": 1}', b'{"id": 2}'])
+    session.run(
+        f"CREATE SOURCE c (id INT) WITH (connector = 'pulsar', service.url = '{pulsar_server.url}', topic = '{old}') "
+        "FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM c",
+    )
+    wait_until(lambda: session.rows_of("v") == [(1,)], "it is read")
+    session.run(
+        "PAUSE SOURCE c",
+        f"ALTER SOURCE c UNSAFE SET (topic = '{new}')",
+        "RESET SOURCE SPLITS c",
+        "RESUME SOURCE c",
+    )
+    wait_until(lambda: session.sql("SELECT count(*) FROM v")[0][0] == 3, "both are read")
+    assert pulsar_server.internal(old)["cursors"]
+    assert pulsar_server.internal(new)["cursors"]
+    session.sql("DROP SOURCE c CASCADE")
+    wait_until(lambda: not pulsar_server.internal(new)["cursors"], "the subscription is removed")
+    wait_until(lambda: not pulsar_server.internal(old)["cursors"], "the former subscription is removed")

@@ -92,6 +92,8 @@ class PartitionReader:
         self._address, self._split, self._is_compacted = address, split, is_compacted
         self._reader: Any = None
         self._at: int | None = None
+        # The last message before the position, of those that were read since the reader was opened.
+        self._before: int | None = None
 
     def page(self, position: int, most: int) -> list[RawMessage]:
         """The next messages from a position on, at most so many; none if there is nothing new.
@@ -117,7 +119,7 @@ class PartitionReader:
         """Closes the reader at the broker. Raises nothing."""
         if self._reader is not None:
             close(self._reader)
-        self._reader = self._at = None
+        self._reader = self._at = self._before = None
 
     def _require_whole(self, position: int) -> None:
         if not self._is_compacted:
@@ -125,12 +127,21 @@ class PartitionReader:
 
     def _first_page(self, position: int, most: int) -> list[RawMessage]:
         """The first page after a reader was opened. A reader that begins between the parts of a message would leave
-        that message out, so that it begins before the position, and further before it if entries are missing."""
+        that message out, so that it begins before the position, and further before it if entries are missing. The
+        message that a position follows must be there: in another topic, its id is hardly that of a message."""
         for entries in _LOOK_BACK:
             self._open(position, entries)
             found = self._page(position, most)
-            if not _has_gap(position, found):
+            is_known = self._is_compacted or self._before == position - 1 or not place_of(position)
+            if is_known and not _has_gap(position, found):
                 break
+        if not is_known:
+            # The position follows a message that was read. First what is there now, for the better reason.
+            self._require_whole(position)
+            raise RangeLostError(
+                f"EXPIRED {self._split}: the message before {shown(position)} is not there: it was removed, or the "
+                "topic is another one"
+            )
         return found
 
     def _open(self, position: int, entries: int) -> None:
@@ -158,7 +169,9 @@ class PartitionReader:
                 break
             has_come = True
             raw = raw_message(message)
-            if raw.offset >= position:
+            if raw.offset < position:
+                self._before = raw.offset
+            else:
                 found.append(raw)
                 size += len(raw.data or b"")
         return found

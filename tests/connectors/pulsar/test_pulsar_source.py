@@ -310,6 +310,20 @@ def test_a_topic_that_was_created_again_is_not_continued(pulsar_server: PulsarSe
 
 
 @pytest.mark.pulsar
+def test_a_position_within_the_ids_of_another_topic_is_not_continued(pulsar_server: PulsarServer, runs: Any) -> None:
+    topic = new_name()
+    options = options_of(pulsar_server, topic)
+    first = runs(options)
+    sent = [ids.offset_from_text(text) or 0 for text in pulsar_server.send(topic, values(9), batch=3)]
+    assert first.read(9) == values(9)
+    foreign = sent[2] + 4  # It follows a fifth message of a batch that has three.
+    assert sent[0] < foreign < sent[8]
+    with pytest.raises(OSError, match=r"the message before .* is not there"):
+        runs(options, {topic: foreign})
+    assert runs(options, {topic: sent[2] + 1}).read(6) == values(9)[3:]
+
+
+@pytest.mark.pulsar
 def test_a_topic_that_is_created_again_under_a_running_reader(pulsar_server: PulsarServer, runs: Any) -> None:
     topic = new_name()
     run = runs(options_of(pulsar_server, topic))

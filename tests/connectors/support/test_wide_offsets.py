@@ -47,7 +47,7 @@ def test_a_log_stores_them_as_texts() -> None:
     )
     assert isinstance(statement, CreateSource)
     assert dict(log_columns(statement))["_rw_offset"] == "STRING"
-    assert [name for name in connector_names() if has_wide_offsets(name)] == ["kinesis"]
+    assert [name for name in connector_names() if has_wide_offsets(name)] == ["kinesis", "pulsar"]
     assert not has_wide_offsets("nothing")
 
 
