@@ -1,0 +1,56 @@
+"""What a source's runs have made upstream is removed after the source was dropped, also where it was read before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore import Snapshot
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.made_upstream import made_upstream, note_made, release_upstream
+from rw_sql.runtime.support.warehouse import Warehouse
+from rw_sql.syntax import parse_statement, render
+from tests.support.pulsar_server import new_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.pulsar_server import PulsarServer
+
+
+def source_of(topic: str, url: str) -> SourceRecord:
+    statement = parse_statement(
+        f"CREATE SOURCE s (id INT) WITH (connector = 'pulsar', topic = '{topic}', service.url = '{url}', "
+        "subscription.name = 'held') FORMAT PLAIN ENCODE JSON"
+    )
+    return SourceRecord(id=7, name="s", definition=render(statement), connector="pulsar", options=(), is_shared=True)
+
+
+@pytest.mark.pulsar
+def test_subscriptions_of_all_topics_are_removed(tmp_path: Path, pulsar_server: PulsarServer) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    topics = [new_name(), new_name()]
+    for topic in topics:
+        note_made(warehouse, source_of(topic, pulsar_server.url), slot=True)
+        options = {"topic": topic, "service.url": pulsar_server.url, "subscription.name": "held"}
+        states = {topic: SplitState(split=topic, offset=0)}
+        feed: Any = connector("pulsar").range_feed(options, states, max_records=None)  # type: ignore[attr-defined]
+        feed.close()
+        assert "held" in pulsar_server.internal(topic)["cursors"]
+    assert len(made_upstream(warehouse, source_of(topics[1], pulsar_server.url))["former"]) == 1
+    # Neither the catalog nor Spark is needed.
+    context = Context(warehouse=warehouse, metastore=cast("Any", None), sessions=cast("Any", None), owner="me")
+    assert release_upstream(context, Snapshot(), 7)
+    assert all("held" not in pulsar_server.internal(topic)["cursors"] for topic in topics)
+    assert release_upstream(context, Snapshot(), 7)  # Repeatable.
+
+
+def test_a_broker_that_is_away_is_asked_again(tmp_path: Path) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    note_made(warehouse, source_of("t", "pulsar://127.0.0.1:1"), slot=True)
+    context = Context(warehouse=warehouse, metastore=cast("Any", None), sessions=cast("Any", None), owner="me")
+    assert not release_upstream(context, Snapshot(), 7)
