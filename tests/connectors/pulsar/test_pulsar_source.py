@@ -142,7 +142,7 @@ def test_names() -> None:
         ({"service.url": "http://broker:8080"}, "must be pulsar://host:port"),
         ({"service.url": "pulsar://"}, "must be pulsar://host:port"),
         ({"topic": "non-persistent://public/default/t"}, "not stored"),
-        ({"topic": "a/b"}, "no topic"),
+        ({"topic": "a/b"}, "not a topic"),
         ({"oauth.issuer.url": "https://login"}, "auth.token only"),
         ({"scan.startup.mode": "timestamp"}, "scan.startup.mode"),
         ({"scan.startup.mode": "latest", "scan.startup.timestamp.millis": "5"}, "no meaning"),
