@@ -56,6 +56,13 @@ delay."""
 
 _LONGEST_WAIT = 0.2
 
+_UNREADABLE: dict[tuple[str, ...], int] = {}
+"""For each slot, the end of the last group of transactions one of which could not be read.
+
+Up to there, a reader returns transactions one by one, so that those before the unreadable one are committed, and SKIP
+skips that one.
+"""
+
 _CHUNK_ORDINALS = 1 << 32
 """The ``_rw_index`` of the first row of a chunk. It is higher than the index of any change at the same position."""
 
@@ -66,6 +73,7 @@ class PostgresReader:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
         self._slot = options["slot.name"]
+        self._key = tuple(options.get(name, "") for name in ("hostname", "port", "database.name", "slot.name"))
         self._timeout = RESOLVE_TIMEOUT_SECONDS
         self._position = 0
         self._returned = 0
@@ -260,7 +268,7 @@ class PostgresReader:
             done = self._step(into, max_rows, idle)
             has_left = self._leave_all(snapshot, into, max_rows)
             transactions += done
-            if into.rows >= max_rows or self._is_closed:
+            if into.rows >= max_rows or self._is_closed or (done and self._position <= _UNREADABLE.get(self._key, 0)):
                 break
             if not done and not has_left and (into.batches or transactions or time.monotonic() >= deadline):
                 break
@@ -279,14 +287,18 @@ class PostgresReader:
     def _step(self, into: Decoded, max_rows: int, idle: int) -> int:
         """Decodes transactions until the batch is full. Returns their number."""
         group: list[Transaction] = []
-        room = max_rows - into.rows
+        room = max_rows - into.rows if self._position >= _UNREADABLE.get(self._key, 0) else 1
         while self._backlog and room > 0:
             transaction = self._backlog.popleft()
             if transaction.position > self._position:
                 group.append(transaction)
                 room -= transaction.count
         if group:
-            self._decode(group, into)
+            try:
+                self._decode(group, into)
+            except CaptureError:
+                _UNREADABLE[self._key] = group[-1].position
+                raise
             self._position = group[-1].position
         if not self._backlog and idle > self._position:
             self._position = idle

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.postgres_cdc.connection import lsn_number
 from rw_sql.connectors.postgres_cdc.source import PostgresCdcConnector
 from rw_sql.connectors.postgres_cdc.texts import array_converter, bare_element, money_converter, text_element
 from rw_sql.connectors.postgres_cdc.types import PostgresType
@@ -146,11 +147,20 @@ def test_a_value_that_is_no_text_names_its_column_and_row(postgres: PostgresInfo
         connection.execute(b"CREATE TABLE t (id INT PRIMARY KEY, a TEXT, b TEXT)")
         replica = Replica(options, ["public.t"])
         wait_until(lambda: replica.step(wait=0.1).progress["public.t"].is_done, "the snapshot is done")
-        connection.execute(b"INSERT INTO t VALUES (7, 'fine', convert_from('\\xe4', 'SQL_ASCII'))")
-        with pytest.raises(CaptureError) as caught:
-            read_on(replica)
-        assert caught.value.message.startswith('column "b" of table public.t, row (id = 7): the value is not UTF-8')
         replica.close()
+        for number in (5, 6):
+            connection.execute(f"INSERT INTO t VALUES ({number}, 'good', 'good')".encode())
+        before = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        connection.execute(b"INSERT INTO t VALUES (7, 'fine', convert_from('\\xe4', 'SQL_ASCII'))")
+        for _ in range(2):
+            with pytest.raises(CaptureError) as caught:
+                read_on(replica)
+            assert caught.value.message.startswith('column "b" of table public.t, row (id = 7): the value is not UTF-8')
+            replica.close()
+        # The transactions before it have been committed, so that SKIP skips this one and no other.
+        assert sorted(row["id"] for row in replica.rows["public.t"].values()) == ["5", "6"]
+        assert before is not None
+        assert replica.state.offset <= lsn_number(before[0])
         replica.read_anew("public.t")
         with pytest.raises(CaptureError, match=r'column "b" of table public.t, row \(id = 7\)'):
             read_on(replica)
