@@ -109,7 +109,7 @@ def test_a_slot_that_was_advanced(postgres: PostgresInfo, table: str, replica: R
     postgres.run(f"UPDATE {table} SET word = 'lost'")
     wait_until(lambda: not is_active(replica), "the slot is free")
     postgres.run(f"SELECT pg_replication_slot_advance('{replica.options['slot.name']}', pg_current_wal_lsn())")
-    assert "behind the position" in reason(replica).message
+    assert "after the position" in reason(replica).message
 
 
 def test_a_slot_that_was_dropped_and_made_again(postgres: PostgresInfo, table: str, replica: Replica) -> None:
