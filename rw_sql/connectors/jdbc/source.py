@@ -76,7 +76,7 @@ class JdbcConnector(BatchOnly):
                     return Upstream(missing=(f"{self._schema(options)}.{options['table.name']}",))
                 granted = connection.execute("SELECT has_table_privilege(%s::regclass, 'SELECT')", [table]).fetchone()
                 if granted is None or not granted[0]:
-                    return Upstream(error=f"the user lacks the right SELECT on table {options['table.name']}")
+                    return Upstream(error=f"the user lacks the privilege SELECT on table {options['table.name']}")
         except psycopg.Error as error:
             return Upstream(error=told(error, options))
         return Upstream()

@@ -206,11 +206,11 @@ def test_rights_and_passwords_are_tried(postgres: PostgresInfo, table: str) -> N
     user = f"u_{uuid.uuid4().hex[:8]}"
     postgres.run(f"CREATE USER {user} PASSWORD 'other'")
     given = {**options(postgres, table), "user": user, "password": "other"}
-    assert JdbcSink().look(given, UPSERT).misfit == f"the user lacks the right INSERT on table public.{table}"
+    assert JdbcSink().look(given, UPSERT).misfit == f"the user lacks the privilege INSERT on table public.{table}"
     postgres.run(f"GRANT INSERT, SELECT, UPDATE ON {table} TO {user}")
     assert JdbcSink().look(given, UPSERT).misfit is None
     deleting = replace(UPSERT, deletes=True)
-    assert JdbcSink().look(given, deleting).misfit == f"the user lacks the right DELETE on table public.{table}"
+    assert JdbcSink().look(given, deleting).misfit == f"the user lacks the privilege DELETE on table public.{table}"
     postgres.run(f"GRANT DELETE ON {table} TO {user}")
     assert JdbcSink().look(given, deleting).misfit is None
     wrong = JdbcSink().look({**given, "password": "hunter2"}, UPSERT)

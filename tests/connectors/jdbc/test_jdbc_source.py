@@ -79,7 +79,7 @@ def test_a_look_tells_of_the_server_the_table_and_the_right_to_read(postgres: Po
     assert "guessed" not in wrong.error
     postgres.run(f"CREATE ROLE {table}_u LOGIN PASSWORD '{PASSWORD}'")
     assert JDBC.look(options(postgres, table, user=f"{table}_u")).error == (
-        f"the user lacks the right SELECT on table {table}"
+        f"the user lacks the privilege SELECT on table {table}"
     )
 
 
