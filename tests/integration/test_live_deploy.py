@@ -95,7 +95,7 @@ def test_a_warehouse_comes_to_a_folder_and_goes_back(
     assert session.rows_of("roof") == [(0, 10), (1, 10), (2, 10)]
     assert not any(row.name == "top" for row in session.sql("SHOW MATERIALIZED VIEWS"))
     # The same plan is of before.
-    with pytest.raises(SqlError, match="stale"):
+    with pytest.raises(SqlError, match="outdated"):
         raise CliRunner().invoke(app, ["apply", str(plan), "--yes"]).exception or AssertionError
     run("rollback", "counts", "--yes")
     assert session.spark.table("counts").columns == ["k", "n"]

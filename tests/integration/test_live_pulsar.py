@@ -1,4 +1,4 @@
-"""Pulsar topics as sources in a live session: what is read, and partitions that are added."""
+"""Pulsar topics as sources in a live session: what is read, moves, partitions that are added, removed messages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.connectors.pulsar.ids import offset_from_text
+from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from tests.integration.attached import wait_until
 from tests.support.pulsar_server import new_name
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.pulsar, pytest.mark.usefixtures("quick_discovery")]
 
 
-def test_a_topic_that_grows(session: AttachedSession, pulsar_server: PulsarServer) -> None:
+def test_a_topic_that_grows_moves_and_expires(session: AttachedSession, pulsar_server: PulsarServer) -> None:
     session.allow_unsafe()
     topic = new_name()
     first, second = f"{topic}-partition-0", f"{topic}-partition-1"
@@ -55,4 +56,90 @@ def test_a_topic_that_grows(session: AttachedSession, pulsar_server: PulsarServe
     pulsar_server.send(second, [b'{"id": %d}' % number for number in range(10, 30)], batch=7)
     wait_until(lambda: session.sql("SELECT count(*) FROM v")[0][0] == 22, "the new partition is read")
     assert session.sql("SELECT count(DISTINCT seq) FROM v")[0][0] == 22
+
+    # A move to a message, by its id, and back.
+    session.sql("PAUSE SOURCE c")
+    with pytest.raises(SqlError, match="do not count records"):
+        session.sql(f"SKIP RECORD AT '0' {offsets[2] + 1} ON SOURCE c")
+    before = session.positions("c")
+    session.questions.clear()
+    session.run(f"INJECT SOURCE OFFSETS c VALUES ('0' = '{ids[2]}')", "RESUME SOURCE c")
+    (question,) = session.questions[:1]
+    assert "DUPLICATES of unknown size (message ids do not count messages)" in question.preview
+    session.sql("FLUSH")
+    assert session.sql("SELECT id, count(*) FROM v WHERE id IN (1, 3) GROUP BY id ORDER BY id") == [(1, 1), (3, 2)]
+    assert session.sql("SHOW SOURCE CONTINUITY c")
+    assert session.positions("c") == before
+    session.run("PAUSE SOURCE c", "INJECT SOURCE OFFSETS c TO EARLIEST ALLOW DUPLICATES")
+    assert session.positions("c") != before
+    session.sql(f"UNDO OPERATION {session.epoch()}")
+    assert session.positions("c") == before
+    session.sql("RESUME SOURCE c")
+
+    # A later view reads the history, and a scan everything, from the topic.
+    session.sql("CREATE MATERIALIZED VIEW later AS SELECT id, seq FROM c")
+    session.sql("FLUSH")
+    assert session.sql("SELECT count(DISTINCT seq) FROM later")[0][0] == 22
+    assert session.sql("SELECT count(*) FROM c")[0][0] == 22
+
+    # Messages that were removed before they were read are told, and the statement leads on.
+    session.sql("PAUSE SOURCE c")
+    wait_until(lambda: session.job("c").state == "PAUSED", "it is paused")
+    options = {"topic": topic, "service.url": pulsar_server.url, "subscription.name": f"s-{topic}"}
+    connector("pulsar").release(options, slot=True, publication=False)  # type: ignore[attr-defined]
+    pulsar_server.send(first, [b'{"id": 7}'] * 3)
+    pulsar_server.roll_over(first)
+    pulsar_server.send(first, [b'{"id": 8}'] * 3)
+    session.sql("RESUME SOURCE c")
+    wait_until(lambda: session.job("c").state == "STALLED", "the loss is noticed")
+    reason = session.job("c").reason
+    assert reason.startswith(f"EXPIRED {first}: PAUSE SOURCE c; INJECT SOURCE OFFSETS c TO EARLIEST FOR SPLITS"), reason
+    session.run(*(f"{text} ALLOW GAPS" if "INJECT" in text else text for text in reason.partition(": ")[2].split("; ")))
+    session.sql("FLUSH")
+    assert session.sql("SELECT id, count(*) FROM v WHERE id IN (7, 8) GROUP BY id") == [(8, 3)]
+
+    # The subscription ends with the source.
+    assert f"s-{topic}" in pulsar_server.internal(first)["cursors"]
     session.sql("DROP SOURCE c CASCADE")
+    wait_until(lambda: f"s-{topic}" not in pulsar_server.internal(first)["cursors"], "the subscription is removed")
+    assert f"s-{topic}" not in pulsar_server.internal(second)["cursors"]
+
+
+@pytest.mark.long
+def test_a_table_of_the_newest_values(session: AttachedSession, pulsar_server: PulsarServer) -> None:
+    topic = new_name()
+    session.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR) WITH (connector = 'pulsar', "
+        f"service.url = '{pulsar_server.url}', topic = '{topic}') FORMAT UPSERT ENCODE JSON"
+    )
+    pulsar_server.send(topic, [b'{"id": 1, "name": "a"}', b'{"id": 1, "name": "b"}'], key='{"id": 1}')
+    pulsar_server.send(topic, [b'{"id": 2, "name": "c"}'], key='{"id": 2}')
+    wait_until(lambda: session.rows_of("t") == [(1, "b"), (2, "c")], "they are read")
+
+
+@pytest.mark.long
+def test_a_move_to_another_topic_keeps_the_first_subscription(
+    session: AttachedSession, pulsar_server: PulsarServer
+) -> None:
+    session.allow_unsafe()
+    old, new = new_name(), new_name()
+    pulsar_server.send(old, [b'{"id": 1}'])
+    pulsar_server.send(new, [b'{"id": 1}', b'{"id": 2}'])
+    session.run(
+        f"CREATE SOURCE c (id INT) WITH (connector = 'pulsar', service.url = '{pulsar_server.url}', topic = '{old}') "
+        "FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM c",
+    )
+    wait_until(lambda: session.rows_of("v") == [(1,)], "it is read")
+    session.run(
+        "PAUSE SOURCE c",
+        f"ALTER SOURCE c UNSAFE SET (topic = '{new}')",
+        "RESET SOURCE SPLITS c",
+        "RESUME SOURCE c",
+    )
+    wait_until(lambda: session.sql("SELECT count(*) FROM v")[0][0] == 3, "both are read")
+    assert pulsar_server.internal(old)["cursors"]
+    assert pulsar_server.internal(new)["cursors"]
+    session.sql("DROP SOURCE c CASCADE")
+    wait_until(lambda: not pulsar_server.internal(new)["cursors"], "the subscription is removed")
+    wait_until(lambda: not pulsar_server.internal(old)["cursors"], "the former subscription is removed")

@@ -268,5 +268,5 @@ def test_a_byte_order_mark_before_a_statement_of_ours(session: AttachedSession) 
         on_result=lambda statement, _: told.append(statement.text),
     )
     assert told == ["SELECT 1 AS x", "SHOW SOURCES"]
-    with pytest.raises(rw_sql.SqlError, match=r"RW101: U\+200B ZERO WIDTH SPACE"):
+    with pytest.raises(rw_sql.SqlError, match=r"RW101: the invisible character U\+200B ZERO WIDTH SPACE"):
         run_statements(session.spark, "SELECT\u200b1", answer=None, on_result=lambda _, __: None)

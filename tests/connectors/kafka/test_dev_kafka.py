@@ -73,7 +73,7 @@ def test_topics_that_are_missing_or_there(broker: BrokerInfo, topic_name: str) -
     with pytest.raises(SqlError, match=f'topic "{topic_name}" does not exist'):
         produce(broker.bootstrap, topic_name, [b"x"])
     create_topic(broker.bootstrap, topic_name)
-    with pytest.raises(SqlError, match=f'topic "{topic_name}" exists'):
+    with pytest.raises(SqlError, match=f'topic "{topic_name}" already exists'):
         create_topic(broker.bootstrap, topic_name)
 
 

@@ -49,7 +49,7 @@ def test_units_and_scales_are_the_writer_s(spark: SparkSession, writer: AvroWrit
     first, second, third = read_values(spark, writer.url, "unit", reader, values)
     assert first == second == (value, None)
     assert third[1] is not None
-    assert third[1].endswith("cannot be read: n is decimal(12, 5), which decimal(12, 4) cannot hold")
+    assert third[1].endswith("cannot be read: n is decimal(12, 5), which does not fit decimal(12, 4)")
 
 
 def test_a_union_is_a_struct_with_a_field_for_each_type(spark: SparkSession, writer: AvroWriter) -> None:

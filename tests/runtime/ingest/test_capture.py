@@ -289,7 +289,7 @@ def test_new_columns_are_added_and_dropped_ones_name_the_statement(log: Log) -> 
     taken = log.take()
     while not any(change.dropped for each in taken for change in each.changes):
         taken = log.take()
-    with pytest.raises(StalledError, match=r'column "word" is gone: ALTER TABLE t DROP COLUMN word$'):
+    with pytest.raises(StalledError, match=r'column "word" no longer exists: ALTER TABLE t DROP COLUMN word$'):
         capture.require_known(taken)
 
 

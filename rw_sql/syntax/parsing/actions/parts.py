@@ -316,15 +316,19 @@ def words(*tokens: Token) -> str:
     return " ".join(token.upper for token in tokens)
 
 
-def whole(token: Token) -> int:
+OFFSET_DIGITS = 60
+"""The maximum number of digits of an offset: the sequence numbers of Kinesis have 56."""
+
+
+def whole(token: Token, most_digits: int = 19) -> int:
     """An integer with its sign. Raises SqlError INVALID_OPTION for other numbers."""
     digits = token.value.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > most_digits:
         raise SqlError(
             INVALID_OPTION,
             f"expected a whole number, found: {token.text}",
             span=token.span,
-            hint="write a whole number of at most 19 digits",
+            hint=f"write a whole number of at most {most_digits} digits",
         )
     return int(token.value)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.errors import SYNTAX_ERROR, SqlError
 from rw_sql.syntax.lexing.identifiers import quoted
 from rw_sql.syntax.parsing.actions.formats import connector_of, require_format
-from rw_sql.syntax.parsing.actions.parts import dropped, joined, read_switches, refuse_twice, whole
+from rw_sql.syntax.parsing.actions.parts import OFFSET_DIGITS, dropped, joined, read_switches, refuse_twice, whole
 from rw_sql.syntax.statements.source import (
     CreateSource,
     DropSource,
@@ -179,7 +179,7 @@ def _inject_switches(switches: tuple[Option, ...]) -> tuple[str, bool]:
 
 
 def skip_record(split: SplitId, offset: Token, name: Name, reason: str | None) -> SkipRecord:
-    return SkipRecord(split=split, offset=whole(offset), name=name, reason=reason)
+    return SkipRecord(split=split, offset=whole(offset, OFFSET_DIGITS), name=name, reason=reason)
 
 
 def rewind_source(name: Name, operation: Token, allow: tuple[str, ...], reason: str | None) -> RewindSource:
