@@ -66,7 +66,9 @@ def total_text(splits: Sequence[SplitPreview]) -> str:
     most = "" if all(split.is_exact for split in splits) else "at most "
     unknown = sum(s.verdict.startswith("UNKNOWN") for s in splits)
     counts = (("DUPLICATES", sum(s.duplicates for s in splits)), ("GAP", sum(s.gaps for s in splits)))
-    parts = [f"{word} of unknown size" if n >= MOST_COUNTED - 1 else f"{word} {most}{n}" for word, n in counts]
+    parts = [
+        f"{word} of unknown size" if n >= MOST_COUNTED - 1 else f"{word} {most if n else ''}{n}" for word, n in counts
+    ]
     if unknown:
         parts.append(f"UNKNOWN for {unknown} split{'s' if unknown != 1 else ''}")
     return ", ".join(parts)

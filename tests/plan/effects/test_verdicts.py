@@ -98,9 +98,7 @@ def test_offsets_that_are_no_count_of_records_are_said_at_most(why: str, shown: 
     assert verdict(world, "VALUES ('0' = 20)") == f"DUPLICATES at most 20 ({shown})"
     assert verdict(world, "VALUES ('0' = 50)") == f"GAP at most 10 ({shown})"
     assert verdict(world, "VALUES ('0' = 40)") == "NONE"
-    assert "in all: DUPLICATES at most 20, GAP at most 0" in world.explained(
-        "INJECT SOURCE OFFSETS s VALUES ('0' = 20)"
-    )
+    assert "in all: DUPLICATES at most 20, GAP 0" in world.explained("INJECT SOURCE OFFSETS s VALUES ('0' = 20)")
 
 
 def test_views_and_sinks_that_take_rows_twice_are_named() -> None:
