@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 
@@ -20,8 +21,9 @@ def _writer(folder: str) -> AvroWriter:
 
 
 def _check(seed: int, folder: Path) -> Facts:
-    # One registry for all seeds of a process; the keeper ends it with the process.
-    versions = compare_values(spark(), _writer(str(folder.parent / "registry")), seed, RECORDS)
+    # One registry for all seeds of a process, which the keeper ends with the process: workers must not share it.
+    registry = folder.parent / f"registry-{os.getpid()}"
+    versions = compare_values(spark(), _writer(str(registry)), seed, RECORDS)
     return {"schemas": 1, "versions": versions, "records": RECORDS}
 
 

@@ -186,6 +186,8 @@ def _is_mappable(file: Path, class_path: Path, given: str) -> bool:
             str(java_program()),
             *(word for word in given.split() if word.startswith("-XX:")),
             *("-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={file}"),
+            # A JVM that ends with SIGBUS writes a report into the folder of the user otherwise.
+            *("-XX:ErrorFile=/dev/null", "-XX:-CreateCoredumpOnCrash"),
             *("-cp", class_path.read_text(encoding="utf-8")),
             "-version",
         ]

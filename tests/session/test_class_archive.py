@@ -68,12 +68,18 @@ def test_what_one_jvm_writes_another_one_maps(cache: Path) -> None:
     assert found() == archive
 
 
-def test_an_archive_that_was_not_finished_is_deleted_and_made_again(cache: Path) -> None:
+def test_an_archive_that_was_not_finished_is_deleted_and_made_again(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     new = made(cache)
     new.chmod(0o600)
     os.truncate(new, new.stat().st_size // 2)
+    (folder := tmp_path / "of the user").mkdir()
+    monkeypatch.chdir(folder)
     assert found().is_made
     assert list(cache.iterdir()) == []
+    # The JVM that tried it has ended with SIGBUS, without a report.
+    assert list(folder.iterdir()) == []
 
 
 def test_an_archive_with_changed_bytes_is_deleted_and_made_again(cache: Path) -> None:
