@@ -36,6 +36,7 @@ def spark_for(
     run_jobs: bool = True,
     config: Mapping[str, str] | None = None,
     status: StatusLine | None = None,
+    uses_archive: bool = True,
 ) -> Iterator[SparkSession]:
     """A context manager that yields an attached session for a command.
 
@@ -43,16 +44,18 @@ def spark_for(
 
     With ``run_jobs=False`` the process runs no jobs; ``config`` adds Spark settings. The JVM's output goes to a
     temporary file, which is printed if the JVM does not start, and is otherwise deleted at the end of the command.
-    ``status`` shows during the start that Spark is starting; without it, one line is printed at a terminal. If Java
-    is missing, SqlError RW404 is raised immediately, because loading Spark's Python part alone takes seconds on a
-    slow machine.
+    ``uses_archive``: the JVM loads its classes from an archive (:mod:`rw_sql.session.class_archive`). ``status`` shows
+    during the start that Spark is starting; without it, one line is printed at a terminal. If Java is missing, SqlError
+    RW404 is raised immediately, because loading Spark's Python part alone takes seconds on a slow machine.
     """
     check_java()
     stderr = console_for(sys.stderr)
     if stderr.is_terminal and status is None:
         stderr.print(Text(STARTING, style="dim"))
     with nullcontext() if status is None else status.running(line_after=_LINE_AFTER):
-        spark = start_spark(warehouse, run_jobs=run_jobs, config=config, on_failure=sys.stderr.write)
+        spark = start_spark(
+            warehouse, run_jobs=run_jobs, config=config, on_failure=sys.stderr.write, uses_archive=uses_archive
+        )
     try:
         yield spark
     finally:
@@ -66,6 +69,7 @@ def start_spark(
     config: Mapping[str, str] | None = None,
     on_failure: Callable[[str], object],
     is_beside_prompt: bool = False,
+    uses_archive: bool = True,
 ) -> SparkSession:
     """Starts Spark and attaches to a warehouse. If that fails, ``on_failure`` receives the output of the JVM.
 
@@ -76,7 +80,7 @@ def start_spark(
     from rw_sql.session.attach import connect
     from rw_sql.session.class_archive import class_archive, with_archive
 
-    archive = class_archive(config or {}) if gateway() is None else None
+    archive = class_archive(config or {}) if uses_archive and gateway() is None else None
     if is_beside_prompt and archive is not None and archive.is_made:
         archive = None  # Its JVM would write to the terminal's standard output when it ends.
     config = with_archive(config or {}, archive)

@@ -319,7 +319,9 @@ def run_tests(tests: Sequence[Test], options: TestOptions, tell: Callable[[TestO
             home = folder / "broker"
             left.callback(stop_broker, home)
             bootstrap = start_broker(home, port=0).bootstrap
-        spark = left.enter_context(spark_for(str(folder / "first"), run_jobs=False, config=TEST_SETTINGS))
+        # An archive of classes saves nothing measurable beside the tests themselves (decision 61).
+        first = str(folder / "first")
+        spark = left.enter_context(spark_for(first, run_jobs=False, config=TEST_SETTINGS, uses_archive=False))
         detach(spark)
         (folder / "tests").mkdir()
         return Bench(spark, folder / "tests", options, bootstrap).run_all(tests, tell)
