@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import base64
 import json
 import os
 import random
@@ -38,6 +39,7 @@ def _server() -> KinesisServer:
 
 def _check(seed: int, folder: Path) -> Facts:
     owner.DISCOVERY_SECONDS = 0.5
+    os.environ.setdefault("RW_SQL_SECRET_KEY", base64.b64encode(bytes(32)).decode())
     with attached(folder / "moves") as session:
         session.allow_unsafe()
         session.sql("CREATE SECRET kinesis_key WITH (backend = 'meta') AS 'tests-secret'")
