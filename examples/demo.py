@@ -180,7 +180,7 @@ def run(console: Console, scenario: Scenario) -> list[str]:
             wrong.extend(tell(console, pending.pop(0)(spark)))
             console.print()
 
-    with spark_for(str(warehouse)) as spark:
+    with spark_for(str(warehouse), uses_archive=False) as spark:
         from rw_sql.session.scripts import run_statements
 
         run_statements(spark, scenario.text, str(scenario.file), answer=transcript.answer, on_result=show)
