@@ -23,13 +23,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.missing_servers import register
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PASSWORD = "correct horse battery staple"
-_LEFT_OUT: pytest.StashKey[list[str]] = pytest.StashKey()
 _HOMES = "RW_SQL_MYSQL_HOMES"
 _UNPACKED = Path(__file__).resolve().parents[2] / ".venv" / ".mysql"
 
@@ -86,37 +86,9 @@ def _lacks(item: pytest.Item) -> bool:
     return mariadb_program() is None if kind == MARIADB else mysql_home(kind) is None
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests of servers that are not installed, and only those."""
-    left_out = [item for item in items if _lacks(item)]
-    if left_out:
-        config.stash[_LEFT_OUT] = [item.nodeid for item in left_out]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker passes its list to the process that writes the summary."""
-    told = getattr(session.config, "workeroutput", None)
-    if told is not None:
-        told["mysql_left_out"] = session.config.stash.get(_LEFT_OUT, [])
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """The tests that a worker left out; all workers leave out the same."""
-    left_out = getattr(node, "workeroutput", {}).get("mysql_left_out", [])
-    if left_out:
-        node.config.stash[_LEFT_OUT] = left_out
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Prints the names of the tests that were left out."""
-    left_out = config.stash.get(_LEFT_OUT, [])
-    if left_out:
-        terminalreporter.section("left out: MariaDB (apt-get install mariadb-server) or MySQL is not installed")
-        for name in left_out:
-            terminalreporter.write_line(name)
+def pytest_configure(config: pytest.Config) -> None:
+    """Omits the tests of this server if it is not installed."""
+    register(config, "mysql", "MariaDB (apt-get install mariadb-server) or MySQL is not installed", _lacks)
 
 
 def _as_root() -> list[str]:

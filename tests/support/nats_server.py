@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
+from tests.support.missing_servers import register
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 T = TypeVar("T")
-
-_LEFT_OUT: pytest.StashKey[list[str]] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,39 +92,14 @@ def program() -> str | None:
     )
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests of NATS if it is not installed, and only those."""
-    if program() is not None:
-        return
-    left_out = [item for item in items if item.get_closest_marker("nats")]
-    if left_out:
-        config.stash[_LEFT_OUT] = [item.nodeid for item in left_out]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker passes its list to the process that writes the summary."""
-    told = getattr(session.config, "workeroutput", None)
-    if told is not None:
-        told["nats_left_out"] = session.config.stash.get(_LEFT_OUT, [])
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """The tests that a worker left out; all workers leave out the same."""
-    left_out = getattr(node, "workeroutput", {}).get("nats_left_out", [])
-    if left_out:
-        node.config.stash[_LEFT_OUT] = left_out
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Prints the names of the tests that were left out."""
-    left_out = config.stash.get(_LEFT_OUT, [])
-    if left_out:
-        terminalreporter.section("left out: nats-server is not installed (apt-get install nats-server)")
-        for name in left_out:
-            terminalreporter.write_line(name)
+def pytest_configure(config: pytest.Config) -> None:
+    """Omits the tests of this server if it is not installed."""
+    register(
+        config,
+        "nats",
+        "nats-server is not installed (apt-get install nats-server)",
+        lambda item: item.get_closest_marker("nats") is not None and program() is None,
+    )
 
 
 @contextmanager

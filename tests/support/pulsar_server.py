@@ -27,6 +27,7 @@ from uuid import uuid4
 import pytest
 
 from rw_sql.cli.servers.local_server import java_program, spark_home
+from tests.support.missing_servers import register
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ VERSION = "4.0.0"
 MAX_MESSAGE = 102_400
 """The maximum size of a message of the broker, in bytes: larger ones are sent in chunks."""
 
-_LEFT_OUT: pytest.StashKey[list[str]] = pytest.StashKey()
 _SETTINGS = """<ivysettings>
   <settings defaultResolver="all"/>
   <resolvers>
@@ -220,37 +220,14 @@ def _is_there() -> bool:
     return cached_jars() is not None and find_spec("pulsar") is not None
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests of Pulsar if it was not fetched, and only those."""
-    left_out = [item for item in items if item.get_closest_marker("pulsar")]
-    if left_out and not _is_there():
-        config.stash[_LEFT_OUT] = [item.nodeid for item in left_out]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker passes its list to the process that writes the summary."""
-    told = getattr(session.config, "workeroutput", None)
-    if told is not None:
-        told["pulsar_left_out"] = session.config.stash.get(_LEFT_OUT, [])
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """The tests that a worker left out; all workers leave out the same."""
-    left_out = getattr(node, "workeroutput", {}).get("pulsar_left_out", [])
-    if left_out:
-        node.config.stash[_LEFT_OUT] = left_out
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Prints the names of the tests that were left out."""
-    left_out = config.stash.get(_LEFT_OUT, [])
-    if left_out:
-        terminalreporter.section("left out: no Pulsar broker (python -m tests.support.pulsar_server) or pulsar-client")
-        for name in left_out:
-            terminalreporter.write_line(name)
+def pytest_configure(config: pytest.Config) -> None:
+    """Omits the tests of this server if it is not installed."""
+    register(
+        config,
+        "pulsar",
+        "no Pulsar broker (python -m tests.support.pulsar_server) or pulsar-client",
+        lambda item: item.get_closest_marker("pulsar") is not None and not _is_there(),
+    )
 
 
 def _free_ports(count: int) -> list[int]:
