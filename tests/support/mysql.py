@@ -141,7 +141,10 @@ class MysqlServer:
 
     def _environment(self) -> dict[str, str]:
         libraries = {} if self.home is None else {"LD_LIBRARY_PATH": str(self.home / "lib")}
-        return dict(os.environ) | libraries
+        # A server that starts removes the temporary tables of all servers in its folder for temporary files.
+        temporary = self.folder / "tmp"
+        temporary.mkdir(exist_ok=True)
+        return dict(os.environ) | libraries | {"TMPDIR": str(temporary)}
 
     def start(self) -> None:
         """Starts it and waits until it answers."""
