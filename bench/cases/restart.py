@@ -109,8 +109,12 @@ def _bare(bootstrap: str, folder: str, rows: int) -> None:
 
 @contextmanager
 def _open() -> Iterator[Pair]:
+    from rw_sql.cli.kafka_topics import create_topic
+
     with flights_broker() as (bootstrap, folder):
         written = 0
+        for number in range(COUNT):
+            create_topic(bootstrap, _topic(number), 1)
 
         def produce() -> int:
             nonlocal written

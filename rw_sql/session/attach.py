@@ -176,14 +176,20 @@ def _attach(spark: SparkSession, location: Warehouse, run_jobs: bool, resource_g
         runtime.stop()
         runtime = None
     if runtime is None:
-        runtime = WarehouseRuntime(spark, location, run_jobs=run_jobs, group=resource_group or DEFAULT_GROUP)
+        runtime = WarehouseRuntime(spark, location, group=resource_group or DEFAULT_GROUP)
         _runtimes[location.uri] = runtime
     else:
         _require_group(runtime, resource_group)
-        if run_jobs:
-            runtime.run_jobs()
+    # The session's views come first: beside jobs that start, each of them takes fifty times as long.
+    attached = Attached(spark, runtime)
     runtime.users += 1
-    return Attached(spark, runtime)
+    if run_jobs:
+        try:
+            runtime.run_jobs()
+        except BaseException:
+            _leave(attached)
+            raise
+    return attached
 
 
 def _attach_connect(spark: SparkSession, location: Warehouse) -> Attached:
@@ -211,18 +217,24 @@ def detach(spark: SparkSession) -> None:
         if attached is None:
             return
         delattr(attached.spark, _ATTRIBUTE)
-        runtime = attached._runtime
-        runtime.users -= 1
-        runtime.views.remove(attached._views)
-        is_shared = attached._views.database in {views.database for views in runtime.views}
-        if attached.is_alive and not is_shared:
-            attached._views.remove()
-        if runtime.users == 0:
-            for uri in [uri for uri, known in _runtimes.items() if known is runtime]:
-                del _runtimes[uri]
-            if isinstance(runtime, ConnectRuntime):
-                _connected.remove(runtime)
-            runtime.stop()
+        _leave(attached)
+
+
+def _leave(attached: Attached) -> None:
+    """Drops a session's views, and stops the warehouse's jobs if no other session is attached to it."""
+    runtime = attached._runtime
+    runtime.users -= 1
+    attached._views.close()
+    runtime.views.remove(attached._views)
+    is_shared = attached._views.database in {views.database for views in runtime.views}
+    if attached.is_alive and not is_shared:
+        attached._views.remove()
+    if runtime.users == 0:
+        for uri in [uri for uri, known in _runtimes.items() if known is runtime]:
+            del _runtimes[uri]
+        if isinstance(runtime, ConnectRuntime):
+            _connected.remove(runtime)
+        runtime.stop()
 
 
 def _for_spark(spark: SparkSession, text: str) -> str:

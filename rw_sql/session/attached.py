@@ -92,9 +92,7 @@ class AttachedRuntime(Protocol):
 class WarehouseRuntime:
     """A warehouse in a process with a JVM of its own: it may run the jobs."""
 
-    def __init__(
-        self, spark: SparkSession, warehouse: Warehouse, *, run_jobs: bool, group: str = DEFAULT_GROUP
-    ) -> None:
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, *, group: str = DEFAULT_GROUP) -> None:
         metastore = Metastore.open(warehouse.uri)
         metastore.faults = fault
         self.context = Context(
@@ -111,8 +109,6 @@ class WarehouseRuntime:
         self.users = 0
         self.serves_metrics = False
         self.views: list[SparkViews] = []
-        if run_jobs:
-            self.run_jobs()
 
     def run(self, _text: str, statement: Statement, state: SessionState) -> Table:
         """Runs one statement and returns its rows."""
@@ -130,6 +126,8 @@ class WarehouseRuntime:
 
     def stop(self) -> None:
         """Stops the warehouse's jobs in this process and releases the lease. Nothing is written afterwards."""
+        for views in self.views:
+            views.close()
         if self._requests is not None:
             self._requests.stop()
         if self.owner is not None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.kinesis.shards import ENDED
+from rw_sql.model.split_status import NEW
 from tests.support.kinesis_server import REGION, now_ms
 
 if TYPE_CHECKING:
@@ -137,7 +138,9 @@ class MovedStream:
     def _target(self, move: str) -> str:
         match move:
             case "values":
-                shards = sorted({shard for shard, _ in self.sent} & set(self.reached))
+                # The source does not have a NEW shard yet: it split while the source is paused.
+                statuses = self.session.split_statuses(f"s_{self.name}")
+                shards = sorted({shard for shard, _ in self.sent} & {of for of in statuses if statuses[of] != NEW})
                 chosen = self.random.sample(shards, self.random.randrange(1, len(shards) + 1))
                 places = {
                     shard: self.random.choice([number for of, number in self.sent if of == shard]) for shard in chosen

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rw_sql.runtime.sql import late_views
 from tests.integration.attached import AttachedSession
 
 if TYPE_CHECKING:
@@ -51,3 +52,21 @@ def test_the_views_are_made_when_they_are_first_spoken_of(spark: SparkSession, t
     finally:
         spark.sql("USE default")
         session.detach()
+
+
+@pytest.mark.parametrize("read", ["SELECT count(*) FROM late3", "SHOW VIEWS LIKE 'late3'", "DESCRIBE late3"])
+def test_a_statement_does_not_see_that_a_thread_creates_the_views(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    session = AttachedSession(spark, str(tmp_path / "warehouse"))
+    session.run("CREATE SOURCE numbers (id INT) WITH (connector = 'datagen', datagen.rows.per.second = '5')")
+    session.run(*(f"CREATE MATERIALIZED VIEW late{at} AS SELECT id FROM numbers" for at in range(5)))
+    session.detach()
+    monkeypatch.setattr(late_views, "AT_ONCE", 0)
+    again = AttachedSession(spark, str(tmp_path / "warehouse"), run_jobs=False)
+    try:
+        assert len(spark.sql(read).collect()) == 1
+        assert {row.viewName for row in spark.sql("SHOW VIEWS").collect()} >= {f"late{at}" for at in range(5)}
+    finally:
+        again.detach()
+    assert not {row.viewName for row in spark.sql("SHOW VIEWS").collect()} & {f"late{at}" for at in range(5)}

@@ -33,6 +33,7 @@ from rw_sql.runtime.delta.rejected_rows import REJECTED, make_rejected
 from rw_sql.runtime.spark.databases import MARK, drop_database, make_database, warehouse_of_database
 from rw_sql.runtime.spark.jvm import java_session
 from rw_sql.runtime.spark.sessions import plain_sql
+from rw_sql.runtime.sql.late_views import LateViews
 from rw_sql.syntax.dialect.spark_changes import DROP_DATABASE, changed_names
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark
 
@@ -78,15 +79,17 @@ class SparkViews:
         self._rejected: dict[str, tuple[int, int]] = {}
         self._schemas: dict[str, bool] = {}
         """The schemas beside ``public``, and whether the database of the name is theirs."""
+        self._late = LateViews(self._create)
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
 
     def before(self, text: str) -> None:
         """Creates the ``rw_catalog`` views of this warehouse, ``<source>$errors`` and ``<sink>$rejected`` if a
-        statement or table name mentions them.
+        statement or table name mentions them, and those of the views that a thread has not created yet.
 
         They are created on demand because Spark analyzes each view at its creation, which takes seconds, and most
         sessions never need them.
         """
+        self._late.create_mentioned(text)
         folded = text.casefold()
         if ERRORS in folded:
             self._show_errors(folded)
@@ -327,11 +330,14 @@ class SparkViews:
     def refresh(self) -> None:
         """Creates, replaces and drops views to match the newest epoch. Cheap if nothing changed.
 
-        A view whose table does not exist yet is created at a later refresh.
+        A view whose table does not exist yet is created at a later refresh, and more than AT_ONCE views in a thread.
         """
         snapshot = self._context.metastore.snapshot()
-        if self.is_current(snapshot.epoch):
-            return
+        if not self.is_current(snapshot.epoch):
+            with self._late.lock:
+                self._refresh(snapshot)
+
+    def _refresh(self, snapshot: Snapshot) -> None:
         logs = {f"{source.name}{ERRORS}": source.id for source in snapshot.all("source")} if self._errors else {}
         for name in [name for name, (source_id, *_) in self._errors.items() if logs.get(name) != source_id]:
             self._drop_errors(name)
@@ -342,33 +348,39 @@ class SparkViews:
         for name in [name for name in self._known if name not in wanted]:
             self._drop(name)
         self._refresh_schemas(snapshot)
-        is_complete = True
-        for name, view in wanted.items():
-            if self._known.get(name) == view:
-                continue
-            if (schema := schema_of(snapshot, name)) != PUBLIC and not self._is_own_database(schema):
-                continue
-            path = self._context.warehouse.data(view.id, view.generation)
-            if not self._context.warehouse.list_names(f"{path}/_delta_log"):
-                is_complete = False
-                continue
-            if isinstance(view, TableRecord) and not has_columns(path, view):
-                is_complete = False  # Its job will add one.
-                continue
-            if self._warehouse_of(name) == "":
-                logger.warning(
-                    "a table or view of your own hides materialized view %s; rename it to read the view", name
-                )
-            else:
-                plain_sql(
-                    self._spark,
-                    f"CREATE OR REPLACE VIEW {self._qualified(name)} "
-                    f"TBLPROPERTIES ('{MARK}' = '{_quoted(self._context.warehouse.uri)}') "
-                    f"AS SELECT {written_columns(view)} FROM delta.`{path}`",
-                )
-            self._known[name] = view
-        if is_complete:
+        wanted = {name: view for name, view in wanted.items() if self._has_database(snapshot, name)}
+        due = {name: view for name, view in wanted.items() if self._known.get(name) != view}
+        ready = {name: view for name, view in due.items() if self._is_ready(view)}
+        for name, view in self._late.take(ready).items():
+            self._create(name, view)
+        if all(self._known.get(name) == view for name, view in wanted.items()):
             self._epoch = snapshot.epoch
+
+    def _has_database(self, snapshot: Snapshot, name: str) -> bool:
+        """True unless the schema of a name has no database, because the user has one of its name."""
+        schema = schema_of(snapshot, name)
+        return schema == PUBLIC or self._is_own_database(schema)
+
+    def _is_ready(self, view: MaterializedViewRecord) -> bool:
+        """True if a view can be created: its job has created the table and added all columns to it."""
+        path = self._context.warehouse.data(view.id, view.generation)
+        if not self._context.warehouse.list_names(f"{path}/_delta_log"):
+            return False
+        return not isinstance(view, TableRecord) or has_columns(path, view)
+
+    def _create(self, name: str, view: MaterializedViewRecord) -> None:
+        """Creates or replaces one view, unless a table or view of the user hides it."""
+        if self._warehouse_of(name) == "":
+            logger.warning("a table or view of your own hides materialized view %s; rename it to read the view", name)
+        else:
+            path = self._context.warehouse.data(view.id, view.generation)
+            plain_sql(
+                self._spark,
+                f"CREATE OR REPLACE VIEW {self._qualified(name)} "
+                f"TBLPROPERTIES ('{MARK}' = '{_quoted(self._context.warehouse.uri)}') "
+                f"AS SELECT {written_columns(view)} FROM delta.`{path}`",
+            )
+        self._known[name] = view
 
     def _refresh_schemas(self, snapshot: Snapshot) -> None:
         """Creates the databases of new schemas and drops those of dropped ones."""
@@ -389,6 +401,7 @@ class SparkViews:
 
     def remove(self) -> None:
         """Drops the views of this warehouse. Keeps ``rw_catalog`` and the user's own objects."""
+        self.close()
         for name in list(self._known):
             self._drop(name)
         for name in list(self._errors):
@@ -400,6 +413,10 @@ class SparkViews:
                 self.use(PUBLIC)
             drop_database(self._spark, name, self._context.warehouse.uri)
         self._schemas.clear()
+
+    def close(self) -> None:
+        """Ends the thread that creates views."""
+        self._late.close()
 
     def _drop_rejected(self, name: str) -> None:
         del self._rejected[name]

@@ -97,6 +97,9 @@ class ConnectViews(SparkViews):
         del self._known[name]
         self._spark.catalog.dropTempView(name)
 
+    def close(self) -> None:
+        """Does nothing: this session creates its views itself."""
+
     def remove(self) -> None:
         """Drops the views of this warehouse; the user's own objects stay."""
         try:

@@ -1,0 +1,89 @@
+"""Creates many Spark views in a thread: a session is attached before they exist, and a statement that mentions one of
+them creates it first.
+
+Spark analyzes each view at its creation, which takes 10 to 20 ms: for a thousand views, longer than all else.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from rw_sql.errors import SqlError
+from rw_sql.runtime.support.failures import cause_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rw_sql.metastore.records import MaterializedViewRecord
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 100
+"""The number of views that are created without the thread: about a second's work."""
+
+_LISTS = re.compile(r"\b(SHOW\s+(TABLES?|VIEWS)|ANALYZE\s+TABLES)\b", re.IGNORECASE)
+"""Statements that depend on views without mentioning them."""
+
+
+class LateViews:
+    """The views that do not exist yet. Thread-safe.
+
+    ``create`` creates one view; it is called with ``lock`` held.
+    """
+
+    def __init__(self, create: Callable[[str, MaterializedViewRecord], object]) -> None:
+        self.lock = threading.RLock()
+        self._create = create
+        self._due: dict[str, MaterializedViewRecord] = {}
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def take(self, due: Mapping[str, MaterializedViewRecord]) -> Mapping[str, MaterializedViewRecord]:
+        """Takes the views that the thread creates, in place of those it had; returns the others."""
+        with self.lock:
+            if len(due) > AT_ONCE and self._thread is None:
+                self._due = dict(due)
+                self._thread = threading.Thread(target=self._run, name="rw_sql-views", daemon=True)
+                self._thread.start()
+            else:
+                self._due = {name: due[name] for name in self._due if name in due}
+            return {name: view for name, view in due.items() if name not in self._due}
+
+    def create_mentioned(self, text: str) -> None:
+        """Creates the views that a statement needs: those whose name it has, or all if it lists them."""
+        if not self._due:
+            return
+        folded, needs_all = text.casefold(), _LISTS.search(text) is not None
+        with self.lock:
+            for name in [name for name in self._due if needs_all or _last(name) in folded]:
+                self._create(name, self._due.pop(name))
+
+    def close(self) -> None:
+        """Ends the thread. The views that it has not created are not created."""
+        with self.lock:
+            self._due.clear()
+
+    def _run(self) -> None:
+        while True:
+            with self.lock:
+                if not self._due:
+                    self._thread = None
+                    return
+                name = next(iter(self._due))
+                try:
+                    self._create(name, self._due.pop(name))
+                except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
+                    logger.warning("the Spark view of %s is not created yet: %s", name, cause_line(str(error)))
+
+
+def _last(name: str) -> str:
+    """The last part of a name as it is written in statements; empty if it may be written in several ways."""
+    last = name.rpartition(".")[2]
+    return "" if "`" in last else last.casefold()
