@@ -101,6 +101,10 @@ class _Group:
     unknown_checks: dict[str, int] = field(default_factory=dict)
     topics_at: float = 0.0
     topics_failures: int = 0
+    spent: tuple[float, ...] = ()
+    """The CPU times of the last two checks of all ends, in seconds. The smaller one counts: a collection of Python's
+    garbage that happens during a check takes ten times as long as the check."""
+
     failures: int = 0
     due: threading.Event = field(default_factory=threading.Event)
 
@@ -116,9 +120,11 @@ class _Group:
         self.unknown_checks = others | unknown
         return tuple(job for job, checks in unknown.items() if checks >= most)
 
-    def wait_after(self, spent: float) -> float:
-        """The time until the next check of all sources of a cluster, which took this CPU time in seconds."""
-        return max(min(LEAST_SECONDS * 2.0 ** min(self.failures, 8), MOST_SECONDS), spent / _CPU_SHARE)
+    def wait_after(self) -> float:
+        """The time until the next check of all sources of a cluster, in seconds."""
+        return max(
+            min(LEAST_SECONDS * 2.0 ** min(self.failures, 8), MOST_SECONDS), min(self.spent, default=0.0) / _CPU_SHARE
+        )
 
     def interval(self, options: Mapping[str, str]) -> float:
         """The interval of checks of one source: that at which its own reader would find new records."""
@@ -207,7 +213,6 @@ class UpstreamWatcher:
 
     def _run(self, key: Hashable, group: _Group) -> None:
         while True:
-            began = time.thread_time()
             try:
                 self._check(group)
                 group.failures = 0
@@ -216,7 +221,7 @@ class UpstreamWatcher:
                 group.failures += 1
                 self._note_failure(group, error)
             if isinstance(group.kind, PooledConnector):
-                wait = group.wait_after(time.thread_time() - began)
+                wait = group.wait_after()
             else:
                 with self._lock:
                     first = min((turn.due_at for turn in group.turns.values()), default=0.0)
@@ -239,7 +244,11 @@ class UpstreamWatcher:
         with self._lock:
             members, own = dict(group.members), dict(group.own_options)
         if isinstance(group.kind, PooledConnector):
+            began = time.thread_time()
             self._check_all(group, group.kind, members)
+            group.spent = (*group.spent[-1:], time.thread_time() - began)
+            if time.monotonic() >= group.topics_at:
+                self._check_topics(group, group.kind, members)
         else:
             with self._lock:
                 failures = {job: turn.failures for job, turn in group.turns.items()}
@@ -261,7 +270,7 @@ class UpstreamWatcher:
         splits = list(dict.fromkeys(split for watched in members.values() for split in watched.states))
         ends = kind.pooled_ends(group.options, splits)
         behind = {job: _behind(watched, ends) for job, watched in members.items()}
-        missing = {job: watched.states.keys() - ends.keys() for job, watched in members.items()}
+        missing = {job: [split for split in watched.states if split not in ends] for job, watched in members.items()}
         self._report(
             Finding(
                 behind={job: records for job, records in behind.items() if records > 0},
@@ -269,10 +278,9 @@ class UpstreamWatcher:
                 unknown=group.note_ends(missing),
             )
         )
-        if time.monotonic() >= group.topics_at:
-            self._check_topics(group, kind, members)
 
     def _check_topics(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> None:
+        began = time.thread_time()
         try:
             changed = self._changed_topics(group, kind, members)
         except Exception as error:  # noqa: BLE001 - a connector's edge
@@ -286,7 +294,8 @@ class UpstreamWatcher:
             group.topics_failures = 0
             if changed:
                 self._report(Finding(changed=changed))
-        group.topics_at = time.monotonic() + TOPICS_SECONDS
+        wait = max(TOPICS_SECONDS, (time.thread_time() - began) / _CPU_SHARE)
+        group.topics_at = time.monotonic() + wait
 
     def _changed_topics(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> tuple[int, ...]:
         """The sources whose topics are gone, were created again, or have other splits."""
