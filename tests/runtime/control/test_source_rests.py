@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,22 +12,15 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from rw_sql.connectors.base import PooledTopic, Upstream, UpstreamSplit
-from rw_sql.connectors.files.source import PosixFsConnector
-from rw_sql.connectors.kafka.source import KafkaConnector
-from rw_sql.connectors.registry import BUILT_IN
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import (
-    AssignSplits,
     MaterializedViewRecord,
     PauseRecord,
     PutObject,
     PutSplitStates,
     SourceRecord,
 )
-from rw_sql.model.job_specs import IngestSpec
 from rw_sql.runtime.control import resting
-from rw_sql.runtime.control import rests as rests_module
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.jobs.wakes import Wakes
@@ -36,145 +28,14 @@ from rw_sql.runtime.observe import cluster_looks, lag, upstream_watcher
 from rw_sql.runtime.observe import flush as flush_module
 from rw_sql.runtime.observe.flush import flush
 from rw_sql.runtime.support.failures import StalledError
-from tests.runtime.controlled_jobs import FakeJob, Jobs, wait_until
+from tests.runtime.controlled_jobs import FakeJob
+from tests.runtime.rested_sources import FakeReader, World
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     from rw_sql.model.job_specs import JobSpec
-
-VIEW_SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"integer","nullable":true,"metadata":{}}]}'
-
-
-class Cluster(KafkaConnector):
-    """Kafka's connector on a cluster in memory: ``ends`` by split."""
-
-    def __init__(self) -> None:
-        self.ends: dict[str, int] = {}
-        self.ids: dict[str, str] = {}
-        self.error: str | None = None
-        self.topics_error: str | None = None
-        self.topics_looks = 0
-        self.unreadable: set[str] = set()
-        self.requests: list[int] = []
-        self.looks = 0
-
-    def look(self, options: Mapping[str, str], *, timeout: float = 8.0) -> Upstream:
-        self.looks += 1
-        topic = options["topic"]
-        splits = {
-            split: UpstreamSplit(split=split, start=0, end=end, cluster="c", incarnation=self.ids.get(topic, topic))
-            for split, end in self.ends.items()
-            if split.startswith(f"{topic}:")
-        }
-        return Upstream(splits=splits, cluster="c", error=self.error)
-
-    def pooled_ends(
-        self, options: Mapping[str, str], splits: Collection[str], *, timeout: float = 8.0
-    ) -> Mapping[str, int]:
-        self.requests.append(len(splits))
-        if self.error is not None:
-            raise ConnectionError(self.error)
-        return {split: self.ends[split] for split in splits if split in self.ends.keys() - self.unreadable}
-
-    def pooled_topics(
-        self, options: Mapping[str, str], topics: Collection[str], *, timeout: float = 8.0
-    ) -> Mapping[str, PooledTopic]:
-        self.topics_looks += 1
-        if self.topics_error is not None:
-            raise ConnectionError(self.topics_error)
-        found = {}
-        for topic in topics:
-            splits = frozenset(split for split in self.ends if split.startswith(f"{topic}:"))
-            if splits:
-                found[topic] = PooledTopic(incarnation=self.ids.get(topic, topic), splits=splits)
-        return found
-
-
-@dataclass(slots=True)
-class FakeReader(FakeJob):
-    """A reader that has read everything of one topic; ``session`` is what it would give back."""
-
-    kind: Any = None
-    options: dict[str, str] = field(default_factory=dict)
-    positions: dict[str, int] = field(default_factory=dict)
-    on_stop: Any = None
-    session: None = None
-
-    @property
-    def identities(self) -> Mapping[str, tuple[str | None, str | None]]:
-        return {split: ("c", split.partition(":")[0]) for split in self.positions}
-
-    def stop(self) -> None:
-        if self.on_stop is not None:
-            self.on_stop()
-        FakeJob.stop(self)
-
-
-class World(Jobs):
-    """Sources of one cluster, each with a view."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(folder, monkeypatch)
-        self.cluster = Cluster()
-        self.on_stop: Any = None
-        self.make = self._make
-        monkeypatch.setattr(upstream_watcher, "LEAST_SECONDS", 0.02)
-        for place in (resting, rests_module):
-            monkeypatch.setattr(place, "kind_of", lambda _: self.cluster)
-
-    def _make(self, spec: JobSpec, run: int) -> FakeJob:
-        claimed = self.metastore.jobs.claim_run(spec.job, self.metastore.snapshot().epoch, "a test")
-        if not spec.job.startswith("ingest-"):
-            return FakeJob(spec=spec, run=claimed.run)
-        topic = f"t{spec.object_id}"
-        positions = {split: end for split, end in self.cluster.ends.items() if split.startswith(f"{topic}:")}
-        made = FakeReader(spec=spec, run=claimed.run, kind=self.cluster, options={"topic": topic}, positions=positions)
-        made.on_stop = self.on_stop
-        return made
-
-    def source(self, id_: int, *, splits: int = 1) -> None:
-        """A source ``s<id>`` of the topic ``t<id>``, and its view with the next id."""
-        topic = f"t{id_}"
-        options = (("topic", topic), ("properties.bootstrap.server", "h:1"))
-        written = ", ".join(f"{key} = '{value}'" for key, value in options)
-        definition = f"CREATE SOURCE s{id_} (id INT) WITH (connector = 'kafka', {written}) FORMAT PLAIN ENCODE JSON"
-        names = [f"{topic}:{number}" for number in range(splits)]
-        self.cluster.ends |= dict.fromkeys(names, 0)
-        fragment = f"ingest-{id_}"
-        self.commit(
-            PutObject(
-                record=SourceRecord(
-                    id=id_, name=f"s{id_}", definition=definition, connector="kafka", options=options, is_shared=True
-                )
-            ),
-            PutObject(
-                record=MaterializedViewRecord(
-                    id=id_ + 1, name=f"v{id_}", definition="", query="SELECT id", schema=VIEW_SCHEMA, inputs=(id_,)
-                )
-            ),
-            AssignSplits(fragment=fragment, splits=tuple(names)),
-            PutSplitStates(fragment=fragment, states=dict.fromkeys(names, '{"offset":0}')),
-        )
-
-    def rest(self, *ids: int) -> None:
-        """Runs the reconciler until these sources and their views rest."""
-        jobs = [job for id_ in ids for job in (f"ingest-{id_}", f"mv-{id_ + 1}")]
-        self.reach(lambda: all(self.reason(job).startswith("idle: ") for job in jobs), f"{jobs} rest")
-
-    def reason(self, job: str) -> str:
-        status = self.status(job)
-        return (status.reason or "") if status is not None else ""
-
-    def again(self) -> None:
-        """Ends this process's reconciler; another one begins."""
-        self.reconciler.stop_all(is_owner=True)
-        self.starts.clear()
-        self.reconciler = Reconciler(self.context)
-
-    def started(self) -> list[str]:
-        return [spec.job for spec in self.starts]
 
 
 @pytest.fixture
@@ -543,83 +404,6 @@ def test_flush_asks_a_source_itself_if_the_end_of_a_split_is_not_known(flushed: 
     flushed.cluster.error = "it does not answer"
     told = [row.detail for row in flush(flushed.context, 60.0)]
     assert told[:2] == ["not waited for: it does not answer"] * 2
-
-
-def test_a_source_is_looked_at_as_often_as_its_reader_would_and_no_more() -> None:
-    """Listing a folder costs requests: a source at rest costs no more of them than a running one."""
-    for options, seconds in (({}, 60.0), ({"refresh.interval.sec": "3600"}, 3600.0)):
-        group = upstream_watcher._Group(kind=PosixFsConnector(), options={})
-        assert group.interval(options) == seconds
-    group.members = dict.fromkeys(("one", "other"), cast("Any", None))
-    group.turns = {"one": upstream_watcher._Turn()}
-    # The share of a core wins over all intervals: both sources together take 0.75 % of it.
-    group.note_check("one", {}, 1.0, 1.0)
-    assert group.turns["one"].due_at - time.monotonic() > 250
-    group.spent = (1.0, 1.1)
-    assert group.wait_after() > 30
-
-
-def test_an_upstream_that_hangs_is_looked_at_rarely_and_reported_after_three_looks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("LEAST_SECONDS", "_ONE_BY_ONE_SECONDS"):
-        monkeypatch.setattr(upstream_watcher, name, 0.02)
-    found: list[upstream_watcher.Finding] = []
-    looks: dict[str, int] = {"good": 0, "bad": 0}
-
-    def look(options: Mapping[str, str]) -> Upstream:
-        name = options["name"]
-        looks[name] += 1
-        if name == "bad":
-            threading.Event().wait(0.01)
-            return Upstream(error="it hangs")
-        return Upstream(splits={"a": UpstreamSplit(split="a", start=0, end=5)})
-
-    plain: Any = SimpleNamespace(spec=SimpleNamespace(name="own"), look=look, split_topic=lambda split: split)
-    watcher = upstream_watcher.UpstreamWatcher(found.append)
-    state = next(iter(resting.states_of(FakeReader(spec=cast("Any", None), positions={"a": 5})).values()))
-    # Both share a thread.
-    for number, name in ((16, "bad"), (32, "good")):
-        watched = upstream_watcher.Watched(source_id=number, states={"a": state})
-        watcher.watch(name, plain, {"name": name}, watched)
-    wait_until(lambda: any(each.problems for each in found), "it is reported")
-    watcher.stop()
-    assert looks["bad"] >= 3
-    assert looks["good"] >= looks["bad"]
-
-
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in ("delta", "jdbc", "iceberg")])
-def test_no_source_rests_whose_running_reader_alone_receives_its_records(name: str) -> None:
-    """No look sees a message that an MQTT broker sends: a source at rest would never wake."""
-    is_cdc = name.endswith("-cdc")
-    columns, written = ("", "") if is_cdc else (" (id INT)", " FORMAT PLAIN ENCODE JSON")
-    spec = IngestSpec(
-        job="ingest-1",
-        source_id=1,
-        name="s",
-        definition=f"CREATE SOURCE s{columns} WITH (connector = '{name}'){written}",
-        options=(),
-        generation=1,
-        splits=("0",),
-        since=1,
-    )
-    assert resting.may_rest(spec) is (name not in ("mqtt", "mysql-cdc", "postgres-cdc"))
-
-
-def test_one_by_one_connectors_are_watched_too() -> None:
-    """A connector without pooled requests: a look at each source."""
-    plain: Any = SimpleNamespace(
-        spec=SimpleNamespace(name="own"),
-        look=lambda _: Upstream(splits={"a": UpstreamSplit(split="a", start=0, end=5)}),
-        split_topic=lambda split: split,
-    )
-    found: list[upstream_watcher.Finding] = []
-    watcher = upstream_watcher.UpstreamWatcher(found.append)
-    state = next(iter(resting.states_of(FakeReader(spec=cast("Any", None), positions={"a": 3})).values()))
-    watcher.watch("ingest-1", plain, {}, upstream_watcher.Watched(source_id=1, states={"a": state}))
-    wait_until(lambda: any(each.behind == {"ingest-1": 2} for each in found), "it is found")
-    watcher.watch("ingest-1", plain, {}, upstream_watcher.Watched(source_id=1, states={"a": replace(state, offset=5)}))
-    watcher.stop()
 
 
 def _moved(world: World, id_: int, group: str) -> None:
