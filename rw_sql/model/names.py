@@ -236,6 +236,13 @@ def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
     return SqlError(UNDEFINED_OBJECT, f'{spoken(kind)} "{name.key}" does not exist', span=name.span, hint=hint)
 
 
+def undefined_object(snapshot: Snapshot, name: Name) -> SqlError:
+    """The error for a name that is not a table, source, view or sink."""
+    if find_of_any_kind(snapshot, name.key) is not None:
+        return undefined(snapshot, "source", name)
+    return undefined_relation(snapshot, name, "SHOW SOURCES and SHOW MATERIALIZED VIEWS list all")
+
+
 def undefined_relation(snapshot: Snapshot, name: Name, listing: str) -> SqlError:
     """The error for a name in FROM that is not a table, source or view.
 

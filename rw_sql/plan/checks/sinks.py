@@ -144,11 +144,10 @@ def _check_supported(statement: CreateSink) -> None:
             "write it after a query: CREATE SINK … AS SELECT … EMIT ON WINDOW CLOSE",
         ),
     )
+    span = statement.into.span if statement.into is not None else statement.name.span
     for is_there, what, instead in refused:
         if is_there:
-            raise SqlError(
-                NOT_SUPPORTED, f"{what} is not supported yet in CREATE SINK", span=statement.name.span, hint=instead
-            )
+            raise SqlError(NOT_SUPPORTED, f"{what} is not supported yet in CREATE SINK", span=span, hint=instead)
 
 
 def _given(statement: CreateSink, key: str) -> Option | None:
