@@ -33,7 +33,7 @@ EXACTLY, AT_MOST = "exactly", "at most"
 """The possible numbers of records in a range of offsets: exactly its length, or at most its length."""
 
 RESOLVE_TIMEOUT_SECONDS = 8.0
-"""The time limit of a look at an upstream, in seconds. An upstream that takes longer counts as unreachable."""
+"""The time limit of a request to an upstream, in seconds. An upstream that takes longer counts as unreachable."""
 
 
 CREATE_TOPIC = "create it: kafka-topics.sh --create --topic {name} --bootstrap-server HOST:PORT"

@@ -133,9 +133,9 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
         given = of.name if of is not None else "its source"
         raise SqlError(
             INVALID_DEFINITION,
-            f'table "{table.name}" has no connector of its own: it is a table of source "{given}"',
+            f'table "{table.name}" has no connector: it is a table of source "{given}"',
             span=name.span,
-            hint=f"ALTER SOURCE {given} changes what feeds it; ALTER TABLE … ADD, DROP and RENAME COLUMN its columns",
+            hint=f"ALTER SOURCE {given} … changes the source; ALTER TABLE … ADD, DROP and RENAME COLUMN its columns",
         )
     if not isinstance(source, SourceRecord):
         raise SqlError(

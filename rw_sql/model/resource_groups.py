@@ -64,7 +64,7 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
 
 
 def as_grouped_now(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """An earlier record of an object, with the epoch at which it came to its group. Raises ValueError if it was in
+    """An earlier record of an object, with the epoch at which it joined its group. Raises ValueError if it was in
     another group then: restoring it would move its job without the other owner."""
     present = snapshot.get(record.id)
     if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):

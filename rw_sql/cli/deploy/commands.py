@@ -83,7 +83,7 @@ def diff_command(
     if catalog is not None and out is not None:
         raise SqlError(
             INVALID_OPTION,
-            "--file writes the plan for a warehouse, and --catalog names none",
+            "--file needs a warehouse, because a plan is for one warehouse; --catalog names a file",
             hint="rw-sql diff FOLDER --warehouse PATH --file plan.json",
         )
     try:

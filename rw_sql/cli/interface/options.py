@@ -110,7 +110,7 @@ BackBy = Annotated[
 LastSeen = Annotated[
     bool,
     typer.Option(
-        "--last-seen", help="The given offsets are those of the last record that was read, not of the next one."
+        "--last-seen", help="The given offsets refer to the last record that was read, not to the next one."
     ),
 ]
 

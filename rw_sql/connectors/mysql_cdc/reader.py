@@ -117,14 +117,16 @@ class MysqlReader:
             raise
 
     def acknowledge(self, position: int) -> None:
-        """See :meth:`ChangeReader.acknowledge`. The server keeps its log by time and not for its readers, so that there
-        is nothing to send. Raises ValueError for a position that has not been taken."""
+        """See :meth:`ChangeReader.acknowledge`. Sends nothing, because the server keeps its log for a time, whether it
+        was read or not. Raises ValueError for a position that has not been taken.
+        """
         if position > self._position:
             raise ValueError(f"{shown(position)} is after the last position that was taken, {shown(self._position)}")
 
     def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
-        """See :meth:`ChangeReader.set_tables`. Opens a new stream at the position, because the old one left out the
-        changes of tables that were not wanted."""
+        """See :meth:`ChangeReader.set_tables`. Opens a new stream at the position, because the old one omits the
+        changes of the new tables.
+        """
         kept = {name: self._progress.get(name, progress) for name, progress in tables.items()}
         try:
             facts = facts_over(self._sql())
@@ -241,7 +243,7 @@ class MysqlReader:
             raise CaptureError(UPSTREAM_MISSING, message, hint=f"{hint}; then {AGAIN}")
 
     def _check_log(self) -> None:
-        """Waits for the first event, and checks that the log is the one that was read before."""
+        """Waits for the first event, and checks that this log was read before."""
         assert self._stream is not None
         sequence, _, _ = parts_of(min((self._position, *self._prepared)))
         deadline = time.monotonic() + self._timeout
@@ -296,7 +298,7 @@ class MysqlReader:
         )
 
     def _raise_failure(self) -> None:
-        """Raises the error of a transaction whose predecessors have been returned."""
+        """Raises the error of a transaction once all transactions before it have been returned."""
         if self._failure is not None:
             raise self._failure
 

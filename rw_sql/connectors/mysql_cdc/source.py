@@ -71,7 +71,7 @@ class MysqlCdcConnector(ChangeBase):
         return (options["database.name"],)
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The end of the log: earlier rows come with the tables' snapshots."""
+        """The end of the log; the tables' snapshots deliver earlier rows."""
         return split.end
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:

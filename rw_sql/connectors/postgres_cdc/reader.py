@@ -57,7 +57,7 @@ delay."""
 _LONGEST_WAIT = 0.2
 
 _UNREADABLE: dict[tuple[str, ...], int] = {}
-"""For each slot, the end of the last group of transactions one of which could not be read.
+"""For each slot, the end of the last group of transactions that contained an unreadable one.
 
 Up to there, a reader returns transactions one by one, so that those before the unreadable one are committed, and SKIP
 skips that one.

@@ -127,7 +127,7 @@ def _check_column(column: ColumnDefinition) -> None:
             NOT_SUPPORTED,
             "Default value for columns defined on the table created from a CDC source",
             span=column.span,
-            hint="omit DEFAULT: the upstream table already contains the values of its own default",
+            hint="omit DEFAULT: the records already contain the default values of the upstream table",
         )
     if column.is_not_null:
         raise SqlError(

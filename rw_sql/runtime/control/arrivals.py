@@ -1,4 +1,4 @@
-"""The jobs that have come from another resource group, whose owner may still run them."""
+"""The jobs that were moved from another resource group, whose owner may still run them."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ class Arrivals:
 
 
 def _moved_jobs(snapshot: Snapshot, group: str) -> dict[str, int]:
-    """The jobs of a group's objects that came from another group, paused ones included, with the epochs of their
-    moves."""
+    """The jobs of a group's objects that were moved from another group, including paused ones, with the epochs of their
+    moves.
+    """
     found: dict[str, int] = {}
     for record in grouped(snapshot):
         if not record.group_since or record.resource_group != group:

@@ -143,8 +143,8 @@ def may_rest(spec: JobSpec | None) -> bool:
 
     A source whose upstream sends each record once cannot. Only its running reader receives messages, and no look sees
     them (MQTT); a database keeps its log until the reader confirms it. A view that reads an upstream itself cannot,
-    because the upstream's watcher knows only the positions of logs. What reads a Delta table of the user's cannot,
-    because nothing reports its commits.
+    because the upstream's watcher knows only the positions of logs. A job that reads a Delta table of the user's cannot
+    rest, because nothing reports that table's commits.
     """
     match spec:
         case IngestSpec():
@@ -198,7 +198,7 @@ def read_stored(context: Context, text: str, wanted: Mapping[str, JobSpec]) -> d
     """The jobs of :func:`stored` that may stay at rest in this process.
 
     Such a job's definition and position are those with which its newest run stopped, and nothing was committed to its
-    inputs since. A version of rw_sql starts each job once, because a start adapts the job's table.
+    inputs since. After an upgrade of rw_sql, each job is started once, because a start adapts the job's table.
     """
     runs, snapshot = context.metastore.jobs.last_runs(), context.metastore.snapshot()
     found: dict[str, Idle] = {}

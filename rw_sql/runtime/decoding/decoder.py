@@ -224,7 +224,7 @@ def _decode_rows(records: DeferredColumns, statement: CreateSource, added: int) 
             return records.withColumn(ROW, f.struct(f.col("value").alias(only))), f.lit(None).cast("string")
         case other:
             raise SqlError(
-                NOT_SUPPORTED, f"ENCODE {other} is not supported yet", hint="JSON, CSV, BYTES and PARQUET are"
+                NOT_SUPPORTED, f"ENCODE {other} is not supported yet", hint="use ENCODE JSON, CSV, BYTES or PARQUET"
             )
 
 

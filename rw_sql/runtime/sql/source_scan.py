@@ -58,7 +58,9 @@ def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
 
 @dataclass(slots=True)
 class SourceScan:
-    """One source in a Spark query: the offsets from the startup mode to the end at the time of the look."""
+    """One source in a Spark query: the offsets from the startup mode to the end that the upstream had when it was
+    asked.
+    """
 
     context: Context
     source: SourceRecord
@@ -180,7 +182,7 @@ def scanned(
 def _parsed(spark: SparkSession, text: str) -> str | None:
     """A statement as parsed by Spark; None if the parsed statement does not show which relations it names.
 
-    Parsing ensures that a string, column or alias with a source's name does not cause a look at the upstream.
+    Parsing ensures that a string, column or alias with a source's name does not cause a request to the upstream.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
