@@ -203,11 +203,13 @@ class NamingConnector(Protocol):
 
 @runtime_checkable
 class HoldingConnector(Protocol):
-    """A connector whose readers make something upstream that holds records until they were committed, such as a slot or
-    a subscription. It is removed after the source was dropped."""
+    """A connector whose readers create an object upstream, such as a slot or a subscription, that keeps records until
+    they are committed. It is removed after the source was dropped.
+    """
 
     def release(self, options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
-        """Removes what a reader made: ``slot`` is what holds records, ``publication`` what selects them. Repeatable.
+        """Removes the objects that a reader created: ``slot`` keeps the records, ``publication`` selects them.
+        Repeatable.
 
         Returns a notice for each that has to be removed by hand. Raises OSError if the call must be repeated.
         """
@@ -251,8 +253,9 @@ class PooledConnector(Protocol):
     ) -> Mapping[str, int]:
         """The end offsets of these splits, which may belong to several sources with this :meth:`pool_key`.
 
-        A split whose end cannot be read (its topic is gone or may not be read, its leader is moving) is missing: its
-        source is started after a while, to report the reason. Raises OSError if the upstream does not answer.
+        The result omits a split whose end cannot be read (its topic was deleted or may not be read, or its leader is
+        moving): its source is started after a while, to report the reason. Raises OSError if the upstream does not
+        answer.
         """
         ...
 

@@ -105,7 +105,7 @@ ToTimestamp = Annotated[
 ]
 ShiftBy = Annotated[int | None, typer.Option("--shift-by", metavar="±N", help="Move the position of each split by N.")]
 BackBy = Annotated[
-    str | None, typer.Option("--back-by", metavar="'2 hours'", help="The first record within this period before now.")
+    str | None, typer.Option("--back-by", metavar="'2 hours'", help="The first record that is at most this old.")
 ]
 LastSeen = Annotated[
     bool,

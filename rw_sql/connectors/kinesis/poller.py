@@ -1,6 +1,7 @@
 """Finds the next ranges of a run by reading them: Kinesis does not list sequence numbers.
 
-The records stay in this process until their batch reads them. If they are gone by then, they are read again.
+The records stay in this process until their batch reads them. If this process no longer has them then, they are read
+again.
 """
 
 from __future__ import annotations

@@ -380,8 +380,9 @@ class MysqlReader:
         return not self._progress[name].is_done
 
     def _forget_touched(self) -> None:
-        """Discards the keys that no chunk needs: no chunk is being read, and a later one is not older than the "
-        "position."""
+        """Discards the keys that no chunk needs: no chunk is being read, and a later one is not older than the
+        position.
+        """
         for name in list(self._touched):
             if self._snapshot is not None and not self._snapshot.is_reading(name):
                 del self._touched[name]
@@ -453,8 +454,9 @@ class MysqlReader:
             )
 
     def _leave_all(self, snapshot: SnapshotThread, into: Records, max_rows: int) -> bool:
-        """Emits the chunks whose positions the stream has passed. Their rows get a position that no earlier "
-        "batch had."""
+        """Emits the chunks whose positions the stream has passed. Their rows get a position that no earlier batch
+        had.
+        """
         has_left = False
         gathered = self._gathering.rows_at(self._position, self._progress.values())
         while len(into) < max(max_rows, gathered) and (chunk := snapshot.first()) is not None:

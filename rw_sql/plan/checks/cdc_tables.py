@@ -63,7 +63,7 @@ def require_source_between(statement: CreateTable) -> None:
     source = sql_name(f"{statement.name.last}_source")
     raise SqlError(
         NOT_SUPPORTED,
-        f'a table reads connector "{kind}" through a source, not by itself',
+        f'a table reads connector "{kind}" through a source, not directly',
         hint=f"CREATE SOURCE {source} WITH (connector = '{kind}', …) without the table's name, then "
         f"CREATE TABLE {statement.name} (*) FROM {source} TABLE {literal(table)}",
         span=next(option.span for option in statement.options if option.key == "connector"),

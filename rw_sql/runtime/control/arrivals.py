@@ -32,7 +32,7 @@ class Arrivals:
         self.elsewhere: frozenset[int] = frozenset()
         """The objects of other groups."""
         self.waiting: frozenset[str] = frozenset()
-        """The jobs that wait, wanted or not."""
+        """The jobs that wait, including those that the catalog no longer requires."""
 
     def look(self, snapshot: Snapshot) -> frozenset[str]:
         """The jobs that wait now."""

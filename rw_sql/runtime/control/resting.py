@@ -87,7 +87,9 @@ class IdleReader:
         return IdleReader(spec=spec, run=running.run, versions=versions)
 
     def after_stop(self, context: Context, running: Job) -> IdleReader:
-        """As it is once the query has stopped: a commit of an input wakes it, read or not."""
+        """The rest of this job after its query has stopped: any commit of an input wakes the job, even if the query has
+        read it.
+        """
         return self
 
     def is_current(self, context: Context) -> bool:
@@ -124,7 +126,9 @@ class IdleSource:
         return IdleSource(spec=spec, run=running.run, states=states, log_version=_log_version(context, spec))
 
     def after_stop(self, context: Context, running: Job) -> IdleSource:
-        """As it is once the reader has stopped: it may have committed one more batch."""
+        """The rest of this source after its reader has stopped, because the reader may have committed one more
+        batch.
+        """
         if not isinstance(running, SourceJob):
             return self
         version = _log_version(context, self.spec)

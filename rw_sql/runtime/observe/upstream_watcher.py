@@ -289,7 +289,7 @@ class UpstreamWatcher:
         group.topics_at = time.monotonic() + TOPICS_SECONDS
 
     def _changed_topics(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> tuple[int, ...]:
-        """The sources whose topics are gone, were created again, or have other splits."""
+        """The sources whose topics were deleted, were created again, or have other splits."""
         topics_of = {
             job: {group.kind.split_topic(split) for split in watched.states} for job, watched in members.items()
         }
