@@ -34,7 +34,7 @@ def require_group_name(name: str, span: Span | None = None) -> str:
             INVALID_PARAMETER,
             f"'{name}' is not a name of a resource group: it takes letters, digits, _ and -, at most 63",
             span=span,
-            hint="such as: nightly, team_a",
+            hint="write a name such as nightly or team_a",
         )
     return folded
 

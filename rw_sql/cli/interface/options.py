@@ -109,9 +109,7 @@ BackBy = Annotated[
 ]
 LastSeen = Annotated[
     bool,
-    typer.Option(
-        "--last-seen", help="The given offsets refer to the last record that was read, not to the next one."
-    ),
+    typer.Option("--last-seen", help="The given offsets refer to the last record that was read, not to the next one."),
 ]
 
 

@@ -141,7 +141,7 @@ def _check_url(options: Mapping[str, str]) -> None:
             'property "url" must be tcp://host:port or ssl://host:port'
             + ("" if "@" in options["url"] else f", not '{options['url']}'"),
             key="url",
-            hint="url = 'tcp://host:1883'; a login is given by username and password",
+            hint="url = 'tcp://host:1883'; write a login as username and password",
         )
 
 

@@ -91,7 +91,7 @@ def connect(
         raise CaptureError(
             UPSTREAM_MISSING,
             f"ssl.mode is '{mode}', but the server encrypts no connection",
-            hint="ssl.mode = 'preferred', or a server with TLS",
+            hint="set ssl.mode = 'preferred', or use a server with TLS",
         )
     # PyMySQL reads this number before each wait.
     connection._read_timeout = least if read_timeout is None else read_timeout

@@ -100,7 +100,9 @@ class KnownTables:
                 readers.append(self._reader(column, catalog, types))
             except ValueError as error:
                 raise CaptureError(
-                    UPSTREAM_MISSING, f'column "{column.name}" of table {name}: {error}', hint="drop the column there"
+                    UPSTREAM_MISSING,
+                    f'column "{column.name}" of table {name}: {error}',
+                    hint="drop the column upstream",
                 ) from error
         made = KnownTable(name, described, names, tuple(readers), progress.key_columns, left_out)
         self._known[name] = (found.signature, made, types)

@@ -175,7 +175,7 @@ class MysqlReader:
         if file is None:
             raise CaptureError(
                 OFFSET_OUT_OF_RANGE,
-                f"the server has purged the begin of an XA transaction that is not committed yet, file {sequence}",
+                f"the server has purged the beginning of an XA transaction that is not committed yet, file {sequence}",
                 hint=AGAIN,
             )
         self._stream = Stream(self._options, self._server_id, is_mariadb=facts.is_mariadb, timeout=self._timeout)

@@ -211,7 +211,7 @@ def check_position(facts: Facts, position: SplitState) -> LogFile:
         raise CaptureError(
             UPSTREAM_MISSING,
             "MySQL doesn't enable binlog",
-            hint="log_bin = ON in the server's configuration, then restart it",
+            hint="set log_bin = ON in the server's configuration, then restart it",
         )
     if facts.end < position.offset and parts_of(facts.end)[:2] != parts_of(position.offset)[:2]:
         raise CaptureError(

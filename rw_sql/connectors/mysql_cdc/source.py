@@ -141,7 +141,7 @@ class MysqlCdcConnector(ChangeBase):
             raise CaptureError(
                 UPSTREAM_MISSING,
                 "MySQL doesn't enable binlog",
-                hint="log_bin = ON in the server's configuration, then restart it",
+                hint="set log_bin = ON in the server's configuration, then restart it",
             )
         state = SplitState(split=options["database.name"], offset=facts.end, cluster=facts.cluster)
         return Prepared(state=state, made_slot=False, made_publication=False, end=facts.end)

@@ -186,7 +186,7 @@ class PostgresReader:
                 raise CaptureError(
                     UPSTREAM_UNREACHABLE,
                     f'replication slot "{self._slot}" is in use by the server process {slot.active_pid}',
-                    hint=f"end what reads it; on the server: SELECT pg_terminate_backend({slot.active_pid})",
+                    hint=f"stop the other reader; on the server: SELECT pg_terminate_backend({slot.active_pid})",
                     is_temporary=True,
                 )
             time.sleep(0.05)

@@ -315,7 +315,7 @@ def _check_url(options: Mapping[str, str]) -> None:
             'property "service.url" must be pulsar://host:port or pulsar+ssl://host:port'
             + ("" if "@" in url else f", not '{url}'"),
             key="service.url",
-            hint="service.url = 'pulsar://host:6650'; a token is given by auth.token",
+            hint="service.url = 'pulsar://host:6650'; write a token as auth.token",
         )
 
 

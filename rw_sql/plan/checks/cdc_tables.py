@@ -179,7 +179,7 @@ def check_options(statement: CreateTable) -> None:
                 INVALID_PROPERTY,
                 f'property "{RATE_LIMIT}" takes a number of rows per second, not {text!r}',
                 span=option.value.span,
-                hint="0 reads none until it is raised; omit it for no limit",
+                hint="0 reads nothing until you raise the limit; omit the property for no limit",
             )
         if option.key not in (SNAPSHOT, RATE_LIMIT) and not (text.isdecimal() and 0 < int(text) <= _MOST_BATCH):
             raise SqlError(

@@ -162,7 +162,7 @@ def _cdc_source(statement: CreateTable, snapshot: Snapshot) -> SourceRecord:
     if not is_cdc(definition_of(source)):
         raise SqlError(
             INVALID_DEFINITION,
-            f'source "{source.name}" has no tables: it is of connector {source.connector}',
+            f'source "{source.name}" has no tables: its connector is {source.connector}',
             span=statement.cdc_table.source.span,
             hint="FROM source TABLE '…' needs a source that captures a database: WITH (connector = 'postgres-cdc', …)",
         )
