@@ -27,7 +27,9 @@ _NAME = re.compile(r"[a-z0-9_][a-z0-9_-]{0,62}")
 
 
 def require_group_name(name: str, span: Span | None = None) -> str:
-    """The name of a group as it is stored. Raises SqlError INVALID_PARAMETER for a text that is no name of a group."""
+    """The name of a group as it is stored. Raises SqlError INVALID_PARAMETER for a text that is not a valid name of a
+    group.
+    """
     folded = name.strip().lower()
     if not _NAME.fullmatch(folded):
         raise SqlError(
@@ -55,7 +57,9 @@ def written_group(options: Iterable[Option]) -> str:
 
 
 def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) -> _Grouped:
-    """The record in the group that its WITH list names. The next commit moves it, if that is another group than now."""
+    """The record in the group that its WITH list names. If this is not its present group, the next commit moves the
+    object.
+    """
     group = written_group(options)
     if group == record.resource_group:
         return record

@@ -166,7 +166,7 @@ _TABLE_CLAUSES = (
     ("ENGINE", "="),
 )
 _CONNECTOR_OPTION = re.compile(r"\bWITH\s*\((?:[^()']|'[^']*')*?\bconnector'?\s*=", re.IGNORECASE)
-"""A clause that no other statement has, found in the text after an error without reading its tokens."""
+"""Matches a WITH list with a connector, which only rw_sql's statements have, in the text after an error."""
 
 _ALTER_CLAUSES = (("UNSAFE",), ("CONNECTOR",), ("SWAP",), ("ALTER", "WATERMARK"))
 

@@ -1,4 +1,4 @@
-"""Notes in the preview of UNSAFE SET about a change data capture source: whether it can read on where it is."""
+"""Notes in the preview of UNSAFE SET about a change data capture source: whether it can continue at its position."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ MOVING = "waits until the owner of the resource group that it leaves has stopped
 class Arrivals:
     """Moved jobs and the epochs of their moves: those that may run here, and those that wait.
 
-    A job waits until every other owner has stopped it, or has ended. Runs are also fenced. Waiting spares both
-    owners a run that is refused, and a pause does not count as applied while the other owner reads.
+    A job waits until every other owner has stopped it, or has ended. Runs are also fenced. Without this wait, runs of
+    both owners could be refused, and a pause could count as applied while the other owner still reads.
     """
 
     def __init__(self, context: Context) -> None:

@@ -145,10 +145,10 @@ Idle: TypeAlias = IdleReader | IdleSource
 def may_rest(spec: JobSpec | None) -> bool:
     """True for a job that can rest.
 
-    A source whose upstream sends each record once cannot. Only its running reader receives messages, and no look sees
-    them (MQTT); a database keeps its log until the reader confirms it. A view that reads an upstream itself cannot,
-    because the upstream's watcher knows only the positions of logs. A job that reads a Delta table of the user's cannot
-    rest, because nothing reports that table's commits.
+    A source whose upstream sends each record once cannot. Some readers never rest: of an MQTT broker, only the running
+    reader receives messages; a database keeps its log until the reader confirms it. A view that reads an upstream
+    itself cannot rest, because the upstream's watcher knows only the positions of logs. A job that reads a Delta table
+    of the user's cannot rest, because nothing reports that table's commits.
     """
     match spec:
         case IngestSpec():

@@ -273,7 +273,7 @@ def json_rules(options: Mapping[str, str]) -> ValueRules:
 
 
 def stored_offset(kind: DataType, offset: int) -> int | str:
-    """An offset as a log stores it whose offsets have this type."""
+    """An offset in the form in which a log with this type of offsets stores it."""
     return offset_text(offset) if isinstance(kind, StringType) else offset
 
 

@@ -132,7 +132,7 @@ class _Group:
         """Plans the next check of one source. The last one took ``spent`` seconds of CPU time, ``took`` seconds in all.
 
         A check that fails may have waited for its timeout, during which no other source of the thread is checked: the
-        next one comes after many times that.
+        next check of this source therefore follows after a multiple of that time.
         """
         turn = self.turns[job]
         wait = self.interval(options)

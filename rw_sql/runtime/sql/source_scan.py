@@ -226,7 +226,7 @@ def _is_command(spark: SparkSession, text: str) -> bool:
 
 
 def _needed(frame: DataFrame, reader: frozenset[str]) -> ScanBounds:
-    """The bounds in the predicates directly above the reads of the source in the optimized plan, combined.
+    """Combines the bounds of the predicates that are directly above the reads of the source in the optimized plan.
 
     A read of the source has the columns in ``reader``; a user's own table may have some of them.
     """

@@ -31,7 +31,7 @@ OF_OTHERS = {
     "STREAM": "CREATE SOURCE reads a topic; CREATE MATERIALIZED VIEW keeps a query over it up to date",
     "SUBSCRIPTION": "CREATE SINK sends the changes of a table or view",
 }
-"""Hints for statements that have no equal here, by the unexpected word."""
+"""Hints for statements that have no equivalent here, by the unexpected word."""
 
 _QUOTES = {"‘": "'", "’": "'", "“": '"', "”": '"'}
 _KEY = re.compile(r"[A-Za-z_][\w.-]*")

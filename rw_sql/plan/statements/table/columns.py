@@ -420,7 +420,7 @@ def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTab
 
 
 def _queries(record: ObjectRecord) -> tuple[str, ...]:
-    """The queries of a view or sink: its own, and those of its maintenance, which name keys too."""
+    """The query of a view or sink, and the queries of its maintenance, which also name the keys."""
     if isinstance(record, MaterializedViewRecord):
         kept = record.maintenance
         return tuple(query for query in (record.query, kept.query, kept.touched) if query)
