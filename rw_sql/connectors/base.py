@@ -60,12 +60,10 @@ class UpstreamSplit:
     """One split as the upstream reports it, with the offsets ``[start, end)`` of its records.
 
     ``is_endless``: records are generated as they are read. Such a split has no lag and is never read to its end;
-    ``end`` only limits the offsets that may be requested.
-    ``slack`` is the distance from ``end`` within which positions mean the same place of the log.
-    ``is_empty``: the split has no record now, and its end is unknown, so that every position from ``start`` on is
-    valid.
-    ``has_open_start``: the position 0 is before the first record, whatever that is, and stays valid when records were
-    removed.
+    ``end`` only limits the offsets that may be requested. ``slack`` is the distance from ``end`` within which positions
+    mean the same place of the log. ``is_empty``: the split has no record now, and its end is unknown, so that every
+    position from ``start`` on is valid. ``has_open_start``: the position 0 is before every record, and stays valid when
+    records were removed.
     """
 
     split: str

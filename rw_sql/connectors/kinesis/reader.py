@@ -123,7 +123,7 @@ def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> I
 
 
 def table_of(shard: Shard, records: Sequence[RawRecord]) -> pa.Table:
-    """The records as a table, packed ones as the records that they contain.
+    """The records as a table; a packed record is replaced by the records that it contains.
 
     Of a packed record, those that belong to another shard are ignored: their producer sends them to that shard again.
     """
