@@ -1,4 +1,5 @@
-"""Reads from a Delta table's log the available versions, the rows of a version, and the version at a time.
+"""Reads a Delta table's log: the available versions, the rows of a version, and the version that was current at a given
+time.
 
 It reads the log's JSON files, the same files as Spark's Delta source.
 """

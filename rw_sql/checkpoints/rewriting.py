@@ -1,7 +1,7 @@
 """Rewrites the newest entry of a checkpoint's offset log, and undoes it.
 
 Operator state is not changed; the next batch continues with this state and reads records from the new positions. The
-rewritten entry is that of the newest *committed* batch (and the one before it, which Spark's older source interface
+rewritten entry belongs to the newest *committed* batch (and the one before it, which Spark's older source interface
 re-reads at start). Batch numbers therefore continue, so no sink mistakes the next batch for an earlier one.
 """
 

@@ -63,7 +63,7 @@ _Secret = Annotated[
 ]
 _Table = Annotated[
     list[str] | None,
-    typer.Option("--table", metavar="PATH", help="A Delta table that the job reads, with which versions are checked."),
+    typer.Option("--table", metavar="PATH", help="A Delta table that the job reads: versions are checked against it."),
 ]
 _Stopped = Annotated[bool, typer.Option("--assume-stopped", help="Assert that the job is stopped on every machine.")]
 _Watch = Annotated[

@@ -266,7 +266,7 @@ def export_checkpoint(path: str, *, form: str, group: str | None, file: str | No
         raise SqlError(
             NOT_SUPPORTED,
             f"the form {form} cannot hold these positions: {error}",
-            hint="--output map holds every split",
+            hint="use --output map, which can hold every position",
         ) from error
     if file is None:
         sys.stdout.write(text)

@@ -29,7 +29,7 @@ _LOOK_SECONDS = 0.05
 _held: list[int] = []
 """This process's ends of the pipes to its keepers.
 
-They stay open until the process ends, which tells the keepers of the end.
+They stay open until the process ends; the keepers notice the end when they close.
 """
 
 

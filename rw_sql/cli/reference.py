@@ -70,7 +70,7 @@ _VIEW_ROWS = {
     "rw_ddl_progress": "view under construction, or table under refresh, with its progress",
     "rw_refresh_table_state": "refreshable table: state, times of its refreshes, interval, last failure",
     "rw_refresh_progress": "key range of the newest refresh of a table: rows that differ, whether it is merged",
-    "rw_lease": "owner of the jobs, once there was one",
+    "rw_lease": "the owner of the jobs; no row before the first owner",
 }
 """The meaning of a row of each catalog view. The texts are here because released files of ``catalog/`` never change."""
 

@@ -109,7 +109,7 @@ def offsets_of(
         if offsets.setdefault(row["split"], row["next"]) != row["next"]:
             raise SqlError(
                 SPLITS_UNKNOWN,
-                f'source "{name}" has no position of its own: {", ".join(readers)} read it separately',
+                f'source "{name}" has no single position: {", ".join(readers)} read it separately',
                 hint=f"--fragment {readers[0]}",
             )
     if not offsets:

@@ -136,7 +136,7 @@ class TargetWords:
         if len(given) != 1:
             raise SqlError(
                 SYNTAX_ERROR,
-                "offsets come from exactly one place" if given else "no offsets are given",
+                "the offsets must come from exactly one place" if given else "no offsets are given",
                 hint="one of --set SPLIT=N, --file, --from-group, --from-checkpoint, --from-source, --to-earliest, "
                 "--to-latest, --to-offset, --to-timestamp, --shift-by, --back-by",
             )

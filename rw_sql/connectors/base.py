@@ -33,7 +33,7 @@ EXACTLY, AT_MOST = "exactly", "at most"
 """The possible numbers of records in a range of offsets: exactly its length, or at most its length."""
 
 RESOLVE_TIMEOUT_SECONDS = 8.0
-"""The time limit of a look at an upstream, in seconds. An upstream that takes longer counts as unreachable."""
+"""The time limit of a request to an upstream, in seconds. An upstream that takes longer counts as unreachable."""
 
 
 CREATE_TOPIC = "create it: kafka-topics.sh --create --topic {name} --bootstrap-server HOST:PORT"
@@ -60,12 +60,10 @@ class UpstreamSplit:
     """One split as the upstream reports it, with the offsets ``[start, end)`` of its records.
 
     ``is_endless``: records are generated as they are read. Such a split has no lag and is never read to its end;
-    ``end`` only limits the offsets that may be requested.
-    ``slack`` is the distance from ``end`` within which positions mean the same place of the log.
-    ``is_empty``: the split has no record now, and its end is unknown, so that every position from ``start`` on is
-    valid.
-    ``has_open_start``: the position 0 is before the first record, whatever that is, and stays valid when records were
-    removed.
+    ``end`` only limits the offsets that may be requested. ``slack`` is the distance from ``end`` within which positions
+    mean the same place of the log. ``is_empty``: the split has no record now, and its end is unknown, so that every
+    position from ``start`` on is valid. ``has_open_start``: the position 0 is before every record, and stays valid when
+    records were removed.
     """
 
     split: str
@@ -203,11 +201,13 @@ class NamingConnector(Protocol):
 
 @runtime_checkable
 class HoldingConnector(Protocol):
-    """A connector whose readers make something upstream that holds records until they were committed, such as a slot or
-    a subscription. It is removed after the source was dropped."""
+    """A connector whose readers create an object upstream, such as a slot or a subscription, that keeps records until
+    they are committed. It is removed after the source was dropped.
+    """
 
     def release(self, options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
-        """Removes what a reader made: ``slot`` is what holds records, ``publication`` what selects them. Repeatable.
+        """Removes the objects that a reader created: ``slot`` keeps the records, ``publication`` selects them.
+        Repeatable.
 
         Returns a notice for each that has to be removed by hand. Raises OSError if the call must be repeated.
         """
@@ -251,8 +251,9 @@ class PooledConnector(Protocol):
     ) -> Mapping[str, int]:
         """The end offsets of these splits, which may belong to several sources with this :meth:`pool_key`.
 
-        A split whose end cannot be read (its topic is gone or may not be read, its leader is moving) is missing: its
-        source is started after a while, to report the reason. Raises OSError if the upstream does not answer.
+        The result omits a split whose end cannot be read (its topic was deleted or may not be read, or its leader is
+        moving): its source is started after a while, to report the reason. Raises OSError if the upstream does not
+        answer.
         """
         ...
 

@@ -212,9 +212,9 @@ class SlotDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCount:
-    """What is between two positions: transactions that changed a published table, and their changes.
+    """The numbers between two positions: of the transactions that changed a published table, and of their changes.
 
-    ``first_end`` is the position behind the first of them, None if there is none.
+    ``first_end`` is the position after the first transaction, None if there is none.
     """
 
     transactions: int
@@ -288,11 +288,13 @@ class ChangeConnector(Protocol):
     :class:`rw_sql.connectors.base.Connector`, with ``slot.name`` and ``publication.name`` filled in."""
 
     passed_text: str
-    """The words before the first position that the upstream still has, if a source's position is older than that."""
+    """The beginning of a message for a position that is too old; the first position that the upstream still has
+    follows.
+    """
     kept_text: str
     """What happens to the upstream's log while a source is paused: one clause."""
     table_prefix: tuple[str, str]
-    """The part that an upstream table's name begins with, as a word, and an example of it."""
+    """The word for the first part of an upstream table's name, and an example of that part."""
 
     def change_reader(self, options: Mapping[str, str]) -> ChangeReader:
         """A reader for one run. Does not contact the upstream yet."""
@@ -303,7 +305,7 @@ class ChangeConnector(Protocol):
         ...
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """Why a position that was read means nothing in what the upstream is now: one clause."""
+        """The reason, as one clause, why a position that was read earlier is not valid in the present upstream."""
         ...
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
@@ -376,7 +378,7 @@ class ChangeConnector(Protocol):
         only_first: bool = False,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
-        """The transactions that end behind ``start`` and at ``end`` or before, or the first of them.
+        """The transactions that end after ``start`` and not after ``end``, or the first of them.
 
         None if the upstream cannot count them, for example while the source is being read.
         """

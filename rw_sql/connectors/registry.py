@@ -1,6 +1,6 @@
 """Finds connectors: the built-in ones, and third parties' through an entry-point group.
 
-The group of sources is ``rw_sql.connectors``, that of sinks ``rw_sql.sinks``. The built-in ones are listed here
+The group of sources is ``rw_sql.connectors``, the group of sinks ``rw_sql.sinks``. The built-in ones are listed here
 instead, so that they are available in an updated checkout without reinstallation.
 """
 

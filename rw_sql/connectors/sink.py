@@ -62,7 +62,7 @@ class SinkShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkLook:
-    """The result of a look at a sink's target.
+    """The state of a sink's target, as the target reports it.
 
     At most one of these is set: ``error`` (the target does not answer), ``missing`` (a named object does not exist),
     ``misfit`` (the target cannot store these rows), ``doubt`` (judging by the types, the target may refuse most of

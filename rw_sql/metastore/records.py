@@ -92,18 +92,18 @@ class Maintenance:
 class MaterializedViewRecord:
     """A materialized view. ``inputs`` are the ids of the sources and views that its query reads.
 
-    ``query`` is Spark SQL; ``dialect`` is the dialect of the definition's query, 'spark' or 'risingwave'. ``schema``
-    is its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row if rows are replaced
-    (aggregates); empty if rows are only appended. ``has_change_feed``: its table has a change feed, because a sink
-    or another view reads its changes. ``histories`` are the backfills of its sources, in the format of
+    ``query`` is Spark SQL; ``dialect`` is the dialect of the definition's query, 'spark' or 'risingwave'. ``schema`` is
+    its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row if rows are replaced (aggregates);
+    empty if rows are only appended. ``has_change_feed``: its table has a change feed, because a sink or another view
+    reads its changes. ``histories`` are the backfills of its sources, in the format of
     :mod:`rw_sql.model.backfill_ranges`. A source whose log the view reads from the beginning has no history.
     ``backfill_rate_limit`` is the maximum number of backfill records per second (None: no limit; 0: backfill is
     stopped). ``kept_generation`` is the previously used generation, whose table and checkpoint are kept too (0: the
-    generation number before the view's). ``last_generation`` is the newest generation that ever existed, if it
-    differs from the view's. ``sees`` is the first unused id at the time when the view got its current query, if that
-    was after its creation: columns added later are invisible to the query. ``parallelism`` is the number of
-    partitions of its query's state, which never changes within a generation. ``resource_group`` and
-    ``group_since`` are those of :class:`SourceRecord`.
+    generation number before the view's). ``last_generation`` is the newest generation that ever existed, if it differs
+    from the view's. ``sees`` is the first unused id at the time when the view got its current query, if that was after
+    its creation: columns added later are invisible to the query. ``parallelism`` is the number of partitions of its
+    query's state, which never changes within a generation. ``resource_group`` and ``group_since`` are as in
+    :class:`SourceRecord`.
     """
 
     id: int
@@ -138,7 +138,7 @@ that are not null replace the old ones."""
 class TableRecord(MaterializedViewRecord):
     """A table with a connector: consists of a source and of rows made from its records.
 
-    Its job works like that of a view.
+    Its job works like the job of a view.
 
     ``definition`` is its canonical CREATE TABLE text. ``source_id`` is its associated source, which has the same
     name and cannot be dropped without it; None after DROP CONNECTOR. ``inputs`` is that source, or empty; ``query``
@@ -191,13 +191,12 @@ class DeltaTableRecord:
 class SinkRecord:
     """A sink. ``definition`` is its canonical CREATE SINK text; the other fields are derived from it.
 
-    ``inputs`` are the ids of the objects it reads; ``query`` is Spark SQL over them, empty if the sink writes one
-    input unchanged. ``replaces``: later rows of a key replace earlier ones, because the query aggregates. ``schema``
-    is the schema of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the columns
-    of its primary key. ``starts`` has a pair (input id, version of the input's table after which the sink begins)
-    for each input that it does not read from the beginning. A paused sink keeps its positions. ``parallelism`` is
-    the number of partitions of its query's state. ``resource_group`` and ``group_since`` are those of
-    :class:`SourceRecord`.
+    ``inputs`` are the ids of the objects it reads; ``query`` is Spark SQL over them, empty if the sink writes one input
+    unchanged. ``replaces``: later rows of a key replace earlier ones, because the query aggregates. ``schema`` is the
+    schema of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the columns of its
+    primary key. ``starts`` has a pair (input id, version of the input's table after which the sink begins) for each
+    input that it does not read from the beginning. A paused sink keeps its positions. ``parallelism`` is the number of
+    partitions of its query's state. ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
     """
 
     id: int

@@ -458,7 +458,7 @@ class Metastore:
     def _upkeep(self) -> None:
         """Runs upkeep of the log.
 
-        Also advances the recorded epoch of projections without changes, which keeps opening fast.
+        Also advances the recorded epoch of projections without changes, so that opening the catalog stays fast.
         """
         # A separate handle, so that commits do not wait for upkeep.
         StoredTable(self._operations.uri).upkeep()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, CreateTable, FormatEncode, IncludeColumn, OptionValue
 
 GROUP_OPTION = "resource_group"
-"""The option of WITH that names an object's resource group; it is no option of a connector."""
+"""The option of WITH that names an object's resource group; connectors do not have it."""
 
 PAUSED_AT_BIRTH = "paused"
 """``WITH (paused = 'true')`` creates the source paused. It is not a property and is not stored."""

@@ -60,8 +60,9 @@ class CdcTableSpec:
     """One upstream table of a change data capture source, as the source's reader reads it.
 
     ``snapshot`` names its snapshot: another name begins another one. ``repeats``: a table has rows of an earlier
-    snapshot. ``tables`` are the ids of the tables that read it, ``columns`` those that they read, ``key_columns`` those
-    by which its rows are read. ``rate`` is the limit of its snapshot in rows per second, None without a limit.
+    snapshot. ``tables`` are the ids of the tables that read it, ``columns`` the columns that they read, ``key_columns``
+    the columns in whose order its rows are read. ``rate`` is the limit of its snapshot in rows per second, None without
+    a limit.
     """
 
     upstream: str
@@ -105,7 +106,7 @@ class IngestSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSpec:
-    """A view's direct reader of a source that is not shared. The fields are those of :class:`IngestSpec`."""
+    """A view's direct reader of a source that is not shared. The fields are as in :class:`IngestSpec`."""
 
     fragment: str
     source_id: int

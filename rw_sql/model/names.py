@@ -133,9 +133,9 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
         given = of.name if of is not None else "its source"
         raise SqlError(
             INVALID_DEFINITION,
-            f'table "{table.name}" has no connector of its own: it is a table of source "{given}"',
+            f'table "{table.name}" has no connector: it is a table of source "{given}"',
             span=name.span,
-            hint=f"ALTER SOURCE {given} changes what feeds it; ALTER TABLE … ADD, DROP and RENAME COLUMN its columns",
+            hint=f"ALTER SOURCE {given} … changes the source; ALTER TABLE … ADD, DROP and RENAME COLUMN its columns",
         )
     if not isinstance(source, SourceRecord):
         raise SqlError(
@@ -234,6 +234,13 @@ def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
         known = [record.name for each in RELATION_KINDS for record in snapshot.all(each)]
     hint = in_other_schemas(snapshot, known, name) or hint
     return SqlError(UNDEFINED_OBJECT, f'{spoken(kind)} "{name.key}" does not exist', span=name.span, hint=hint)
+
+
+def undefined_object(snapshot: Snapshot, name: Name) -> SqlError:
+    """The error for a name that is not a table, source, view or sink."""
+    if find_of_any_kind(snapshot, name.key) is not None:
+        return undefined(snapshot, "source", name)
+    return undefined_relation(snapshot, name, "SHOW SOURCES and SHOW MATERIALIZED VIEWS list all")
 
 
 def undefined_relation(snapshot: Snapshot, name: Name, listing: str) -> SqlError:

@@ -8,7 +8,7 @@ The content determines the format:
 - ``rpk``: the lines ``TOPIC PARTITION OFFSET`` of ``rpk group seek --to-file``
 - ``spark``: ``{"orders": {"0": 1200}}`` as in ``startingOffsets`` and in a checkpoint; -2 is earliest, -1 latest
 
-Every offset is that of the next record to read. Facts that a format cannot express (a cluster, a topic's id) are
+Every offset refers to the next record to read. Facts that a format cannot express (a cluster, a topic's id) are
 unknown.
 """
 

@@ -65,7 +65,7 @@ def _seconds(text: str) -> str:
 
 
 def _seconds_or_never(text: str) -> str:
-    """As :func:`_seconds`; -1 for a time that never comes."""
+    """Like :func:`_seconds`; -1 means a time without end."""
     if text.strip() == NO_LIMIT:
         return NO_LIMIT
     try:

@@ -27,14 +27,16 @@ _NAME = re.compile(r"[a-z0-9_][a-z0-9_-]{0,62}")
 
 
 def require_group_name(name: str, span: Span | None = None) -> str:
-    """The name of a group as it is stored. Raises SqlError INVALID_PARAMETER for a text that is no name of a group."""
+    """The name of a group as it is stored. Raises SqlError INVALID_PARAMETER for a text that is not a valid name of a
+    group.
+    """
     folded = name.strip().lower()
     if not _NAME.fullmatch(folded):
         raise SqlError(
             INVALID_PARAMETER,
             f"'{name}' is not a name of a resource group: it takes letters, digits, _ and -, at most 63",
             span=span,
-            hint="such as: nightly, team_a",
+            hint="write a name such as nightly or team_a",
         )
     return folded
 
@@ -55,7 +57,9 @@ def written_group(options: Iterable[Option]) -> str:
 
 
 def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) -> _Grouped:
-    """The record in the group that its WITH list names. The next commit moves it, if that is another group than now."""
+    """The record in the group that its WITH list names. If this is not its present group, the next commit moves the
+    object.
+    """
     group = written_group(options)
     if group == record.resource_group:
         return record
@@ -64,7 +68,7 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
 
 
 def as_grouped_now(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """An earlier record of an object, with the epoch at which it came to its group. Raises ValueError if it was in
+    """An earlier record of an object, with the epoch at which it joined its group. Raises ValueError if it was in
     another group then: restoring it would move its job without the other owner."""
     present = snapshot.get(record.id)
     if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):

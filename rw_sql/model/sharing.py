@@ -32,7 +32,7 @@ def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:
                     INVALID_PROPERTY,
                     f"a source of connector '{kind.spec.name}' cannot be shared",
                     span=option.value.span,
-                    hint="omit the property: each view then reads the source by itself",
+                    hint="omit the property: each view then reads the source separately",
                 )
             if not is_shared and isinstance(kind, ChangeConnector):
                 raise SqlError(

@@ -70,7 +70,7 @@ def only_fragment(snapshot: Snapshot, source: SourceRecord, span: Span) -> str:
         views = ", ".join(reader.view.name for reader in readers if reader.view is not None)
         raise SqlError(
             SPLITS_UNKNOWN,
-            f'source "{source.name}" has no position of its own: '
+            f'source "{source.name}" has no single position: '
             + (f"{views} read it separately" if views else "no view reads it yet"),
             span=span,
             hint=f"SHOW SOURCE SPLITS {source.name} shows their positions; name the offsets with VALUES",

@@ -62,7 +62,7 @@ def timestamp_milliseconds(text: str, span: Span) -> int:
 
 def _refuse(message: str, span: Span) -> SqlError:
     return SqlError(
-        INVALID_OPTION, message, span=span, hint="write it as '2026-01-31 08:00:00+00:00', with the zone it is meant in"
+        INVALID_OPTION, message, span=span, hint="write it as '2026-01-31 08:00:00+00:00', with the intended zone"
     )
 
 

@@ -90,7 +90,7 @@ class AttachedRuntime(Protocol):
 
 
 class WarehouseRuntime:
-    """A warehouse in a process with a JVM of its own: it may run the jobs."""
+    """A warehouse in a process that has a JVM and therefore may run the jobs."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, *, group: str = DEFAULT_GROUP) -> None:
         metastore = Metastore.open(warehouse.uri)

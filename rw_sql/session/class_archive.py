@@ -47,8 +47,9 @@ _CLASS_PATHS = ("SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPA
 it."""
 
 _IN_CI = "CI"
-"""The environment variable that CI services set. Their machines end with the job, so an archive that is made there is
-never used; one that the service has stored with the cache folder is."""
+"""The environment variable that CI services set. Their machines are discarded after the job, so an archive that is made
+there would never be used. An archive that the service restores with the cache folder is used.
+"""
 
 _CONFLICTING = re.compile(r"-Xshare|SharedArchiveFile|ArchiveClassesAtExit|AutoCreateSharedArchive|-XX:AOT")
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"

@@ -17,7 +17,9 @@ _NEED = f"Spark needs Java {OLDEST_JAVA} or newer"
 _HINT = f"install one (Debian: apt-get install openjdk-{OLDEST_JAVA}-jre-headless) or point JAVA_HOME at one"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _suitable: dict[Path, str] = {}
-"""The Java programs that this process has already checked and found new enough, with what ``-version`` prints."""
+"""The Java programs that this process has already checked and found new enough, each with the output of
+``-version``.
+"""
 
 
 def check_java() -> None:
@@ -61,7 +63,7 @@ def java_program() -> Path:
 
 
 def java_version() -> str:
-    """What Spark's Java prints with ``-version``: its version, vendor and build. Raises SqlError RW404."""
+    """The output of ``-version`` of Spark's Java: its version, vendor and build. Raises SqlError RW404."""
     check_java()
     return _suitable[java_program()]
 

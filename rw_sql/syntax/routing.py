@@ -52,7 +52,7 @@ _OURS_ALONE = re.compile(
     | (?:DROP|ALTER){BLANK}++(?:{KINDS}|SYSTEM|FRAGMENT)\b
     | REPLACE{BLANK}++SINK\b
     | (?:PAUSE|RESUME|INJECT|CONFIRM|FLUSH|UNDO|REWIND|REBUILD|VALIDATE|WAIT|RECOVER|SKIP|COMMIT|ROLLBACK|CANCEL)\b
-    | RESET{BLANK}++SOURCE\b
+    | RE(?:SET{BLANK}++SOURCE|FRESH{BLANK}++MATERIALIZED)\b
     | BEGIN{BLANK}++UNSAFE\b
     | SHOW{BLANK}++(?:SOURCES?|SINKS|CONNECTIONS|SECRETS|JOBS|UNSAFE|MATERIALIZED|INTERNAL|METRICS|LINEAGE|CHECKPOINT)\b
     | SHOW{BLANK}++CREATE{BLANK}++(?:{KINDS})\b
@@ -165,6 +165,9 @@ _TABLE_CLAUSES = (
     ("FORMAT", "*", "ENCODE"),
     ("ENGINE", "="),
 )
+_CONNECTOR_OPTION = re.compile(r"\bWITH\s*\((?:[^()']|'[^']*')*?\bconnector'?\s*=", re.IGNORECASE)
+"""Matches a WITH list with a connector, which only rw_sql's statements have, in the text after an error."""
+
 _ALTER_CLAUSES = (("UNSAFE",), ("CONNECTOR",), ("SWAP",), ("ALTER", "WATERMARK"))
 
 
@@ -182,7 +185,7 @@ def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
     if words[:1] == ["EXPLAIN"]:
         tokens, words = tokens[1:], words[1:]
     if words[:1] == ["CREATE"]:
-        return _has_any(words, _TABLE_CLAUSES)
+        return _has_any(words, _TABLE_CLAUSES) or _CONNECTOR_OPTION.search(text, error.span.start) is not None
     if words[:2] == ["ALTER", "TABLE"] and _has_any(words, _ALTER_CLAUSES):
         return True
     if words[:1] == ["SET"]:

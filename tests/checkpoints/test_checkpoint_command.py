@@ -86,7 +86,7 @@ def test_what_is_exported_can_be_set(job: Path, tmp_path: Path, form: str) -> No
 def test_only_a_map_holds_a_version(tmp_path: Path) -> None:
     made = make_checkpoint(tmp_path / "c", [delta(4)])
     assert json.loads(run("export", made)) == {"version": 4}
-    assert "--output map holds every split" in str(refused("export", made, "--output", "spark"))
+    assert "use --output map, which can hold every position" in str(refused("export", made, "--output", "spark"))
 
 
 def test_move_show_and_undo(job: Path) -> None:

@@ -1,7 +1,7 @@
 """The error for a mistyped statement, raised before Spark reads it: the mistake, its place, and a hint.
 
 ``tests/fixtures/mistakes/statements.sql`` has the statements, separated by blank lines; the ``.txt`` file beside it has
-the errors.
+the errors. ``other_dialects.sql`` has statements as Flink SQL, Materialize, ksqlDB and PostgreSQL write them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 MISTAKES = FIXTURES / "mistakes"
 
 
-def test_mistyped_statements(recorded: Callable[[Path, str], None]) -> None:
-    path = MISTAKES / "statements.sql"
+@pytest.mark.parametrize("name", ["statements", "other_dialects"])
+def test_mistyped_statements(name: str, recorded: Callable[[Path, str], None]) -> None:
+    path = MISTAKES / f"{name}.sql"
     told = []
     for text in blocks(path):
         with pytest.raises(SqlError) as caught:

@@ -157,7 +157,7 @@ def test_what_is_exported() -> None:
 
 def test_readers_that_stand_apart_are_not_mixed() -> None:
     rows = [row("t:0", 7, fragment="mv-2:1"), row("t:0", 9, fragment="mv-3:1")]
-    with pytest.raises(SqlError, match="has no position of its own: mv-2:1, mv-3:1 read it") as caught:
+    with pytest.raises(SqlError, match="has no single position: mv-2:1, mv-3:1 read it") as caught:
         offsets_of(rows, "s", None)
     assert (caught.value.code, caught.value.hint) == ("RW310", "--fragment mv-2:1")
     assert offsets_of(rows, "s", "mv-3:1") == ({"t:0": 9}, ())

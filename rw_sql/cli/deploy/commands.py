@@ -83,7 +83,7 @@ def diff_command(
     if catalog is not None and out is not None:
         raise SqlError(
             INVALID_OPTION,
-            "--file writes the plan for a warehouse, and --catalog names none",
+            "--file needs a warehouse, because a plan is for one warehouse; --catalog names a file",
             hint="rw-sql diff FOLDER --warehouse PATH --file plan.json",
         )
     try:
@@ -122,7 +122,7 @@ def apply_command(
         typer.Option(
             "--keep",
             metavar="TIME",
-            help="How long to keep the rows from before a rebuild for a rollback (30min, 12h, 7d; -1 for no end): sets "
+            help="How long to keep the old rows of a rebuilt view for a rollback (30min, 12h, 7d; -1 for no end): sets "
             "the system parameter rollback_window.",
         ),
     ] = None,
@@ -337,7 +337,7 @@ def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> li
             why = f": {change.reason}" if change.reason else ""
             raise SqlError(
                 CANNOT_REPLACE,
-                f'{kind} "{change.name}" cannot get its new definition without a DROP{why}',
+                f'{kind} "{change.name}" cannot change to its new definition without a DROP{why}',
                 detail="\n".join(f"{text};" for text in change.texts),
                 hint="rw-sql diff shows all changes; --allow-drop allows the DROP, and creates dependent objects again",
             )

@@ -105,13 +105,11 @@ ToTimestamp = Annotated[
 ]
 ShiftBy = Annotated[int | None, typer.Option("--shift-by", metavar="±N", help="Move the position of each split by N.")]
 BackBy = Annotated[
-    str | None, typer.Option("--back-by", metavar="'2 hours'", help="The first record within this period before now.")
+    str | None, typer.Option("--back-by", metavar="'2 hours'", help="The first record that is at most this old.")
 ]
 LastSeen = Annotated[
     bool,
-    typer.Option(
-        "--last-seen", help="The given offsets are those of the last record that was read, not of the next one."
-    ),
+    typer.Option("--last-seen", help="The given offsets refer to the last record that was read, not to the next one."),
 ]
 
 

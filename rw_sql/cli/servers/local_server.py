@@ -49,7 +49,7 @@ class LocalServer:
         return remembered(self.folder / self.file)
 
     def port(self, wanted: int) -> int:
-        """The port for a start: ``wanted``, or for 0 that of the last start, or a free one.
+        """The port for a start: ``wanted``; if that is 0, the port of the last start, or a free port.
 
         Raises SqlError UPSTREAM_UNREACHABLE if another process listens there.
         """

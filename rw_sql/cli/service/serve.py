@@ -40,7 +40,7 @@ def serve_until_told(
 ) -> None:
     """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and releases the lease.
 
-    With ``resource_group``, the jobs are those of that group.
+    With ``resource_group``, only the jobs of that group run.
     ``config`` are Spark's settings. If another process owns the warehouse, this process waits and takes over when
     the other one has ended. It exits with status 1 if Spark has ended, because it can no longer run the jobs then.
     """

@@ -47,7 +47,7 @@ SQL_END = ".sqltest"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsGiven:
     """The input rows of a test: literal ``rows`` with the ``columns`` that they name, the ``sql`` that returns them, or
-    the ``records`` of a topic. ``types`` are those of columns without a definition."""
+    the ``records`` of a topic. ``types`` are the types of columns without a definition."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()

@@ -27,7 +27,7 @@ except ImportError:  # Spark 4.0 and 4.1, which give a reader no limit
     class ReadLimit: ...  # type: ignore[no-redef]
 
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """At most so many rows in a batch."""
+        """The maximum number of rows in a batch."""
 
         def __init__(self, max_rows: int) -> None:
             self.max_rows = max_rows
@@ -133,8 +133,9 @@ class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class UnaskedStreamReader(DatagenStreamReader):
-    """The reader for Spark 4.0 and 4.1, where ``latestOffset`` has no arguments: a batch starts where the last one that
-    Spark planned ends."""
+    """The reader for Spark 4.0 and 4.1, where ``latestOffset`` has no arguments: a batch starts at the end of the last
+    batch that Spark planned.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)

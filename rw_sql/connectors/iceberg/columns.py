@@ -53,7 +53,7 @@ def misfit(table: Table, name: str, columns: Mapping[str, str]) -> ColumnMisfit 
             return ColumnMisfit(
                 column=column,
                 message=f'column "{column}" of table {name} is {has.upper()}',
-                hint="declare it so, or wider, and CAST it in a materialized view",
+                hint="declare that type or a wider one, and CAST it in a materialized view",
             )
     return None
 

@@ -1,4 +1,4 @@
-"""A REST catalog whose requests have a time limit: pyiceberg's own wait for an answer for ever."""
+"""A REST catalog whose requests have a time limit. The requests of pyiceberg's own class have none."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def _typed(text: Column, kind: DataType, misfit: Column) -> Column:
 
 
 def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
-    """Expressions for the value of a text and, if some texts are invalid, for the check of the text."""
+    """The expression for the value of a text, and the expression that checks the text if some texts are invalid."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import (
         ArrayType,

@@ -24,7 +24,7 @@ _PARAMETERS = {
 """The accepted parameters after ``?`` in the URL: the JDBC driver's names, mapped to libpq's."""
 
 _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
-"""A server whose machine is gone is noticed after a minute, and not after the two hours that are the default."""
+"""The end of a server's machine is noticed after a minute instead of the default of two hours."""
 
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:

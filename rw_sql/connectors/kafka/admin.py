@@ -275,8 +275,8 @@ class BrokerAdmin:
     def _answers(self, futures: Mapping[K, Future[Any]], read: Callable[[Any], V]) -> Answers[K, V]:
         """The results of futures, and the reasons of those that failed, except for what does not exist.
 
-        One topic that may not be read says nothing about the others. If all fail for reasons that are not their
-        topic's, BrokerError is raised.
+        A topic that may not be read does not affect the result for the others. If all fail for reasons that are not
+        their topic's, BrokerError is raised.
         """
         self._wait(list(futures.values()))
         found: dict[K, V] = {}

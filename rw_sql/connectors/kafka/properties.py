@@ -82,7 +82,7 @@ def spark_options(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, 
 
 
 def call_timeout(spec: ConnectorSpec, options: Mapping[str, str], limit: float) -> float:
-    """The time limit in seconds for one look at the brokers: ``limit``, or the timeout option if it is lower."""
+    """The time limit in seconds for one request to the brokers: ``limit``, or the timeout option if it is lower."""
     wanted = duration_seconds(options.get(_CALL_TIMEOUT, ""))
     return limit if wanted is None else min(wanted, limit)
 

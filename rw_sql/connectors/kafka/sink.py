@@ -48,7 +48,7 @@ _TOGETHER_DEFAULT = 1_000_000
 """The defaults of librdkafka."""
 
 _FRAME_BYTES = 200
-"""What the records of a request need beside their own bytes."""
+"""The bytes of a request that are not part of its records."""
 
 _Record = tuple[bytes | None, bytes | None]
 
@@ -96,7 +96,7 @@ class KafkaSink:
                 )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Checks that the columns can be written: as JSON, every type can. Raises SqlError."""
+        """Checks that the columns can be written. Every type can be written as JSON. Raises SqlError."""
         if has_registry(shape):
             RegisteredSchemas.of(shape, *topics_of(options))
 
@@ -134,7 +134,9 @@ class KafkaSink:
         return KafkaWriter(self.spec, options, shape, self._most_bytes(options))
 
     def _most_bytes(self, options: Mapping[str, str]) -> int | None:
-        """The topic's ``max.message.bytes``; None if the brokers do not tell it, as without the right to ask."""
+        """The topic's ``max.message.bytes``; None if the brokers do not report it, for example because the user lacks
+        the right to read it.
+        """
         (topic,) = topics_of(options)
 
         def ask(admin: kafka_admin.BrokerAdmin) -> str | None:

@@ -106,11 +106,11 @@ def fetching(partitions: int) -> dict[str, str]:
     """Defaults for Spark's options on fetch sizes that the source does not set.
 
     A broker cuts a response at the size limit, even inside a record batch, and sends that record batch again in the
-    next response. With record batches of 350 kB and responses of 1 MB, a sixth of all bytes is sent twice. Spark
-    also requests a partition's first and last offset after each poll, which returns 500 records by default. Unless a
-    poll returns some thousand records, these requests take longer than reading the records. The limits keep all
-    consumers of a query within 64 MiB of fetched bytes, but at least 1 MiB per partition, and 40,000 unpacked
-    records: each consumer keeps the records of its last poll until the next.
+    next response. With record batches of 350 kB and responses of 1 MB, a sixth of all bytes is sent twice. Spark also
+    requests a partition's first and last offset after each poll, which returns 500 records by default. Unless a poll
+    returns some thousand records, these requests take longer than reading the records. All consumers of a query
+    together keep at most 64 MiB of fetched bytes (at least 1 MiB per partition) and 40,000 unpacked records, because
+    each consumer keeps the records of its last poll until the next one.
     """
     fetch = min(max(_ALL_FETCH_BYTES // partitions, _FETCH_BYTES), _MOST_FETCH_BYTES)
     polled = min(max(_ALL_POLL_RECORDS // partitions, _LEAST_POLL_RECORDS), _POLL_RECORDS)

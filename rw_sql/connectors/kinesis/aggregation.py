@@ -19,7 +19,7 @@ _SUM_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserRecord:
-    """One of the packed records. ``hash_key`` decides the shard that it belongs to."""
+    """One of the packed records. ``hash_key`` determines the shard to which the record belongs."""
 
     key: str
     data: bytes
@@ -27,7 +27,7 @@ class UserRecord:
 
 
 def unpacked(data: bytes) -> tuple[UserRecord, ...] | None:
-    """The packed records in order; None if the data is no packed record."""
+    """The packed records in order; None if the data is not a packed record."""
     body, check = data[len(MAGIC) : -_SUM_BYTES], data[-_SUM_BYTES:]
     is_packed = data.startswith(MAGIC) and len(data) > len(MAGIC) + _SUM_BYTES
     if not is_packed or hashlib.md5(body, usedforsecurity=False).digest() != check:

@@ -65,7 +65,7 @@ class KinesisError(Exception):
 
 
 class StreamMissingError(KinesisError):
-    """There is no such stream, or no such shard."""
+    """The stream or the shard does not exist."""
 
 
 class IteratorExpiredError(KinesisError):
@@ -85,7 +85,7 @@ def address_of(options: Mapping[str, str]) -> Address:
 class Shard:
     """A shard as the stream lists it. ``start`` is less than or equal to all its sequence numbers.
 
-    ``is_open``: it may get records. ``parents`` are the shards of which it was made by a split or a merge. ``low`` and
+    ``is_open``: it may get records. ``parents`` are the shards from which a split or a merge made it. ``low`` and
     ``high`` are the hash keys that it contains, both included.
     """
 

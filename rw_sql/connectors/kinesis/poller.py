@@ -1,6 +1,7 @@
 """Finds the next ranges of a run by reading them: Kinesis does not list sequence numbers.
 
-The records stay in this process until their batch reads them. If they are gone by then, they are read again.
+The records stay in this process until their batch reads them. If this process no longer has them then, they are read
+again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.kinesis.client import Address, Page, Shard, Stream
 
 MOST_BYTES = 64 * 1024 * 1024
-"""Above this size, no more shards are read for the next batch."""
+"""At this size, no further shards are read for the next batch."""
 
 _LIST_SECONDS = 2.0
 
@@ -99,8 +100,9 @@ class Poller:
         return stream
 
     def _ready(self, stream: Stream, positions: Mapping[str, SplitState]) -> list[Shard]:
-        """The shards to read now, in turns: without those that were read completely and those whose parents were
-        not."""
+        """The shards to read now, in turns. Shards that were read completely are left out, and so are shards whose
+        parents were not.
+        """
 
         def is_read(parent: str) -> bool:
             return parent not in stream.shards or parent not in positions or positions[parent].offset == ENDED

@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
         ("headers", _HEADERS),
     ]
 )
-"""The columns of records: those of ``Connector.read_stream``, with the offset as a text."""
+"""The columns of records: as in ``Connector.read_stream``, with the offset as a text."""
 
 RECORDS = (
     "_rw_split string, _rw_offset string, key binary, value binary, partition string, timestamp timestamp, "
@@ -84,7 +84,7 @@ def read_range(
 
 
 def require_whole(address: Address, name: str, stream: Stream, shard: Shard, offset: int) -> None:
-    """Checks that no record at an offset or after it was removed. Raises RangeLostError.
+    """Checks that no record from an offset on was removed. Raises RangeLostError.
 
     Kinesis itself would begin at the oldest remaining record. Records are removed in order: if one before the offset
     still exists, none after it is missing. Otherwise, this cannot be known, unless this process has seen the end of
@@ -123,7 +123,7 @@ def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> I
 
 
 def table_of(shard: Shard, records: Sequence[RawRecord]) -> pa.Table:
-    """The records as a table, packed ones as the records that they contain.
+    """The records as a table; a packed record is replaced by the records that it contains.
 
     Of a packed record, those that belong to another shard are ignored: their producer sends them to that shard again.
     """

@@ -1,7 +1,7 @@
 """The bounds of shards: their first and last records, which Kinesis does not list.
 
 The newest record of a shard is found by reading its last seconds, then its last minutes and so on, and afterwards by
-reading on from there. The first one matters only for a shard that is older than the stream's retention: a younger one
+continuing from there. The first one matters only for a shard that is older than the stream's retention: a younger one
 has lost nothing.
 """
 
@@ -40,11 +40,11 @@ THREADS = 8
 _WINDOWS_SECONDS = (10, 120, 1_800, 21_600, 86_400, 8_784 * 3_600)
 _KEPT = 10_000
 _APART_SECONDS, _MOST_ENDS = 900.0, 100
-"""How far apart the ends of a shard are that are remembered, and how many of them: those of a day."""
+"""The interval between the remembered ends of a shard, and their number, which suffices for a day."""
 
 
 LEAST_RETENTION_SECONDS = 23 * 3_600.0
-"""A record stays in its shard for at least so long: Kinesis keeps records for a day or more."""
+"""The minimum time for which a record stays in its shard: Kinesis keeps records for a day or more."""
 
 
 class _Tails:
@@ -67,7 +67,7 @@ class _Tails:
             self._known[key] = max(last, self._known.get(key, 0))
 
     def note_end(self, address: Address, stream: Stream, shard: str, end: int, at: float) -> None:
-        """A shard had no record with this number or a greater one at a time, in seconds since 1970."""
+        """Records that at this time, in seconds since 1970, the shard had no record with this or a greater number."""
         key = (address, stream.arn, stream.created, shard)
         with self._lock:
             if len(self._ends) >= _KEPT:
@@ -79,7 +79,7 @@ class _Tails:
             del seen[:-_MOST_ENDS]
 
     def is_whole(self, address: Address, stream: Stream, shard: str, offset: int) -> bool:
-        """True if every record from an offset on came so recently that none can have been removed."""
+        """True if every record from an offset on arrived so recently that none can have been removed."""
         with self._lock:
             seen = tuple(self._ends.get((address, stream.arn, stream.created, shard), ()))
         now = time.time()
@@ -117,9 +117,9 @@ def is_young(stream: Stream, shard: Shard, retention_ms: float | None = None) ->
 
 
 def is_surely_whole(stream: Stream, shard: Shard) -> bool:
-    """True if no record of the shard can have been removed, whatever the stream's retention was before.
+    """True if no record of the shard can have been removed, even if the stream's retention was shorter before.
 
-    A retention that was raised does not bring back what had been removed.
+    Raising the retention does not restore removed records.
     """
     return is_young(stream, shard, min(stream.retention_ms, LEAST_RETENTION_SECONDS * 1000))
 
@@ -204,7 +204,7 @@ def _at_time(address: Address, name: str, shard: Shard, seconds: float, deadline
 
 
 def _read_to_the_end(address: Address, at: str, deadline: float) -> int | None:
-    """Reads until no record is left; the number of the last one."""
+    """Reads until no record is left; returns the number of the last one."""
     last = None
     for record in _records(address, at, deadline):
         last = record.number

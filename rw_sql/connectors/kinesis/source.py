@@ -119,7 +119,7 @@ class KinesisConnector(RangedConnector):
     def range_feed(
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
-        """Ranges that were found by reading them."""
+        """The ranges of a run, found by reading records."""
         from rw_sql.connectors.kinesis.poller import Poller
         from rw_sql.connectors.support.range_stream import RangeFeed
 
@@ -252,7 +252,7 @@ class KinesisConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The records of these ranges: those that this process has fetched already, or read by Spark's processes."""
+        """The records of these ranges: this process has fetched them already, or Spark's processes read them."""
         import pyarrow as pa
 
         from rw_sql.connectors.kinesis import reader

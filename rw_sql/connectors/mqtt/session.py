@@ -1,6 +1,6 @@
 """A session at an MQTT broker: receives messages, numbers them, and acknowledges them once they are committed.
 
-The connection is not repaired: a run that loses it ends, and the next run gets all unacknowledged messages again.
+The connection is not repaired: a run that loses it ends, and the next run receives all unacknowledged messages again.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ SCHEMA = pa.schema(
         ("headers", _HEADERS),
     ]
 )
-"""The columns of records: those of ``Connector.read_stream``."""
+"""The columns of records, as in ``Connector.read_stream``."""
 
 
 class MqttError(Exception):
-    """The broker does not answer or refuses something. The text contains no secret."""
+    """The broker does not answer, or refuses a request. The text contains no secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A message, and the number by which it is acknowledged; 0 for one that is not."""
+    """A message, and the number by which it is acknowledged; 0 for a message that needs no acknowledgement."""
 
     topic: str
     payload: bytes
@@ -135,14 +135,14 @@ class Session:
             return self._first + len(self._messages)
 
     def table(self, start: int, end: int) -> pa.Table | None:
-        """The messages of a range; None if this session does not have them all."""
+        """The messages of a range; None if this session lacks some of them."""
         with self._lock:
             if start < self._first or end > self._first + len(self._messages):
                 return None
             return _table(start, self._messages[start - self._first : end - self._first])
 
     def acknowledge(self, offset: int) -> None:
-        """Acknowledges the messages before an offset, which were committed. Repeatable."""
+        """Acknowledges the messages before an offset, all of which are committed. Repeatable."""
         with self._lock:
             done = self._messages[: max(0, offset - self._first)]
             del self._messages[: len(done)]

@@ -1,4 +1,4 @@
-"""The MQTT connector. A source has one split; its offsets number the messages in the order in which they came."""
+"""The MQTT connector. A source has one split; its offsets number the messages in the order of their arrival."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class MqttConnector(RangedConnector):
     def range_feed(
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
-        """What a session receives from now on. Raises OSError."""
+        """The messages that a session receives from now on. Raises OSError."""
         from rw_sql.connectors.mqtt.session import SESSIONS, MqttError, MqttFeed, Session
 
         session = Session(dict(options), _client_id(options))
@@ -90,7 +90,7 @@ class MqttConnector(RangedConnector):
         return MqttFeed(session, options, positions)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """Empty: only a session of a run receives anything."""
+        """Returns no messages, because only the session of a run receives any."""
         return ()
 
     def read_batch(
@@ -104,7 +104,7 @@ class MqttConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The messages that this process has received. Raises OSError if it has not."""
+        """The messages that this process has received. Raises OSError if it has not received all of them."""
         from rw_sql.connectors.mqtt.session import SCHEMA, SESSIONS
 
         start, end = ranges.get(_SPLIT, (0, 0))
@@ -118,7 +118,7 @@ class MqttConnector(RangedConnector):
 
 
 def _client_id(options: Mapping[str, str]) -> str:
-    """The client's identifier. A table's source that was altered may have none: then what it reads names it."""
+    """The client's identifier. A table's source may have none after an ALTER; its topics then serve as its name."""
     if (given := options.get("client_id")) is not None:
         return given
     read = f"{options.get('url')} {options.get('topic')}"
@@ -141,7 +141,7 @@ def _check_url(options: Mapping[str, str]) -> None:
             'property "url" must be tcp://host:port or ssl://host:port'
             + ("" if "@" in options["url"] else f", not '{options['url']}'"),
             key="url",
-            hint="url = 'tcp://host:1883'; a login is given by username and password",
+            hint="url = 'tcp://host:1883'; write a login as username and password",
         )
 
 

@@ -1,4 +1,4 @@
-"""Character sets: bytes of the log as text, exactly as the server converts them."""
+"""Character sets: converts bytes of the log to text exactly as the server does."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _REFUSED = frozenset({1044, 1045, 1049, 1054, 1142, 1143, 1146, 1227, 1236, 1251
 
 
 def databases_of(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The databases of ``database.name``, a list with commas."""
+    """The databases that ``database.name`` lists, separated by commas."""
     return tuple(name.strip() for name in options["database.name"].split(",") if name.strip())
 
 
@@ -43,10 +43,11 @@ def _context(options: Mapping[str, str], mode: str) -> ssl.SSLContext:
 def connect(
     options: Mapping[str, str], timeout: float, *, read_timeout: float | None = None, settings: str = SETTINGS
 ) -> Connection[Any]:
-    """A connection, each statement a transaction of its own. Raises CaptureError.
+    """Opens a connection on which each statement is a separate transaction. Raises CaptureError.
 
-    ``timeout`` limits the connect, ``read_timeout`` each wait for the server afterwards (by default ``timeout``), in
-    seconds. Without a limit, a server that accepts connections and does not answer would hold its caller for ever.
+    ``timeout`` is the limit for connecting, ``read_timeout`` the limit for each response afterwards (by default the
+    same), in seconds. Without a limit, a server that accepts connections and does not answer would block its caller
+    without end.
     """
     least = max(2.0, timeout)
     try:
@@ -90,7 +91,7 @@ def connect(
         raise CaptureError(
             UPSTREAM_MISSING,
             f"ssl.mode is '{mode}', but the server encrypts no connection",
-            hint="ssl.mode = 'preferred', or a server with TLS",
+            hint="set ssl.mode = 'preferred', or use a server with TLS",
         )
     # PyMySQL reads this number before each wait.
     connection._read_timeout = least if read_timeout is None else read_timeout
@@ -128,7 +129,7 @@ def _decoded(value: Any) -> Any:
 
 
 def code_of(error: Exception) -> int:
-    """The server's or the client's number of an error; 0 without one."""
+    """The number that the server or the client gave to an error; 0 if it gave none."""
     code = error.args[0] if error.args else 0
     return code if isinstance(code, int) else 0
 
@@ -159,7 +160,7 @@ def told(text: str, options: Mapping[str, str]) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it, always in backticks."""
+    """A name as it is written in SQL, always in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -82,7 +82,7 @@ class Records:
         self.times.append(time)
 
     def cut(self, count: int) -> None:
-        """Removes the records behind the first ``count``."""
+        """Keeps the first ``count`` records and removes the others."""
         for column in (self.tables, self.ops, self.keys, self.rows, self.positions, self.ordinals, self.times):
             del column[count:]
 
@@ -129,7 +129,7 @@ def decode_rows(
     seconds: int,
     touched: dict[str, int] | None,
 ) -> int:
-    """Adds the rows of an event; returns their number. ``touched`` gets the keys with the position.
+    """Adds the rows of an event; returns their number. ``touched`` receives the keys of the rows with the position.
 
     Raises CaptureError for a row that cannot be read.
     """
@@ -166,7 +166,7 @@ def decode_rows(
 
 
 def _key(known: KnownTable, data: bytes, at: int) -> tuple[str, int]:
-    """The key of a row, and where the row ends."""
+    """The key of a row, and the offset of the row's end."""
     width = (len(known.readers) + 7) >> 3
     nulls = int.from_bytes(data[at : at + width], "little")
     start = at
@@ -188,7 +188,7 @@ def _key(known: KnownTable, data: bytes, at: int) -> tuple[str, int]:
 
 
 def _cells(known: KnownTable, data: bytes, at: int) -> tuple[list[str], int]:
-    """The cells of a row that are kept, and where it ends."""
+    """The cells of a row that are kept, and the offset of the row's end."""
     width = (len(known.readers) + 7) >> 3
     nulls = int.from_bytes(data[at : at + width], "little")
     start = at

@@ -33,7 +33,7 @@ ROWS = {
     170: (UPDATE, 2),
     171: (DELETE, 2),
 }
-"""The events with rows: what they do, and their version."""
+"""The types of events with rows: the kind of change, and the version of the format."""
 
 _FIRST_COMPRESSED = 165
 STANDALONE, PREPARED_XA = 1, 64
@@ -50,7 +50,7 @@ _TWO_BYTES = frozenset({_VARCHAR, _BIT, _NEWDECIMAL, _VAR_STRING, _STRING, _ENUM
 
 
 class BrokenEventError(ValueError):
-    """An event that is not what the protocol says."""
+    """An event that violates the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class TableMap:
 
 
 def lenenc(data: bytes, at: int) -> tuple[int, int]:
-    """A length-encoded number, and where it ends."""
+    """A length-encoded number, and the offset of its end."""
     first = data[at]
     if first < 251:
         return first, at + 1
@@ -264,7 +264,9 @@ def _label_lists(data: bytes) -> Iterator[tuple[bytes, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class RowsPart:
-    """The rows of an event. ``data`` has them from ``at`` on; ``is_full``: every row has all columns."""
+    """The rows of an event. ``data`` contains them from offset ``at`` on. ``is_full`` is true if every row has all
+    columns.
+    """
 
     table_id: int
     what: str
@@ -298,7 +300,9 @@ def parse_rows(kind: int, body: bytes) -> RowsPart:
 
 
 def uncompressed(data: bytes) -> bytes:
-    """Decompresses data of ``log_bin_compress``: a byte with the size of the length, the length, and zlib data."""
+    """Decompresses data that ``log_bin_compress`` compressed: one byte with the size of the length, the length, and
+    zlib data.
+    """
     if not data[0] & 0x80 or data[0] & 0x70:
         raise BrokenEventError("an unknown compression")
     return zlib.decompress(data[1 + (data[0] & 0x07) :])
@@ -322,7 +326,7 @@ def parse_rotate(body: bytes) -> tuple[str, int]:
 
 
 def parse_xa_prepare(body: bytes) -> tuple[bool, bytes]:
-    """Whether the transaction is committed by it (ONE PHASE), and its xid: format, gtrid, bqual."""
+    """Whether the event also commits the transaction (ONE PHASE), and the xid: format, gtrid, bqual."""
     form, first, second = struct.unpack_from("<III", body, 1)
     data = body[13 : 13 + first + second]
     return bool(body[0]), xid_key(form, data[:first], data[first:])
@@ -337,7 +341,7 @@ _XA = re.compile(r"XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-fA-F]*)'\s*,\s*X'([0-9a-fA-
 
 
 def parse_xa_end(text: str) -> tuple[bool, bytes] | None:
-    """Whether XA COMMIT or XA ROLLBACK is meant, and the xid; None for another statement."""
+    """Whether the statement is XA COMMIT or XA ROLLBACK, and its xid; None for any other statement."""
     found = _XA.match(text)
     if found is None:
         return None

@@ -1,4 +1,6 @@
-"""Enlarges the batches of a snapshot of an idle log, because the number of batches at one place is limited."""
+"""Enlarges the batches of a snapshot while the log is idle, because the number of batches at one position is
+limited.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ if TYPE_CHECKING:
     from rw_sql.connectors.changes import TableProgress
 
 _FEW_STEPS = STEPS // 2
-"""The number of batches at one place of the log after which chunks are gathered into larger batches."""
+"""The number of batches at one position of the log after which chunks are combined into larger batches."""
 
 
 @dataclass(slots=True)
 class Gathering:
-    """Counts the rows of the chunks that were emitted at the newest place of the log."""
+    """Counts the rows of the chunks that were emitted at the newest position of the log."""
 
     _place: int = 0
     _rows: int = 0
@@ -30,10 +32,10 @@ class Gathering:
         self._place = place
 
     def rows_at(self, position: int, progress: Iterable[TableProgress]) -> int:
-        """The minimum number of rows in the next batch of chunks; 0 while few batches have ended at this place.
+        """The minimum number of rows in the next batch of chunks; 0 while few batches have ended at this position.
 
-        Later, it is a fraction of all rows that were emitted at this place, so that the remaining batch numbers suffice
-        for many times these rows. After a restart, ``progress`` provides their number.
+        Later, it is a fraction of all rows that were emitted at this position, so that the remaining batch numbers
+        suffice for many times as many rows. After a restart, ``progress`` provides their number.
         """
         place, step = divmod(position, STEPS)
         if step < _FEW_STEPS:

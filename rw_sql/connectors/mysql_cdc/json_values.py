@@ -1,4 +1,4 @@
-"""MySQL's binary JSON as the text that a SELECT returns. See MySQL's source, ``sql-common/json_binary.h``."""
+"""Converts MySQL's binary JSON to the text that a SELECT returns. See MySQL's source, ``sql-common/json_binary.h``."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _SAME = {
     15: ("varchar", "varbinary"), 254: ("char", "binary", "uuid", "inet4", "inet6"), 247: ("enum",), 248: ("set",),
     252: ("tinyblob", "blob", "mediumblob", "longblob", "tinytext", "text", "mediumtext", "longtext"),
 }  # fmt: skip
-"""The catalog's types of the log's types, for servers whose log does not name columns."""
+"""The catalog's type for each type of the log, for servers whose log does not name columns."""
 
 
 class KnownTables:
@@ -56,7 +56,7 @@ class KnownTables:
         self._known.pop(name, None)
 
     def has_seen(self, name: str, found: TableMap) -> bool:
-        """True if the description is the one of the last rows."""
+        """True if the last rows had the same description."""
         known = self._known.get(name)
         return known is not None and known[0] == found.signature
 
@@ -100,14 +100,18 @@ class KnownTables:
                 readers.append(self._reader(column, catalog, types))
             except ValueError as error:
                 raise CaptureError(
-                    UPSTREAM_MISSING, f'column "{column.name}" of table {name}: {error}', hint="drop the column there"
+                    UPSTREAM_MISSING,
+                    f'column "{column.name}" of table {name}: {error}',
+                    hint="drop the column upstream",
                 ) from error
         made = KnownTable(name, described, names, tuple(readers), progress.key_columns, left_out)
         self._known[name] = (found.signature, made, types)
         return made, types
 
     def _signed(self, found: TableMap, catalog: Mapping[str, CatalogColumn]) -> TableMap:
-        """The description with unsigned numbers, in the way of counting YEAR that agrees with the catalog."""
+        """The description with its unsigned columns marked. YEAR counts as a number, or not, so that the result agrees
+        with the catalog.
+        """
         ways = [found.with_signs(counts_years=each) for each in (self._is_mariadb, not self._is_mariadb)]
         for columns in ways:
             if all(

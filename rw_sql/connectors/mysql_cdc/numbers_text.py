@@ -1,4 +1,4 @@
-"""Numbers and times of the binary log as the text that a SELECT returns."""
+"""Converts numbers and times of the binary log to the text that a SELECT returns."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def fraction(value: int, size: int, digits: int) -> str:
 
 
 def datetime_packed(packed: int, *, has_time: bool) -> str:
-    """A DATETIME inside of JSON."""
+    """A DATETIME inside JSON."""
     whole, micros = packed >> 24, packed & 0xFFFFFF
     date = date_text(whole >> 17)
     return f"{date} {clock_text(whole & 0x1FFFF)}.{micros:06d}" if has_time else date
 
 
 def time_packed(packed: int) -> str:
-    """A TIME inside of JSON."""
+    """A TIME inside JSON."""
     size = abs(packed)
     whole, micros = size >> 24, size & 0xFFFFFF
     sign = "-" if packed < 0 else ""
@@ -94,5 +94,5 @@ def clock_text(packed: int) -> str:
 
 
 def exact_float(text: str, *, is_short: bool) -> str:
-    """A number of :func:`float_text` or :func:`double_text` as a literal that equals the stored one."""
+    """The literal that equals a stored number, from the text of :func:`float_text` or :func:`double_text`."""
     return repr(float(np.float32(text)) if is_short else float(text))

@@ -1,7 +1,7 @@
 """Positions in the binary log as whole numbers.
 
-A number has the sequence number of the file (20 bits), the position in it (32 bits), and the number of batches that
-ended at that position (11 bits): a snapshot of an idle database goes on while the log stands still.
+A number contains the sequence number of the file (20 bits), the position in it (32 bits), and the number of batches
+that ended at that position (11 bits): a snapshot of an idle database continues although the log does not grow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rw_sql.connectors.changes import CaptureError
 from rw_sql.errors import UPSTREAM_MISSING
 
 STEPS = 1 << 11
-"""How many batches may end at one position."""
+"""The maximum number of batches that may end at one position."""
 
 FIRST = 4
 """The position of the first event of a file."""
@@ -26,7 +26,7 @@ _SUFFIX = re.compile(r".*\.([0-9]+)")
 def number_of(sequence: int, at: int, step: int = 0) -> int:
     """The number of a position. Raises CaptureError for a file that has no number.
 
-    Behind 4 GiB the server itself has no positions; a transaction that ends there is the last one of its file.
+    The server itself has no positions above 4 GiB; a transaction that ends there is the last one of its file.
     """
     if at >= _POSITIONS:
         sequence, at = sequence + 1, FIRST

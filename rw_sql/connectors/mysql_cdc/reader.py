@@ -117,14 +117,16 @@ class MysqlReader:
             raise
 
     def acknowledge(self, position: int) -> None:
-        """See :meth:`ChangeReader.acknowledge`. The server keeps its log by time and not for its readers, so that there
-        is nothing to send. Raises ValueError for a position that has not been taken."""
+        """See :meth:`ChangeReader.acknowledge`. Sends nothing, because the server keeps its log for a time, whether it
+        was read or not. Raises ValueError for a position that has not been taken.
+        """
         if position > self._position:
             raise ValueError(f"{shown(position)} is after the last position that was taken, {shown(self._position)}")
 
     def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
-        """See :meth:`ChangeReader.set_tables`. Opens a new stream at the position, because the old one left out the
-        changes of tables that were not wanted."""
+        """See :meth:`ChangeReader.set_tables`. Opens a new stream at the position, because the old one omits the
+        changes of the new tables.
+        """
         kept = {name: self._progress.get(name, progress) for name, progress in tables.items()}
         try:
             facts = facts_over(self._sql())
@@ -173,7 +175,7 @@ class MysqlReader:
         if file is None:
             raise CaptureError(
                 OFFSET_OUT_OF_RANGE,
-                f"the server has purged the begin of an XA transaction that is not committed yet, file {sequence}",
+                f"the server has purged the beginning of an XA transaction that is not committed yet, file {sequence}",
                 hint=AGAIN,
             )
         self._stream = Stream(self._options, self._server_id, is_mariadb=facts.is_mariadb, timeout=self._timeout)
@@ -241,7 +243,7 @@ class MysqlReader:
             raise CaptureError(UPSTREAM_MISSING, message, hint=f"{hint}; then {AGAIN}")
 
     def _check_log(self) -> None:
-        """Waits for the first event, and checks that the log is the one that was read before."""
+        """Waits for the first event, and checks that this log was read before."""
         assert self._stream is not None
         sequence, _, _ = parts_of(min((self._position, *self._prepared)))
         deadline = time.monotonic() + self._timeout
@@ -296,7 +298,7 @@ class MysqlReader:
         )
 
     def _raise_failure(self) -> None:
-        """Raises the error of a transaction whose predecessors have been returned."""
+        """Raises the error of a transaction once all transactions before it have been returned."""
         if self._failure is not None:
             raise self._failure
 
@@ -378,8 +380,9 @@ class MysqlReader:
         return not self._progress[name].is_done
 
     def _forget_touched(self) -> None:
-        """Discards the keys that no chunk needs: no chunk is being read, and a later one is not older than the "
-        "position."""
+        """Discards the keys that no chunk needs: no chunk is being read, and a later one is not older than the
+        position.
+        """
         for name in list(self._touched):
             if self._snapshot is not None and not self._snapshot.is_reading(name):
                 del self._touched[name]
@@ -451,8 +454,9 @@ class MysqlReader:
             )
 
     def _leave_all(self, snapshot: SnapshotThread, into: Records, max_rows: int) -> bool:
-        """Emits the chunks whose positions the stream has passed. Their rows get a position that no earlier "
-        "batch had."""
+        """Emits the chunks whose positions the stream has passed. Their rows get a position that no earlier batch
+        had.
+        """
         has_left = False
         gathered = self._gathering.rows_at(self._position, self._progress.values())
         while len(into) < max(max_rows, gathered) and (chunk := snapshot.first()) is not None:

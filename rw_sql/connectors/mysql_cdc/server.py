@@ -26,7 +26,7 @@ AGAIN = "RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH (FORGET_OFFSETS = true)
 
 
 def gone(message: str) -> CaptureError:
-    """The error for a table that is not what was read, or whose changes are missing."""
+    """The error for a table that is not the one that was read, or whose changes are missing."""
     return CaptureError(UPSTREAM_MISSING, message, hint=AGAIN)
 
 
@@ -92,14 +92,16 @@ class Facts:
 
     @property
     def expiry(self) -> str:
-        """How long the server keeps its log, as SHOW SOURCE SPLITS shows it."""
+        """The time for which the server keeps its log, in the form that SHOW SOURCE SPLITS shows."""
         seconds = float(self.settings.get("binlog_expire_logs_seconds") or 0)
         seconds = seconds or float(self.settings.get("expire_logs_days") or 0) * _SECONDS_PER_DAY
         return f"expires after {int(seconds)} s" if seconds else "does not expire"
 
 
 def read_facts(options: Mapping[str, str], timeout: float) -> Facts:
-    """The server. Raises CaptureError if it does not answer, or the user may not see its log."""
+    """The server. Raises CaptureError if the server does not answer, or if the user lacks the privilege to read its
+    log.
+    """
     try:
         with connect(options, timeout) as connection:
             return facts_over(connection)
@@ -139,12 +141,12 @@ def facts_over(connection: Connection[Any]) -> Facts:
 
 
 def settings_of(connection: Connection[Any]) -> dict[str, str]:
-    """The global variables that matter here. Raises pymysql.Error."""
+    """The global variables that this connector reads. Raises pymysql.Error."""
     return {row["variable_name"].lower(): row["value"] for row in named_rows(connection, _VARIABLES)}
 
 
 def user_of(connection: Connection[Any]) -> str:
-    """The user as GRANT takes it. Raises pymysql.Error."""
+    """The user in the form that GRANT accepts. Raises pymysql.Error."""
     ((user, *_),) = (tuple(row.values()) for row in named_rows(connection, "SELECT CURRENT_USER() AS u"))
     name, _, host = str(user).rpartition("@")
     return f"'{name}'@'{host}'"
@@ -155,7 +157,7 @@ def _listed(text: str | None) -> tuple[str, ...]:
 
 
 def details(facts: Facts) -> SlotDetails | None:
-    """The log as SHOW SOURCE SPLITS shows it; None without a log."""
+    """The log in the form that SHOW SOURCE SPLITS shows; None if the server has no log."""
     if not facts.logs:
         return None
     return SlotDetails(
@@ -176,8 +178,9 @@ def details(facts: Facts) -> SlotDetails | None:
 
 
 def await_prepared(connection: Connection[Any], table: str, timeout: float) -> None:
-    """Waits until the XA transactions that are prepared now have ended: a snapshot does not see their rows, and the log
-    has them before the place where the table begins. MySQL's snapshots need it not, because they wait for locks.
+    """Waits until the XA transactions that are prepared now have ended: a snapshot does not contain their rows, and the
+    log contains them before the position where the table begins. MySQL does not need this, because its snapshots wait
+    for locks.
 
     Raises CaptureError if one of them is still prepared after ``timeout`` seconds, and pymysql.Error.
     """
@@ -208,7 +211,7 @@ def check_position(facts: Facts, position: SplitState) -> LogFile:
         raise CaptureError(
             UPSTREAM_MISSING,
             "MySQL doesn't enable binlog",
-            hint="log_bin = ON in the server's configuration, then restart it",
+            hint="set log_bin = ON in the server's configuration, then restart it",
         )
     if facts.end < position.offset and parts_of(facts.end)[:2] != parts_of(position.offset)[:2]:
         raise CaptureError(

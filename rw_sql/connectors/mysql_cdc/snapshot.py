@@ -1,13 +1,13 @@
-"""Reads tables in chunks of their keys, beside the stream.
+"""Reads tables in chunks of their keys, while the stream is read.
 
-Each chunk has a position of the log that is exact for its rows: every change up to it is in them, no later one is. The
-chunk leaves when the stream has passed that position; rows whose key the stream has changed since are left out, because
-the stream has them.
+Each chunk has a position of the log that is exact for its rows: they contain every change up to it and no later one.
+The chunk is emitted when the stream has passed that position. Rows whose key the stream has changed since are omitted,
+because the stream contains their newer values.
 
-MariaDB tells the position of a consistent snapshot (``binlog_snapshot_position``), so that nothing is locked. MySQL
-does not, and a commit is in its log for a moment before a snapshot sees it. There the rows of a chunk are read with
-shared locks, and the position is read while they are held: a transaction that has written one of them has either ended,
-or waits until the chunk is read.
+MariaDB reports the position of a consistent snapshot (``binlog_snapshot_position``), so that nothing is locked. MySQL
+does not, and a commit is in its log for a moment before it is visible to snapshots. On MySQL, the rows of a chunk are
+therefore read with shared locks, and the position is read before the locks are released: a transaction that writes one
+of these rows has either ended, or waits until the chunk is read.
 """
 
 from __future__ import annotations
@@ -118,9 +118,9 @@ class _Job:
 
 
 class SnapshotThread:
-    """Reads the chunks of all tables that are not done, one table after the other, in a thread of its own.
+    """Reads the chunks of all unfinished tables in a separate thread, one table after another.
 
-    ``position_now`` gives the stream's position: no chunk that is begun later is older.
+    ``position_now`` returns the stream's position; no chunk that is begun later has an older position.
     """
 
     def __init__(self, options: Mapping[str, str], timeout: float, position_now: Callable[[], int]) -> None:
@@ -179,9 +179,10 @@ class SnapshotThread:
             return None
 
     def has_gathered(self, rows: int) -> bool:
-        """True if so many rows are ready to leave, a quarter of them with many bytes, or no more of them come.
+        """True if this many rows can be emitted, or a quarter as many if they have many bytes, or if no further rows
+        follow.
 
-        Otherwise they are read ahead.
+        Otherwise further chunks are read first.
         """
         with self._changed:
             self._wanted = rows
@@ -401,7 +402,7 @@ def _bounds(table: CatalogTable, next_key: str | None) -> str:
 
 
 def _compared(column: CatalogColumn, value: str) -> tuple[str, str]:
-    """A column of the key and a value, as they are compared in the order of the index."""
+    """A column of the key and a value, in the form in which the index compares them."""
     name, family = quoted(column.name), column.type.family
     if family in (WHOLE, NUMERIC, YEAR):
         return name, value
@@ -421,7 +422,7 @@ def _compared(column: CatalogColumn, value: str) -> tuple[str, str]:
 
 
 def _packets(connection: Connection[Any], query: str) -> list[bytes]:
-    """The rows of a query as the server sends them. PyMySQL's own rows take three times as long."""
+    """The rows of a query, one after another as the server sends them. PyMySQL's own rows take three times as long."""
     connection.query(query, unbuffered=True)
     result: Any = connection._result
     made: list[bytes] = []

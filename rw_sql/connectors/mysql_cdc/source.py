@@ -71,7 +71,7 @@ class MysqlCdcConnector(ChangeBase):
         return (options["database.name"],)
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The end of the log: earlier rows come with the tables' snapshots."""
+        """The end of the log; the tables' snapshots deliver earlier rows."""
         return split.end
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
@@ -141,7 +141,7 @@ class MysqlCdcConnector(ChangeBase):
             raise CaptureError(
                 UPSTREAM_MISSING,
                 "MySQL doesn't enable binlog",
-                hint="log_bin = ON in the server's configuration, then restart it",
+                hint="set log_bin = ON in the server's configuration, then restart it",
             )
         state = SplitState(split=options["database.name"], offset=facts.end, cluster=facts.cluster)
         return Prepared(state=state, made_slot=False, made_publication=False, end=facts.end)

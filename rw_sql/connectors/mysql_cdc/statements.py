@@ -1,4 +1,4 @@
-"""The effects of the log's statements on tables. Only the first words and the names of a statement are parsed."""
+"""The effects on tables of the statements in the log. Only the first words and the names of a statement are parsed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ Did = Literal["truncated", "dropped", "renamed", "created", "altered", "emptied"
 @dataclass(frozen=True, slots=True)
 class Effect:
     """An event of a table: ``truncated``, ``dropped``, ``renamed`` (to ``other``), ``created``, ``altered`` (its
-    definition), ``emptied`` (rows came or went that the log does not have, as by a partition), ``database`` (dropped
-    with all tables), ``changed`` (a statement in place of rows; ``table`` is empty if unknown)."""
+    definition), ``emptied`` (rows were added or removed that the log does not contain, for example with a partition),
+    ``database`` (dropped with all tables), ``changed`` (the log contains a statement instead of rows; ``table`` is
+    empty if unknown)."""
 
     did: Did
     database: str
@@ -38,7 +39,9 @@ def effects_of(text: str, database: str) -> tuple[Effect, ...]:
 
 
 class _Words:
-    """The words of a statement without its comments. Comments with a version (``/*!40000 … */``) are run."""
+    """The words of a statement without its comments. The server executes comments with a version (``/*!40000 … */``),
+    so their words count.
+    """
 
     def __init__(self, text: str) -> None:
         self.words: list[str] = []

@@ -1,4 +1,4 @@
-"""The binary log as a stream of whole transactions, read in a thread of its own."""
+"""Reads the binary log in a separate thread, as a stream of whole transactions."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class _Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """The tables whose changes are wanted: (database, table) as the log writes them, and the databases."""
+    """The tables whose changes are requested, as (database, table) in the log's spelling, and the databases."""
 
     tables: frozenset[tuple[str, str]] = _NO_TABLES
     databases: frozenset[str] = frozenset()
     is_folded: bool = False
 
     def has(self, database: str, table: str) -> bool:
-        """True if the table is wanted."""
+        """True if the table's changes are requested."""
         name = (database.lower(), table.lower()) if self.is_folded else (database, table)
         return name in self.tables
 
@@ -127,9 +127,9 @@ class Stream:
         self._thread.start()
 
     def get(self, wait_seconds: float) -> tuple[list[Transaction], int]:
-        """The transactions since the last call, and a position up to which nothing else came. Waits for news.
+        """The transactions since the last call, and a position up to which there are no others. Waits for news.
 
-        Raises the error that ended the stream, after everything that came before it.
+        Raises the error that ended the stream, after all transactions before it have been returned.
         """
         with self._changed:
             if not self._ready and wait_seconds > 0:
@@ -148,7 +148,9 @@ class Stream:
         return self._seen
 
     def created(self, sequence: int) -> tuple[int, int] | None:
-        """When a file was made, in seconds, and its server's id; None before its first event came."""
+        """The time when a file was created, in seconds, and its server's id; None before its first event has
+        arrived.
+        """
         return self._created.get(sequence)
 
     def close(self) -> None:

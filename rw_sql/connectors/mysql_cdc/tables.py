@@ -1,4 +1,4 @@
-"""Tables as the server's ``information_schema`` has them: columns, primary key, foreign keys."""
+"""Reads tables from the server's ``information_schema``: columns, primary key, foreign keys."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class CatalogTable:
 
     @property
     def types(self) -> dict[str, str]:
-        """The columns that the stream has, with their types as the server writes them."""
+        """The columns in the stream, with their types in the server's spelling."""
         return {column.name: column.type_name for column in self.columns if not column.is_generated}
 
 
@@ -99,7 +99,9 @@ def named(table: str) -> tuple[str, str]:
 
 
 def find_table(connection: Connection[Any], table: str) -> CatalogTable | None:
-    """The table; None if it does not exist or the user may not see it. Raises pymysql.Error, CaptureError."""
+    """The table; None if it does not exist, or if the user has no privilege on it. Raises pymysql.Error,
+    CaptureError.
+    """
     database, name = named(table)
     found = rows_of(connection, _TABLE, [database, name])
     if not found:
@@ -171,7 +173,7 @@ def cascade_error(table: CatalogTable, names: tuple[str, ...]) -> tuple[str, str
 def shared_lock(version: str) -> str:
     """The clause of a SELECT that locks its rows against writers; empty for MariaDB, where a snapshot needs none.
 
-    Both clauses lock alike, but from MySQL 8.0.22 on FOR SHARE needs no more than the right to read.
+    Both clauses take the same locks, but from MySQL 8.0.22 on FOR SHARE needs only the privilege to read.
     """
     if "mariadb" in version.lower():
         return ""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Template:
-    """Makes JSON objects of cells in the order of ``names``; ``key`` are the columns of the key."""
+    """Builds JSON objects from cells in the order of ``names``; ``key`` are the columns of the key."""
 
     def __init__(self, names: Sequence[str], key: Sequence[str]) -> None:
         self.key_at = tuple(names.index(name) for name in key)
@@ -26,7 +26,7 @@ class Template:
         return self._key % tuple([cells[at] for at in self.key_at])
 
     def key_of(self, cells: Sequence[str]) -> str:
-        """The key of these cells of the key, in its order."""
+        """The key that consists of these cells, which are in the key's order."""
         return self._key % tuple(cells)
 
 

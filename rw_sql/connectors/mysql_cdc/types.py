@@ -56,7 +56,9 @@ _RANKS = {"SMALLINT": 2, "INT": 4, "BIGINT": 8, "REAL": 4, "DOUBLE": 8, "NUMERIC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MysqlType:
-    """A column's type. ``canonical`` is rw_sql's type by ``(*)``; None if no type holds the values."""
+    """A column's type. ``canonical`` is the type that ``(*)`` gives the column; None if no type of rw_sql can hold the
+    values.
+    """
 
     name: str
     canonical: str | None
@@ -88,7 +90,7 @@ class MysqlType:
 
 
 def type_of(data_type: str, column_type: str, precision: int | None, scale: int | None, *, is_json: bool) -> MysqlType:
-    """The type of a column by ``information_schema``. ``is_json``: a text that MariaDB checks to be JSON."""
+    """The type of a column, from ``information_schema``. ``is_json``: a text that MariaDB checks to be JSON."""
     name, written = data_type.lower(), column_type.lower()
     if is_json:
         return MysqlType(name="json", canonical="JSONB", family=JSON)

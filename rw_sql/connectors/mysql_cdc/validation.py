@@ -38,7 +38,7 @@ else:
     pymysql = deferred("pymysql")
 
 _WANTED = {
-    "log_bin": ("ON", "MySQL doesn't enable binlog", "log_bin = ON in the server's configuration, then restart it"),
+    "log_bin": ("ON", "MySQL doesn't enable binlog", "set log_bin = ON in the server's configuration, then restart it"),
     "binlog_format": (
         "ROW",
         "MySQL binlog_format should be 'ROW', not '{}'",
@@ -99,7 +99,7 @@ def _server(connection: Connection[Any], facts: Facts) -> Iterator[Lack]:
         yield Lack(
             check="server",
             message="the server is a replica and does not log what it copies (log_slave_updates)",
-            hint="log_slave_updates = ON in its configuration and a restart, or hostname = the primary's",
+            hint="set log_slave_updates = ON in its configuration and restart it, or set hostname to the primary's",
         )
     grants = " ".join(str(value) for row in named_rows(connection, "SHOW GRANTS") for value in row.values()).upper()
     may_replicate = any(

@@ -1,7 +1,7 @@
-"""Cells of the log and of a SELECT as members of a JSON object: the same text for the same value.
+"""Converts cells of the log and of a SELECT to members of a JSON object, so that equal values have equal texts.
 
-A reader takes the bytes of an event's rows and the place of a cell; it returns the cell as JSON, and where it ends. It
-raises ValueError for a value that it cannot read.
+A reader takes the bytes of an event's rows and the offset of a cell; it returns the cell as JSON, and the offset of its
+end. It raises ValueError for a value that it cannot read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _EPOCH_DAYS = 719_163
 
 def reader_of(column: StreamColumn, data_type: str, decode: Callable[[bytes], str] | None) -> Reader:
     """The reader of a column of the log. ``decode`` decodes its texts and labels; None for bytes. ``data_type`` is the
-    catalog's, for what the log has in common with other types. Raises ValueError for a type that is not known."""
+    catalog's type: it decides where the log writes two types alike. Raises ValueError for a type that is not known.
+    """
     kind, meta = column.type, column.meta
     if kind in _INTS:
         return _whole(_INTS[kind], is_signed=not column.is_unsigned)
@@ -145,7 +146,7 @@ def _datetime(digits: int) -> Reader:
 
 
 def _stamp(seconds: int) -> str:
-    """A point of time in UTC; MySQL's zero date for zero."""
+    """A point in time, in UTC; zero is MySQL's zero date."""
     if not seconds:
         return "0000-00-00 00:00:00"
     days, rest = divmod(seconds, 86_400)
@@ -273,7 +274,7 @@ def select_of(quoted: str, column_type: str, family: str) -> str:
 
 
 def cell_of(column_type: str, family: str) -> Cell:
-    """The function from the text of :func:`select_of` to the member of a JSON object."""
+    """The function that converts the text of :func:`select_of` to the member of a JSON object."""
     written = column_type.lower()
     if family == BYTES:
         return _hex_cell

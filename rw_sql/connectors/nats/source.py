@@ -378,7 +378,7 @@ def check_servers(options: Mapping[str, str]) -> None:
                 'property "server_url" must be a list of host:port, nats://host:port or tls://host:port'
                 + ("" if "@" in server else f", not '{server.strip()}'"),
                 key="server_url",
-                hint="server_url = 'nats://host:4222'; a login is given by connect_mode = 'user_and_password'",
+                hint="server_url = 'nats://host:4222'; write a login with connect_mode = 'user_and_password'",
             )
 
 
@@ -390,7 +390,7 @@ def check_names(options: Mapping[str, str]) -> None:
                 INVALID_PROPERTY,
                 f"property \"stream\" names '{stream}', which is not a stream",
                 key="stream",
-                hint="a stream's name has no spaces, dots, slashes and wildcards",
+                hint="a stream's name has no spaces, dots, slashes or wildcards",
             )
     for subject in subjects_of(options) or ("",):
         if not is_valid(subject):

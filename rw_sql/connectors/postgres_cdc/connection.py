@@ -121,14 +121,14 @@ def has_no_encoding(connection: Connection[Any]) -> bool:
 
 
 _REFUSED = ("28", "3D", "42", "0A", "22", "55")
-"""SQLSTATE classes of errors that do not go away by waiting: login, database, privileges, unsupported features,
+"""SQLSTATE classes of errors that persist until someone acts: login, database, privileges, unsupported features,
 state of the slot."""
 
 _BUSY = ("55006", "55P03")
 
 
 def is_refusal(state: str) -> bool:
-    """True for a SQLSTATE that does not go away by waiting."""
+    """True for the SQLSTATE of an error that persists until someone acts."""
     return state.startswith(_REFUSED) and state not in _BUSY
 
 

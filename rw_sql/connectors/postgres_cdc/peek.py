@@ -1,7 +1,7 @@
-"""Looks at the changes that a slot holds without taking them: where a time is in the log, and how many transactions are
-between two positions.
+"""Reads the changes in a slot without consuming them, to find the position of a point in time and the number of
+transactions between two positions.
 
-``pg_logical_slot_peek_binary_changes`` needs a slot that nobody reads: these are for a source that is paused.
+``pg_logical_slot_peek_binary_changes`` needs a slot without a reader: these functions are for a paused source.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _MILLI = 1000
 def first_at(options: Mapping[str, str], milliseconds: int, position: int, timeout: float) -> int:
     """The position before the first transaction that was committed at a time or later.
 
-    ``position`` is what the slot has been acknowledged. Raises CaptureError if such a transaction may be one that the
-    slot no longer has.
+    ``position`` is the slot's acknowledged position. Raises CaptureError if the slot may no longer contain such a
+    transaction.
     """
     wanted = milliseconds * _MILLI - POSTGRES_EPOCH_MICROSECONDS
     query = (
@@ -87,13 +87,14 @@ def count_changes(
 
 
 _FEW = 500
-"""The changes among which the next transaction is looked for."""
+"""The maximum number of changes that are searched for the next transaction."""
 
 
 def next_commit(options: Mapping[str, str], position: int, timeout: float) -> int | None:
-    """The time in milliseconds since 1970 of the first transaction behind a position; None if it is not known soon.
+    """The time in milliseconds since 1970 of the first transaction after a position; None if the server does not report
+    it in time.
 
-    While somebody reads the slot, PostgreSQL itself knows how long ago what was acknowledged last had been written.
+    While a reader uses the slot, PostgreSQL itself reports how long ago the last acknowledged change was written.
     """
     lag = (
         "SELECT (extract(epoch FROM clock_timestamp() - r.flush_lag) * 1000)::bigint "
@@ -113,7 +114,9 @@ def next_commit(options: Mapping[str, str], position: int, timeout: float) -> in
 
 
 def _rows(options: Mapping[str, str], query: str, timeout: float) -> list[tuple[Any, ...]]:
-    """The rows of a query about the slot. Raises CaptureError, also if the server takes longer than ``timeout``."""
+    """The rows of a query about the slot. Raises CaptureError; a response that takes longer than ``timeout`` is an
+    error too.
+    """
     given = {"slot": options["slot.name"], "publication": quoted(options["publication.name"])}
     try:
         with connect(options, timeout) as connection:

@@ -57,7 +57,7 @@ delay."""
 _LONGEST_WAIT = 0.2
 
 _UNREADABLE: dict[tuple[str, ...], int] = {}
-"""For each slot, the end of the last group of transactions one of which could not be read.
+"""For each slot, the end of the last group of transactions that contained an unreadable one.
 
 Up to there, a reader returns transactions one by one, so that those before the unreadable one are committed, and SKIP
 skips that one.
@@ -186,7 +186,7 @@ class PostgresReader:
                 raise CaptureError(
                     UPSTREAM_UNREACHABLE,
                     f'replication slot "{self._slot}" is in use by the server process {slot.active_pid}',
-                    hint=f"end what reads it; on the server: SELECT pg_terminate_backend({slot.active_pid})",
+                    hint=f"stop the other reader; on the server: SELECT pg_terminate_backend({slot.active_pid})",
                     is_temporary=True,
                 )
             time.sleep(0.05)

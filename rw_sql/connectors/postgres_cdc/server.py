@@ -33,7 +33,7 @@ else:
     psycopg = deferred("psycopg")
 
 AGAIN = "RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH (FORGET_OFFSETS = true) reads every table again"
-"""What helps where changes are missing. The source's name is filled in where it is known."""
+"""The remedy for missing changes. The source's name is filled in where it is known."""
 
 _FACTS = """
 SELECT json_build_object(
@@ -198,7 +198,7 @@ def check_slot(facts: Facts, options: Mapping[str, str]) -> SlotDetails:
 
 
 def check_position(facts: Facts, options: Mapping[str, str], position: SplitState) -> SlotDetails:
-    """The slot, if it has everything behind the position. Raises CaptureError."""
+    """The slot, if it contains all changes after the position. Raises CaptureError."""
     if other := other_server(position.cluster, facts.cluster):
         raise CaptureError(UPSTREAM_MISSING, other, hint=AGAIN)
     slot = check_slot(facts, options)

@@ -32,7 +32,7 @@ _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 _LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 _LONGEST_NAME = 63
 _LAG_SECONDS = 2.0
-"""How long SHOW SOURCE SPLITS looks for the time of the next transaction."""
+"""The time for which SHOW SOURCE SPLITS waits for the time of the next transaction."""
 
 
 class PostgresCdcConnector(ChangeBase):
@@ -80,7 +80,7 @@ class PostgresCdcConnector(ChangeBase):
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
         """The database from the slot's acknowledged position (0 without a slot) to the end of the server's log.
 
-        A slot that is lost holds nothing: it begins at the end.
+        A lost slot contains nothing: its beginning equals its end.
         """
         try:
             facts = read_facts(options, timeout)
@@ -111,7 +111,7 @@ class PostgresCdcConnector(ChangeBase):
         return lsn_text(position)
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """What was promoted, restored or created again; a slot does not come along."""
+        """The reason why the slot is missing: a promoted, restored or recreated server has no slots of the old one."""
         why = other_server(before.cluster, now.cluster) or (
             "the database was dropped and created again" if before.incarnation != now.incarnation else "it is the same"
         )
@@ -185,7 +185,7 @@ class PostgresCdcConnector(ChangeBase):
         only_first: bool = False,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
-        """What the slot has between two positions; None while somebody reads it."""
+        """The changes in the slot between two positions; None while a reader uses the slot."""
         return peek.count_changes(options, start, end, timeout, only_first=only_first)
 
     def offsets_at(
@@ -196,7 +196,7 @@ class PostgresCdcConnector(ChangeBase):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The position before the first transaction that was committed at that time or later, in what the slot holds.
+        """The position before the first transaction in the slot that was committed at that time or later.
 
         Raises CaptureError.
         """
@@ -207,6 +207,6 @@ class PostgresCdcConnector(ChangeBase):
         return dict.fromkeys(splits, peek.first_at(options, milliseconds, acknowledged, timeout))
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The time of the first transaction behind the position, as far as the server tells it soon."""
+        """The time of the first transaction after the position, if the server reports it in time."""
         found = {split: peek.next_commit(options, position, _LAG_SECONDS) for split, position in offsets.items()}
         return {split: at for split, at in found.items() if at is not None}

@@ -56,7 +56,7 @@ The server drops a silent client after ``wal_sender_timeout`` (60 s by default).
 """
 
 _STATUSES, _MILLISECONDS = 4, 1000
-"""At least so many statuses come within that timeout."""
+"""The minimum number of statuses that are sent within that timeout."""
 
 _KEEPALIVE = struct.Struct(">QqB")
 _STATUS = struct.Struct(">cQQQqB")

@@ -74,7 +74,7 @@ def _server(connection: Connection[Any], options: Mapping[str, str]) -> Iterator
         yield Lack(
             check="server",
             message=f"Postgres {version // 10_000}.{version // 100 % 100} has no logical replication",
-            hint="a server of version 10 or later",
+            hint="use a server of version 10 or later",
         )
         return
     row = connection.execute(_SERVER.encode(), [options.get("slot.name", "")]).fetchone()
@@ -84,7 +84,7 @@ def _server(connection: Connection[Any], options: Mapping[str, str]) -> Iterator
         yield Lack(
             check="server",
             message="the server is a standby, which cannot make a slot or a publication",
-            hint="hostname = the primary's",
+            hint="set hostname to the primary's",
         )
     if level != "logical":
         yield Lack(
@@ -122,7 +122,7 @@ def _slot(options: Mapping[str, str], timeout: float) -> Iterator[Lack]:
         yield Lack(
             check="role",
             message=f"no connection for replication: {error.message}",
-            hint="a line in pg_hba.conf that lets the user connect to the database, then SELECT pg_reload_conf()",
+            hint="add a line to pg_hba.conf that lets the user connect to the database, then SELECT pg_reload_conf()",
         )
         return
     if facts.slot is None:
@@ -270,7 +270,7 @@ def _membership(
             yield Lack(
                 check="publication",
                 message=f"Postgres user must be the owner of table '{table}' to create/alter publication",
-                hint=f"as its owner: {statement}",
+                hint=f"run as its owner: {statement}",
             )
         return
     if connection.info.server_version < _WITH_FILTERS:

@@ -1,4 +1,4 @@
-"""The first and the last message of a partition. The broker lists no ids: both are found by reading one message."""
+"""The first and the last message of a partition. The broker lists no ids, so each is found by reading one message."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def first_message(address: Address, split: str) -> int | None:
 
 @repeated
 def last_message(address: Address, split: str, first: int) -> int:
-    """The offset of the newest message. ``first`` is that of any one before it."""
+    """The offset of the newest message. ``first`` is the offset of any message before it."""
     import pulsar
 
     known = TAILS.get(address, split)

@@ -56,7 +56,7 @@ class BusyError(PulsarError):
 
 
 class NothingError(PulsarError):
-    """No message came within the time limit."""
+    """No message arrived within the time limit."""
 
 
 def address_of(options: Mapping[str, str]) -> Address:
@@ -182,7 +182,7 @@ def _unreachable(url: str) -> str | None:
 
 @repeated
 def partitions_of(address: Address, topic: str) -> tuple[str, ...]:
-    """The full names of a topic's partitions, or that of the topic itself. Raises PulsarError."""
+    """The full names of a topic's partitions, or the full name of a topic without partitions. Raises PulsarError."""
     with told(address):
         return tuple(sorted(str(name) for name in CLIENTS.of(address).get_topic_partitions(topic)))
 
@@ -217,7 +217,7 @@ def close(opened: Any) -> None:
 
 
 def fetched_message(address: Address, reader: Any) -> Any:
-    """The next message of a reader, if the client has it or gets it at once; else None. Raises PulsarError."""
+    """The next message of a reader if the client has it or receives it at once; otherwise None. Raises PulsarError."""
     import pulsar
 
     # Called for each message: without the cost of a context manager.
@@ -233,7 +233,7 @@ def next_message(address: Address, reader: Any, seconds: float) -> Any:
     """The next message of a reader; None if there is none, as far as the broker knows. Slower than
     :func:`fetched_message`.
 
-    Raises NothingError if the broker has messages and sends none: they are parts of one that is not complete, or were
+    Raises NothingError if the broker reports messages but sends none: they are parts of an incomplete message, or were
     removed. Raises PulsarError.
     """
     import pulsar

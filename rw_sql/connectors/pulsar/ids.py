@@ -1,7 +1,7 @@
 """Message ids as offsets: whole numbers of up to 48 digits in the order of the ids.
 
-The digits are those of the ledger, 19 of the entry and 10 of the place in the entry's batch. A message that was sent
-alone has the place 0. A position is "the first message with at least this number".
+The digits are, in order: the ledger, 19 digits for the entry, and 10 for the place in the entry's batch. A message that
+was sent alone has the place 0. A position is "the first message with at least this number".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _ENTRIES = 10**19
 _TEXT = re.compile(r"([0-9]{1,19}):([0-9]{1,19})(?::(-1|[0-9]{1,9}))?(?::(-1|[0-9]{1,9}))?")
 
 BEGINNING = 0
-"""The position before the first message, whatever that is."""
+"""The position before the first message, for every topic."""
 
 _MOST = 2**63
 

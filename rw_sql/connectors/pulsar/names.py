@@ -1,4 +1,6 @@
-"""Names of topics and partitions. A split is a topic's name without what is usual: ``persistent://public/default/``."""
+"""Names of topics and partitions. A split is named as its topic, without the default prefix
+``persistent://public/default/``.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ def is_topic(text: str) -> bool:
 
 
 def short_name(name: str) -> str:
-    """A topic's name, or a partition's, as a split is named."""
+    """The split's name for a topic or a partition."""
     return name.strip().removeprefix(_PERSISTENT).removeprefix(_USUAL)
 
 

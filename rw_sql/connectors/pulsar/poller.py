@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.pulsar.reader import RawMessage
 
 _MOST_BYTES = 64 * 1024 * 1024
-"""Above this size no more partitions are read for the next batch."""
+"""At this size, no further partitions are read for the next batch."""
 
 
 class Poller:
@@ -89,7 +89,7 @@ def _all(read: partial[list[RawMessage]], splits: Sequence[str]) -> list[list[Ra
 
 
 class PulsarFeed(RangeFeed):
-    """Ranges that were found by reading them; what was committed is acknowledged."""
+    """The ranges of a run, found by reading messages. Committed messages are acknowledged."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class PulsarFeed(RangeFeed):
         super().__init__(self._poller, options, positions, first, most_offsets=MOST**2, poll_seconds=poll_seconds)
 
     def committed(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Acknowledges what was committed, except for the last message."""
+        """Acknowledges the committed messages, except for the last one."""
         self._subscriptions.acknowledge({split: end for split, (_, end) in ranges.items()})
 
     def close(self) -> None:

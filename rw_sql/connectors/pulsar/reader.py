@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.pulsar.client import Address
 
 PAGE_BYTES = 16 * 1024 * 1024
-"""Above this size a page ends. A reader fetches up to QUEUE messages ahead."""
+"""A page ends at this size. A reader fetches up to QUEUE messages ahead."""
 
 PAGE_MESSAGES = 10_000
 QUEUE = 2_000
@@ -53,7 +53,7 @@ SCHEMA = pa.schema(
         ("message_id_data", pa.binary()),
     ]
 )
-"""The columns of messages: those of ``Connector.read_stream``, with the offset as a text, and their ids."""
+"""The columns of messages: as in ``Connector.read_stream``, with the offset as a text, and the message id."""
 
 RECORDS = (
     "_rw_split string, _rw_offset string, key binary, value binary, partition string, timestamp timestamp, "
@@ -96,7 +96,7 @@ class PartitionReader:
         self._before: int | None = None
 
     def page(self, position: int, most: int) -> list[RawMessage]:
-        """The next messages from a position on, at most so many; none if there is nothing new.
+        """At most this many of the next messages from a position on; none if there is nothing new.
 
         Raises RangeLostError if there was a message that no longer exists, PulsarError if the broker does not answer.
         """
@@ -126,9 +126,10 @@ class PartitionReader:
             require_whole(self._address, self._split, position)
 
     def _first_page(self, position: int, most: int) -> list[RawMessage]:
-        """The first page after a reader was opened. A reader that begins between the parts of a message would leave
-        that message out, so that it begins before the position, and further before it if entries are missing. The
-        message that a position follows must be there: in another topic, its id is hardly that of a message."""
+        """The first page after a reader was opened. A reader that begins between the parts of a message would omit that
+        message. It therefore begins before the position, and further before it if entries are missing. The message
+        before the position must exist: another topic hardly ever has a message with the same id.
+        """
         for entries in _LOOK_BACK:
             self._open(position, entries)
             found = self._page(position, most)
@@ -216,10 +217,10 @@ def raw_message(message: Any) -> RawMessage:
 
 
 def require_whole(address: Address, split: str, position: int) -> None:
-    """Checks that no message at a position or after it was removed. Raises RangeLostError.
+    """Checks that no message from a position on was removed. Raises RangeLostError.
 
-    A broker would begin at the oldest message that is left. Messages are removed in order: with one before the position
-    still there, none after it is missing. The source's subscription holds the last one that was read.
+    A broker would begin at the oldest message that is left. Messages are removed in order: if one before the position
+    still exists, none after it is missing. The source's subscription keeps the last message that was read.
     """
     if position == BEGINNING:
         return

@@ -99,7 +99,7 @@ class PulsarConnector(RangedConnector):
         publication: bool,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[str, ...]:
-        """Removes the subscription. Raises OSError if the broker does not do so."""
+        """Removes the subscription. Raises OSError if the broker refuses."""
         from rw_sql.connectors.pulsar import subscriptions
 
         try:
@@ -262,7 +262,7 @@ class PulsarConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The messages of these ranges: those that this process has fetched already, or read by Spark's processes."""
+        """The messages of these ranges: this process has fetched them already, or Spark's processes read them."""
         import pyarrow as pa
 
         from rw_sql.connectors.pulsar import reader
@@ -315,7 +315,7 @@ def _check_url(options: Mapping[str, str]) -> None:
             'property "service.url" must be pulsar://host:port or pulsar+ssl://host:port'
             + ("" if "@" in url else f", not '{url}'"),
             key="service.url",
-            hint="service.url = 'pulsar://host:6650'; a token is given by auth.token",
+            hint="service.url = 'pulsar://host:6650'; write a token as auth.token",
         )
 
 

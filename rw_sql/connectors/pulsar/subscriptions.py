@@ -1,7 +1,7 @@
-"""Durable subscriptions, which hold at the broker what a source has not committed.
+"""Durable subscriptions: the broker keeps the messages that a source has not committed.
 
-Without one, and without a retention, a broker removes a ledger as soon as it begins the next one. A subscription is
-acknowledged up to the entry before that of the last committed message: this message itself stays, and proves at the
+Without one, and without a retention, a broker removes a ledger as soon as it begins the next one. The source
+acknowledges all entries before the entry of the last committed message. This message itself stays, and proves at the
 next start that no message after it was removed.
 """
 

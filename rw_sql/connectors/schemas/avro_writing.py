@@ -132,7 +132,7 @@ def encoder_of(schema: Any) -> Encoder:
 
 
 def row_encoder(schema: Mapping[str, Any]) -> Callable[[bytes, Sequence[Any]], bytes]:
-    """The function that makes a record behind a prefix, from a row's values in the order of the schema's fields."""
+    """The function that writes a prefix and then a record, from a row's values in the order of the schema's fields."""
     encoders = [encoder_of(each["type"]) for each in schema["fields"]]
 
     def encoded(prefix: bytes, row: Sequence[Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""The JSON Schema of a sink's rows, as ENCODE JSON writes them."""
+"""The JSON Schema of a sink's rows in the form that ENCODE JSON writes."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _refused(column: str, shown: str) -> SqlError:
 
 
 def row_encoder(columns: Sequence[tuple[str, Any]]) -> Callable[[bytes, Sequence[Any]], bytes]:
-    """The function that makes a message behind a prefix, from a row's values in order. It raises UnwritableError."""
+    """The function that writes a prefix and then a message, from a row's values in order. It raises UnwritableError."""
     encode = _message_encoder(columns)
 
     def encoded(prefix: bytes, row: Sequence[Any]) -> bytes:
@@ -151,7 +151,7 @@ def row_encoder(columns: Sequence[tuple[str, Any]]) -> Callable[[bytes, Sequence
 
 
 FIRST_MESSAGE = b"\0"
-"""The place of the message in its schema, the first one, as Confluent's frame writes it after the id."""
+"""The index of the message in its schema (the first message), in the form that Confluent's frame has after the id."""
 
 
 def _message_encoder(columns: Sequence[tuple[str, Any]]) -> Callable[[bytearray, Sequence[Any]], None]:

@@ -141,7 +141,7 @@ class RangeFeed:
         """Called after the commit of a batch with these ranges. Repeatable. Nothing to do for most upstreams."""
 
     def close(self) -> None:
-        """Ends the thread without waiting for a look in progress."""
+        """Ends the thread without waiting for a request in progress."""
         self._is_closed.set()
         with self._changed:
             self._changed.notify_all()

@@ -1,7 +1,7 @@
 """Offsets that are too large for 64 bits, such as the sequence numbers of Kinesis.
 
-In this process they are whole numbers, compared and stored exactly. In a log they are texts of equal length, whose
-order is that of the numbers. The distance of two such offsets says nothing about the number of records between them.
+In this process they are whole numbers, compared and stored exactly. In a log they are texts of equal length, which sort
+like the numbers. The distance of two such offsets says nothing about the number of records between them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_COUNTED = 2**63
 
 
 def number_of_records(offsets: int) -> str:
-    """The number of records in so many offsets, for people."""
+    """The number of records in this many offsets, as text for the user."""
     return f"{offsets} records" if offsets < MOST_COUNTED else "an unknown number of records"
 
 

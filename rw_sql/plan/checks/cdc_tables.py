@@ -63,7 +63,7 @@ def require_source_between(statement: CreateTable) -> None:
     source = sql_name(f"{statement.name.last}_source")
     raise SqlError(
         NOT_SUPPORTED,
-        f'a table reads connector "{kind}" through a source, not by itself',
+        f'a table reads connector "{kind}" through a source, not directly',
         hint=f"CREATE SOURCE {source} WITH (connector = '{kind}', …) without the table's name, then "
         f"CREATE TABLE {statement.name} (*) FROM {source} TABLE {literal(table)}",
         span=next(option.span for option in statement.options if option.key == "connector"),
@@ -127,7 +127,7 @@ def _check_column(column: ColumnDefinition) -> None:
             NOT_SUPPORTED,
             "Default value for columns defined on the table created from a CDC source",
             span=column.span,
-            hint="omit DEFAULT: the upstream table already contains the values of its own default",
+            hint="omit DEFAULT: the records already contain the default values of the upstream table",
         )
     if column.is_not_null:
         raise SqlError(
@@ -179,7 +179,7 @@ def check_options(statement: CreateTable) -> None:
                 INVALID_PROPERTY,
                 f'property "{RATE_LIMIT}" takes a number of rows per second, not {text!r}',
                 span=option.value.span,
-                hint="0 reads none until it is raised; omit it for no limit",
+                hint="0 reads nothing until you raise the limit; omit the property for no limit",
             )
         if option.key not in (SNAPSHOT, RATE_LIMIT) and not (text.isdecimal() and 0 < int(text) <= _MOST_BATCH):
             raise SqlError(

@@ -25,8 +25,8 @@ _WITHOUT_CONNECTOR_OPTIONS = (CreateSecret, AlterSecret, AlterSetConfig)
 
 
 def refuse_literal_secrets(statement: Statement) -> None:
-    """Raises SqlError for a literal in a secret option of any connector, in an unknown option that seems to be meant as
-    one, and for a URL that contains a password.
+    """Raises SqlError for a literal in a secret option of any connector, in an unknown option whose name resembles a
+    secret option's, and for a URL that contains a password.
 
     The connector of an ALTER is only known from the catalog. No option is secret in one connector and plain in another.
     """

@@ -40,7 +40,9 @@ _TYPES = {"PLAIN": APPEND_ONLY, "UPSERT": UPSERT, "DEBEZIUM": DEBEZIUM}
 _OF_SOURCES = ("map.handling.mode", "messages_as_jsonb", "key.message", "schema.location")
 _CSV_OPTIONS = ("without_header", "delimiter")
 _KEY_TYPES = {"TEXT": ("string", "boolean", "byte", "short", "integer", "long"), "BYTES": ("binary",)}
-"""The encodings of keys besides that of values, with the types that they are for, as Spark calls them."""
+"""The encodings of keys that differ from the encoding of values, each with Spark's names of the types that it
+accepts.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,11 +146,10 @@ def _check_supported(statement: CreateSink) -> None:
             "write it after a query: CREATE SINK … AS SELECT … EMIT ON WINDOW CLOSE",
         ),
     )
+    span = statement.into.span if statement.into is not None else statement.name.span
     for is_there, what, instead in refused:
         if is_there:
-            raise SqlError(
-                NOT_SUPPORTED, f"{what} is not supported yet in CREATE SINK", span=statement.name.span, hint=instead
-            )
+            raise SqlError(NOT_SUPPORTED, f"{what} is not supported yet in CREATE SINK", span=span, hint=instead)
 
 
 def _given(statement: CreateSink, key: str) -> Option | None:

@@ -50,6 +50,8 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
     kind, name = spoken(record.kind), sql_name(record.name)
     words = kind.upper()
     match change.verb.split()[0]:
+        case "CREATE" if change.verb == "CREATE INDEX":
+            message, hint = "Delta tables have no indexes", "omit CREATE INDEX"
         case "CREATE" | "REPLACE":
             if record.kind == "source":
                 return None

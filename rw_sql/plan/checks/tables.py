@@ -103,7 +103,7 @@ def check_table(statement: CreateTable) -> None:
     span = statement.name.span
     key = primary_key(statement)
     columns = _check_columns(statement)
-    _require_columns(key, columns, "of the primary key", _key_span(statement))
+    _require_columns(key, columns, "of the primary key", _key_places(statement), span)
     for column in statement.columns:
         if column.name in key and column.data_type.name in _NO_KEYS:
             raise SqlError(
@@ -130,7 +130,8 @@ def check_table(statement: CreateTable) -> None:
             span=span,
             hint="ON CONFLICT DO UPDATE FULL WITH VERSION COLUMN (…)",
         )
-    _require_columns(statement.version_columns, columns, "of WITH VERSION COLUMN", span)
+    versions = dict(zip(statement.version_columns, statement.version_spans, strict=False))
+    _require_columns(statement.version_columns, columns, "of WITH VERSION COLUMN", versions, span)
     for column in statement.columns:
         if column.name in statement.version_columns and column.data_type.name in _NO_KEYS:
             raise SqlError(
@@ -246,21 +247,24 @@ def _check_without_key(statement: CreateTable, span: Span) -> None:
         )
 
 
-def _require_columns(names: tuple[str, ...], columns: dict[str, str], where: str, span: Span) -> None:
+def _require_columns(
+    names: tuple[str, ...], columns: dict[str, str], where: str, places: dict[str, Span], otherwise: Span
+) -> None:
     for name in names:
         if name not in columns:
             near = near_names(name, columns)
             raise SqlError(
                 UNDEFINED_COLUMN,
                 f'column "{name}" {where} does not exist',
-                span=span,
+                span=places.get(name, otherwise),
                 hint=f'did you mean "{near[0]}"?' if near else "name a column of the table",
             )
 
 
-def _key_span(statement: CreateTable) -> Span:
-    span = statement.name.span
-    return next((_placed(c, span) for c in statement.constraints if c.kind == "PRIMARY KEY"), span)
+def _key_places(statement: CreateTable) -> dict[str, Span]:
+    """The positions of the columns in PRIMARY KEY (…)."""
+    keys = (constraint for constraint in statement.constraints if constraint.kind == "PRIMARY KEY")
+    return {name: span for key in keys for name, span in zip(key.columns, key.column_spans, strict=False)}
 
 
 def _placed(constraint: TableConstraint, otherwise: Span) -> Span:

@@ -1,4 +1,4 @@
-"""Checks the result of a look at an upstream or a target before a definition is committed."""
+"""Checks the state of an upstream or a target before a definition is committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes in the preview of UNSAFE SET about a change data capture source: whether it can read on where it is."""
+"""Notes in the preview of UNSAFE SET about a change data capture source: whether it can continue at its position."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def notes_on_capture(
     upstream: Upstream,
     states: Mapping[str, SplitState],
 ) -> Iterator[str]:
-    """Why the source stalls after it gets other ``options`` (old and new), with the statement to type; empty if it can
-    read on or is of another kind."""
+    """The reasons why the source stalls after a change of its ``options`` (old and new), with the statement to type;
+    empty if it can continue or is of another kind.
+    """
     if not isinstance(kind, ChangeConnector) or not upstream.is_reachable:
         return
     old, new = options

@@ -53,7 +53,7 @@ def differences(old: PlannedOptions, new: PlannedOptions) -> tuple[Difference, .
 
 
 def spell(key: str, old: str, new: str) -> str:
-    """One difference as text for a result."""
+    """One difference as text, for the statement's result."""
     if not new:
         return f"{key} dropped (was {old})"
     return f"{key} = {new} (was {old})" if old else f"{key} = {new} (new)"

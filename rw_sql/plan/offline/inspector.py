@@ -58,7 +58,7 @@ ASSUMED_OFFSET = 2**40
 """The position that offline checks assume for readers: so high that no step back leads to a negative offset."""
 
 SELF_CONTAINED = frozenset({"datagen"})
-"""Connectors that generate their data themselves, so that a look at the upstream contacts no other system."""
+"""Connectors that generate their data themselves, so that reading the upstream's state contacts no other system."""
 
 
 class Unanswerable(Exception):  # noqa: N818 - no error: the statement may be right

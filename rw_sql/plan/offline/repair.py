@@ -107,6 +107,8 @@ def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, objec
 
 
 def _points_at(part: Any, error: SqlError) -> bool:
+    if isinstance(part, TableConstraint) and part.kind == "PRIMARY KEY":
+        return False  # Without its key, the table would have another error.
     spans: list[Span] = [part.span]
     if isinstance(part, Option):
         spans += part.places

@@ -43,6 +43,7 @@ from rw_sql.plan.offline.report import SPARK, Checked, first_words, kind_of
 from rw_sql.plan.offline.unsafe import unsafe_note
 from rw_sql.plan.queries.maintenance import visible_keys
 from rw_sql.plan.result.steps import after
+from rw_sql.plan.statements.common import VALID_SPLITS
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, require_inside
 from rw_sql.plan.statements.session.search_path import SEARCH_PATH, is_relation, path_of, resolved
 from rw_sql.syntax import statements as ast
@@ -308,7 +309,8 @@ class ScriptChecker:
                     break
                 if outcome.errors and (not is_of_a_part(current, error) or any(k in error.message for k in removed)):
                     break
-                if error.kind is UNKNOWN_SPLIT and base is not self.snapshot:
+                is_listed = error.kind is UNKNOWN_SPLIT and (error.hint or "").startswith(VALID_SPLITS)
+                if is_listed and base is not self.snapshot:
                     error.hint = topics_hint(base, current) or error.hint
                 outcome.errors.append(error)
                 repair = repaired(current, error)

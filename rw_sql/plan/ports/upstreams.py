@@ -108,7 +108,9 @@ class UpstreamPort(Protocol):
 
 
 def look_closely(upstreams: UpstreamPort, connector: str, options: PlannedOptions) -> Upstream:
-    """A look that also determines the topics whose offsets do not count records, for the preview of a move."""
+    """Like :meth:`look`, but also determines the topics whose offsets do not count records, for the preview of a
+    move.
+    """
     upstream = upstreams.look(connector, options)
     if not upstream.is_reachable or not upstream.splits:
         return upstream

@@ -263,7 +263,7 @@ def _following(
 def _touched(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, ...]
 ) -> Maintained | None:
-    """The maintenance by recomputing only the rows affected by changes."""
+    """Maintenance that recomputes only the rows that are affected by changes."""
     if query.kind == DISTINCT and (touched := query.touched_rows()) is not None:
         names = tuple(name for name, _ in schema_columns(whole.schema))
         reason = "the results of changed rows are computed again; a result that no row yields any more is removed"

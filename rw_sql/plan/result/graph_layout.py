@@ -129,7 +129,7 @@ def _rows(
 
 
 def _apart(wanted: Sequence[float]) -> list[float]:
-    """The positions nearest to the wanted ones, in the same order and at least 1 apart (isotonic regression)."""
+    """The positions nearest to the requested ones, in the same order and at least 1 apart (isotonic regression)."""
     blocks: list[tuple[float, int]] = []
     for at, row in enumerate(wanted):
         total, size = row - at, 1

@@ -299,6 +299,10 @@ def dependents_of(snapshot: Snapshot, reader: Reader) -> tuple[str, ...]:
     return tuple(f"{spoken(record.kind)} {record.name}" for record in reader.dependents(snapshot))
 
 
+VALID_SPLITS = "valid splits are: "
+"""The beginning of the hint that lists the splits of a source."""
+
+
 def resolve_splits(
     kind: Connector, snapshot: Snapshot, source: SourceRecord, written: tuple[SplitId, ...], known: Iterable[str]
 ) -> tuple[str, ...]:
@@ -318,7 +322,7 @@ def resolve_splits(
                 UNKNOWN_SPLIT,
                 f'source "{source.name}" has no split "{split.id}"',
                 span=split.span,
-                hint=f"valid splits are: {listed}",
+                hint=f"{VALID_SPLITS}{listed}",
             )
         if id_ in ids:
             raise SqlError(

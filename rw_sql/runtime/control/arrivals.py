@@ -1,4 +1,4 @@
-"""The jobs that have come from another resource group, whose owner may still run them."""
+"""The jobs that were moved from another resource group, whose owner may still run them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MOVING = "waits until the owner of the resource group that it leaves has stopped
 class Arrivals:
     """Moved jobs and the epochs of their moves: those that may run here, and those that wait.
 
-    A job waits until every other owner has stopped it, or has ended. Runs are also fenced. Waiting spares both
-    owners a run that is refused, and a pause does not count as applied while the other owner reads.
+    A job waits until every other owner has stopped it, or has ended. Runs are also fenced. Without this wait, runs of
+    both owners could be refused, and a pause could count as applied while the other owner still reads.
     """
 
     def __init__(self, context: Context) -> None:
@@ -32,7 +32,7 @@ class Arrivals:
         self.elsewhere: frozenset[int] = frozenset()
         """The objects of other groups."""
         self.waiting: frozenset[str] = frozenset()
-        """The jobs that wait, wanted or not."""
+        """The jobs that wait, including those that the catalog no longer requires."""
 
     def look(self, snapshot: Snapshot) -> frozenset[str]:
         """The jobs that wait now."""
@@ -55,8 +55,9 @@ class Arrivals:
 
 
 def _moved_jobs(snapshot: Snapshot, group: str) -> dict[str, int]:
-    """The jobs of a group's objects that came from another group, paused ones included, with the epochs of their
-    moves."""
+    """The jobs of a group's objects that were moved from another group, including paused ones, with the epochs of their
+    moves.
+    """
     found: dict[str, int] = {}
     for record in grouped(snapshot):
         if not record.group_since or record.resource_group != group:

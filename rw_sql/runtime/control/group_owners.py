@@ -20,7 +20,7 @@ def require_owners(context: Context, snapshot: Snapshot, plan: Plan) -> None:
     it creates, is in a group without an owner.
 
     The default group needs none: a warehouse is often set up before a process runs its jobs. Statements that only stop
-    jobs are allowed, and so is a move to another group, out of one without an owner.
+    jobs are allowed, and so is a move out of a group without an owner.
     """
     if plan.operation is None:
         return

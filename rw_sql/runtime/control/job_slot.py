@@ -89,9 +89,9 @@ class JobSlot:
 
     ``awaiting`` is the spec that it adopts when the batch in progress has ended. ``idle`` is its state at rest; it
     counts as running then, also while it is being woken (``is_woken``); ``going_to_rest`` is its spec while it is being
-    stopped for that. ``problem`` is the reason why its upstream
-    cannot be watched. ``behind`` is its known number of unread records, and ``is_queued`` means that its start may wait
-    for those of others. ``is_settled``: nothing about it can change until it is woken or the catalog changes.
+    stopped for that. ``problem`` is the reason why its upstream cannot be watched. ``behind`` is its known number of
+    unread records, and ``is_queued`` means that its start may wait for other starts. ``is_settled``: nothing about it
+    can change until it is woken or the catalog changes.
     """
 
     job_id: str
@@ -251,8 +251,9 @@ class JobSlot:
 
 
 def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot]:
-    """The slots to work on now: all that a statement changed, and of the others at most so many together with those in
-    work, the ones with the most to read first."""
+    """The slots to work on now: all that a statement changed, and others up to the limit (slots already being worked on
+    count), those with the most unread records first.
+    """
     due = [slot for slot in slots if slot.needs_work(now)]
     queued = sorted((slot for slot in due if slot.is_queued), key=lambda slot: -slot.behind)
     if not queued:

@@ -60,8 +60,9 @@ STOPPED_READER_SECONDS = 60.0
 """The seconds that a stopped reader is kept for a warm start. Moving a source takes less, and must not wait."""
 
 MOST_STARTS = 16
-"""The number of jobs that may be starting for another reason than a statement: after a process begins, and when many
-sources at rest get records at once. A start whose upstream does not answer takes seconds."""
+"""The number of jobs that may start at the same time without a statement: after a process begins, and when many sources
+at rest receive records at once. A start whose upstream does not answer takes seconds.
+"""
 
 
 class Reconciler:

@@ -186,7 +186,8 @@ class RemoteExecutor:
                 OWNER_MISSING,
                 f"process {lease.owner}, which runs the jobs, did not accept the statement within "
                 f"{spoken_seconds(patience)}: nothing was changed",
-                hint="run it again; a process with a version of rw_sql before resource groups accepts no statements",
+                hint="run the statement again; a process of an older version, without resource groups, accepts no "
+                "statements",
             )
         return self._missing()
 

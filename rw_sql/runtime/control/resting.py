@@ -1,7 +1,7 @@
 """The state of a job at rest: what it had read when its query was closed, and whether there is anything new.
 
 A waiting streaming query polls its input dozens of times a second, and holds threads, a Spark session and connections.
-The job of a source, view or sink that has had nothing to read for ``idle_job_timeout`` is therefore stopped like at the
+The job of a source, view or sink that has had nothing to read for ``idle_job_timeout`` is therefore stopped as at the
 end of the process, and counts as running. It continues by a normal start.
 """
 
@@ -87,7 +87,9 @@ class IdleReader:
         return IdleReader(spec=spec, run=running.run, versions=versions)
 
     def after_stop(self, context: Context, running: Job) -> IdleReader:
-        """As it is once the query has stopped: a commit of an input wakes it, read or not."""
+        """The rest of this job after its query has stopped: any commit of an input wakes the job, even if the query has
+        read it.
+        """
         return self
 
     def is_current(self, context: Context) -> bool:
@@ -124,7 +126,9 @@ class IdleSource:
         return IdleSource(spec=spec, run=running.run, states=states, log_version=_log_version(context, spec))
 
     def after_stop(self, context: Context, running: Job) -> IdleSource:
-        """As it is once the reader has stopped: it may have committed one more batch."""
+        """The rest of this source after its reader has stopped, because the reader may have committed one more
+        batch.
+        """
         if not isinstance(running, SourceJob):
             return self
         version = _log_version(context, self.spec)
@@ -141,10 +145,10 @@ Idle: TypeAlias = IdleReader | IdleSource
 def may_rest(spec: JobSpec | None) -> bool:
     """True for a job that can rest.
 
-    A source whose upstream sends each record once cannot. Only its running reader receives messages, and no look sees
-    them (MQTT); a database keeps its log until the reader confirms it. A view that reads an upstream itself cannot,
-    because the upstream's watcher knows only the positions of logs. What reads a Delta table of the user's cannot,
-    because nothing reports its commits.
+    A source whose upstream sends each record once cannot. Some readers never rest: of an MQTT broker, only the running
+    reader receives messages; a database keeps its log until the reader confirms it. A view that reads an upstream
+    itself cannot rest, because the upstream's watcher knows only the positions of logs. A job that reads a Delta table
+    of the user's cannot rest, because nothing reports that table's commits.
     """
     match spec:
         case IngestSpec():
@@ -198,7 +202,7 @@ def read_stored(context: Context, text: str, wanted: Mapping[str, JobSpec]) -> d
     """The jobs of :func:`stored` that may stay at rest in this process.
 
     Such a job's definition and position are those with which its newest run stopped, and nothing was committed to its
-    inputs since. A version of rw_sql starts each job once, because a start adapts the job's table.
+    inputs since. After an upgrade of rw_sql, each job is started once, because a start adapts the job's table.
     """
     runs, snapshot = context.metastore.jobs.last_runs(), context.metastore.snapshot()
     found: dict[str, Idle] = {}

@@ -222,7 +222,7 @@ class Rests:
         """The objects of running jobs that may have committed since the last pass.
 
         On a local path a check of a table costs microseconds. In an object store it is a request, and therefore follows
-        a batch, or comes every few seconds for commits that are no batch.
+        a batch, or is sent every few seconds for commits that are not a batch.
         """
         if self._context.warehouse.is_local or now >= self._next_remote_look:
             self._next_remote_look = now + _REMOTE_SECONDS

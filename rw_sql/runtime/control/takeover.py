@@ -65,7 +65,7 @@ def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
     context.metastore.jobs.release_lease(lease)
     return Takeover(
         ended=ended,
-        said=f"resource group {group} is free: a process that stands by takes over, or {serve_command(group)}",
+        said=f"resource group {group} is free: a standby process takes over, or {serve_command(group)}",
     )
 
 
@@ -75,7 +75,7 @@ def _require_unresponsive(lease: Lease, group: str) -> None:
         raise SqlError(
             OWNER_ALIVE,
             f"the owner of resource group {group} is on another machine, {host}, and cannot be ended from here",
-            hint=f"rw-sql takeover on {host}; without heartbeats, a process that stands by takes over "
+            hint=f"rw-sql takeover on {host}; without heartbeats, a standby process takes over "
             f"after {LEASE_SECONDS:g} s",
         )
     is_late = lease.heartbeat_ms + int(LEASE_SECONDS * 1000) < now_ms()
@@ -83,7 +83,7 @@ def _require_unresponsive(lease: Lease, group: str) -> None:
         raise SqlError(
             OWNER_ALIVE,
             f"process {lease.python_pid} runs the jobs of resource group {group}",
-            hint=f"kill {lease.python_pid} stops it cleanly; a process that stands by takes over",
+            hint=f"kill {lease.python_pid} stops it cleanly; a standby process takes over",
         )
 
 

@@ -224,7 +224,7 @@ def _decode_rows(records: DeferredColumns, statement: CreateSource, added: int) 
             return records.withColumn(ROW, f.struct(f.col("value").alias(only))), f.lit(None).cast("string")
         case other:
             raise SqlError(
-                NOT_SUPPORTED, f"ENCODE {other} is not supported yet", hint="JSON, CSV, BYTES and PARQUET are"
+                NOT_SUPPORTED, f"ENCODE {other} is not supported yet", hint="use ENCODE JSON, CSV, BYTES or PARQUET"
             )
 
 
@@ -273,7 +273,7 @@ def json_rules(options: Mapping[str, str]) -> ValueRules:
 
 
 def stored_offset(kind: DataType, offset: int) -> int | str:
-    """An offset as a log stores it whose offsets have this type."""
+    """An offset in the form in which a log with this type of offsets stores it."""
     return offset_text(offset) if isinstance(kind, StringType) else offset
 
 

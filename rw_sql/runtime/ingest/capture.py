@@ -305,7 +305,7 @@ class Capture:
                 )
 
     def _limit_snapshots(self) -> None:
-        """Limits the snapshots: one thread reads the tables, so the least limit of those that are not done counts."""
+        """Limits the snapshots: one thread reads the tables, so the lowest limit among the unfinished ones applies."""
         unfinished = (self.specs[table] for table, (_, made) in self.tables.items() if not made.is_done)
         rates = [spec.rate for spec in unfinished if spec.rate is not None]
         self.feed.reader.set_rate_limit(min(rates, default=None))

@@ -32,7 +32,7 @@ QUIET_SECONDS = 10.0
 log."""
 
 ASKED_SECONDS = 0.5
-"""How often the feed looks whether FLUSH waits for a position without a change."""
+"""How often the feed checks whether FLUSH waits for a position without a change."""
 
 MOST_ROWS = 200_000
 """The approximate maximum number of rows in a batch. The rows are held in this process's memory."""

@@ -33,8 +33,9 @@ _GOOD_SECONDS = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class WarmStart:
-    """Everything that a run needs before it writes anything: the catalog, the look at the upstream, the expected
-    positions, and the stream from these positions. ``early`` is its speculative query, if one was started."""
+    """Everything that a run needs before it writes anything: the catalog, the state of the upstream, the expected
+    positions, and the stream from these positions. ``early`` is its speculative query, if one was started.
+    """
 
     context: Context
     spec: IngestSpec
@@ -89,7 +90,9 @@ class WarmStart:
         )
 
     def is_current(self, spec: IngestSpec) -> bool:
-        """True if the preparation is still valid: the catalog is unchanged, and the look at the upstream is recent."""
+        """True if the preparation is still valid: the catalog is unchanged, and the upstream's state was read
+        recently.
+        """
         is_recent = time.monotonic() - self.at < _GOOD_SECONDS
         return is_recent and self.spec == spec and self.context.metastore.snapshot().epoch == self.snapshot.epoch
 

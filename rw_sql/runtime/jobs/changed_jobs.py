@@ -33,7 +33,7 @@ def desired_jobs_of_group(
 
 
 def desired_jobs_since(before: Snapshot, jobs: Mapping[str, JobSpec], now: Snapshot) -> dict[str, JobSpec]:
-    """As :func:`desired_jobs` of ``now``, from the jobs of an earlier snapshot.
+    """The result of :func:`desired_jobs` for ``now``, computed from the jobs of an earlier snapshot.
 
     Only the jobs that a change may affect are derived again: with a thousand sources, a statement on one of them need
     not derive two thousand jobs.

@@ -53,7 +53,7 @@ def downtime(warehouse: Warehouse, group: str = DEFAULT_GROUP) -> list[Stretch]:
 def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
     """The recorded periods of a group, and the one in progress: another group may have no owner now.
 
-    Its next owner records the period, which may be after its readers were given up.
+    That group's next owner records the period in progress, but upkeep of other groups needs it before then.
     """
     found = downtime(context.warehouse, group)
     if group == context.group:

@@ -81,8 +81,8 @@ def _owner(context: Context, lease: Lease, at_ms: int) -> Owner:
 
 
 def holding(context: Context, epoch: int) -> Mapping[str, Lease]:
-    """The leases of other groups whose owners may still run jobs that the catalog of an epoch gives to no job of
-    theirs, by group.
+    """The leases, by group, of other owners that may still run jobs which the catalog of an epoch no longer assigns to
+    their groups.
 
     An owner stops its jobs without waiting for other owners: two owners that exchange jobs do not wait for each other.
     """
@@ -97,7 +97,7 @@ def holding(context: Context, epoch: int) -> Mapping[str, Lease]:
 def least_applied(context: Context) -> int:
     """The newest epoch that the owners of all groups have applied; -1 if there was never an owner.
 
-    An owner that has ended runs no job, and does not count beside one that is there.
+    An owner that has ended runs no job; it counts only if no group has an owner.
     """
     leases = context.metastore.jobs.leases()
     groups = owned_groups(context)

@@ -39,7 +39,7 @@ def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
 def note_made(warehouse: Warehouse, source: SourceRecord, **made: bool) -> None:
     """Records that a run creates a slot or a publication, and the source's current definition.
 
-    Definitions that read something else are kept, because what their runs created is still there.
+    Definitions that read another upstream are kept, because the objects that their runs created still exist there.
     """
     known = _read(warehouse, source.id)
     told = {**known, **made, "definition": source.definition}

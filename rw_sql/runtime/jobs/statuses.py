@@ -37,7 +37,7 @@ def present_statuses(context: Context) -> dict[str, JobStatus]:
 
 
 def jobs_at_rest(context: Context) -> frozenset[str]:
-    """The jobs that the owner reports as at rest: they have read everything, or are woken within a moment."""
+    """The jobs that the owner reports as at rest: they have read everything, or will be woken within a moment."""
     return frozenset(
         job for job, status in present_statuses(context).items() if (status.state, status.reason) == ("RUNNING", IDLE)
     )

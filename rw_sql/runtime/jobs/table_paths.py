@@ -110,8 +110,8 @@ def with_remedy(
 
 
 def _vacuumed(context: Context, tables: Iterable[DeltaTableRecord], reason: str) -> tuple[str, int] | None:
-    """If a failure reports a missing file: the external table, as statements name it, and the version that added the
-    file. Otherwise None.
+    """For a failure that reports a missing file: the external table, as statements name it, and the version that added
+    the file. Otherwise None.
 
     If that version was cleaned up too, the oldest existing version is returned.
     """

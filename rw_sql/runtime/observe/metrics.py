@@ -85,7 +85,7 @@ class _Operations:
 class _Committed:
     """The rows added to a job's table up to a version.
 
-    Counting began with the run that was the newest at the first look.
+    Counting begins with the run that is the newest at the first measurement.
     """
 
     version: int

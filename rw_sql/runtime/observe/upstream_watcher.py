@@ -138,7 +138,7 @@ class _Group:
         """Plans the next check of one source. The last one took ``spent`` seconds of CPU time, ``took`` seconds in all.
 
         A check that fails may have waited for its timeout, during which no other source of the thread is checked: the
-        next one comes after many times that.
+        next check of this source therefore follows after a multiple of that time.
         """
         turn = self.turns[job]
         wait = self.interval(options)
@@ -298,7 +298,7 @@ class UpstreamWatcher:
         group.topics_at = time.monotonic() + wait
 
     def _changed_topics(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> tuple[int, ...]:
-        """The sources whose topics are gone, were created again, or have other splits."""
+        """The sources whose topics were deleted, were created again, or have other splits."""
         topics_of = {
             job: {group.kind.split_topic(split) for split in watched.states} for job, watched in members.items()
         }

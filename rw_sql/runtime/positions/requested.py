@@ -1,4 +1,4 @@
-"""The position that a FLUSH waits for, from any process to the one that reads a change data capture source."""
+"""Passes the position that a FLUSH waits for to the process that reads a change data capture source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def request_position(warehouse: Warehouse, source: SourceRecord, position: int) -> None:
-    """Makes the reader commit its position as soon as it is at this one, even without a change.
+    """Makes the reader commit its position as soon as it reaches this one, even without a change.
 
     An idle position is committed rarely: FLUSH need not wait for that.
     """

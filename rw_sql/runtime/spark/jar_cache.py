@@ -71,7 +71,7 @@ def spark_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """The folder of files that this user's processes can make again: ``rw_sql`` in the user's cache folder."""
+    """The folder of files that this user's processes can create again: ``rw_sql`` in the user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rw_sql"
 
 

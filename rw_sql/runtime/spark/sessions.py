@@ -180,7 +180,7 @@ class SparkSessions:
     def release(self, session: SparkSession) -> None:
         """Keeps a session from :meth:`new`, whose query has ended, for a later :meth:`new`.
 
-        Spark never lets go of some parts of a session, so jobs that rest and wake must not make new ones for ever.
+        Spark never frees some parts of a session, so jobs that rest and wake must not create sessions without limit.
         """
         # Its temporary views are the inputs of the query that has ended.
         java_session(session).sessionState().catalog().clearTempTables()

@@ -289,7 +289,7 @@ class SparkViews:
         return bool(java_session(self._spark).sessionState().catalog().getTempView(name).isDefined())
 
     def _show_rejected(self, text: str) -> None:
-        """Creates the views of rejected rows that a text mentions, also temporary ones. A view that the user has
+        """Creates the views of rejected rows that a text mentions, including temporary ones. A view that the user has
         created is kept."""
         for sink in self._context.metastore.snapshot().all("sink"):
             name, table = f"{sink.name}{REJECTED}", (sink.id, sink.generation)

@@ -1,6 +1,6 @@
 """Makes the catalog's objects readable by name in a session of Spark Connect.
 
-The server is shared by sessions that know nothing of the warehouse, so that all views are temporary views of this one
+The server is shared by sessions that know nothing of the warehouse, so all of its views are temporary views of this
 session. A name of several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, is one word as a temporary view.
 """
 
@@ -114,8 +114,8 @@ class ConnectViews(SparkViews):
         self._of_catalog.clear()
 
     def for_spark(self, snapshot: Snapshot, text: str, path: tuple[str, ...]) -> str:
-        """The statement with the names of temporary views in place of names of several parts, or of those that the
-        search path finds.
+        """The statement with names of temporary views in place of qualified names, and of names that the search path
+        resolves.
 
         Raises SqlError CONNECT_SESSION if it reads a source: only the process that runs the jobs reads upstreams.
         """

@@ -58,7 +58,9 @@ def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
 
 @dataclass(slots=True)
 class SourceScan:
-    """One source in a Spark query: the offsets from the startup mode to the end at the time of the look."""
+    """One source in a Spark query: the offsets from the startup mode to the end that the upstream had when it was
+    asked.
+    """
 
     context: Context
     source: SourceRecord
@@ -180,7 +182,7 @@ def scanned(
 def _parsed(spark: SparkSession, text: str) -> str | None:
     """A statement as parsed by Spark; None if the parsed statement does not show which relations it names.
 
-    Parsing ensures that a string, column or alias with a source's name does not cause a look at the upstream.
+    Parsing ensures that a string, column or alias with a source's name does not cause a request to the upstream.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -224,7 +226,7 @@ def _is_command(spark: SparkSession, text: str) -> bool:
 
 
 def _needed(frame: DataFrame, reader: frozenset[str]) -> ScanBounds:
-    """The bounds in the predicates directly above the reads of the source in the optimized plan, combined.
+    """Combines the bounds of the predicates that are directly above the reads of the source in the optimized plan.
 
     A read of the source has the columns in ``reader``; a user's own table may have some of them.
     """

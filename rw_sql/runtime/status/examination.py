@@ -48,8 +48,7 @@ _OPERATIONS = 1000
 """The number of newest unsafe operations whose outcomes are checked."""
 
 _OUTCOME_SECONDS = 60.0
-"""The age in seconds after which an unsafe operation without an outcome will no longer get one from the process that
-committed it."""
+"""The age in seconds after which the process that committed an unsafe operation no longer records its outcome."""
 
 _APPLIED = "applied"
 
@@ -166,7 +165,7 @@ def _of_catalog(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Checkpoints whose table is gone, and tables whose checkpoint is behind."""
+    """Checkpoints without a table, and tables whose checkpoint is older than the table."""
     warehouse = context.warehouse
     for record in _objects(snapshot):
         if not isinstance(record, MaterializedViewRecord | SinkRecord):

@@ -342,7 +342,7 @@ def _operation(row: tuple[Any, ...]) -> OperationLine:
 class Observer:
     """Reads the status for a page that is requested repeatedly.
 
-    Each request reads the states from the catalog. Lags and rates require a look at every upstream and table, so
+    Each request reads the states from the catalog. Lags and rates require requests to every upstream and table, so
     another thread measures them, at most every few seconds and only while the page is in use.
     """
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class StalledError(Exception):
     """A job cannot run now, for a reason that an operator can act on.
 
-    ``is_final``: the job is not retried until a statement changes something. ``is_lasting``: the problem lasts until
-    somebody fixes it, possibly in another system; the job is retried at the longest interval.
+    ``is_final``: the job is not retried until a statement changes something. ``is_lasting``: the problem persists until
+    someone fixes it, possibly in another system; the job is retried at the longest interval.
     """
 
     def __init__(self, reason: str, *, is_final: bool = False, is_lasting: bool = False) -> None:

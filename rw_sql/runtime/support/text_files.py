@@ -37,7 +37,7 @@ def decode_text(read: bytes, name: str) -> str:
             raise SqlError(
                 FILE_UNREADABLE,
                 f"cannot read {name}: it is not UTF-8 text: it begins with the byte-order mark of {encoding}",
-                hint=f"iconv -f {encoding} -t UTF-8",
+                hint=f"convert it: iconv -f {encoding} -t UTF-8 a_file > another_file",
             )
     try:
         text = read.decode("utf-8")

@@ -49,7 +49,7 @@ def emptied(
 ) -> DataFrame:
     """The rows that a batch with such records changes, each with KEEP.
 
-    ``settle`` computes the rows that records change, from the records and the table's rows.
+    ``settle`` computes the new rows of the keys in a batch, from the batch's records and the table's rows.
     """
     key = [quoted_for_spark(name) for name in keys]
     at = f.struct(*(name for name in order(frame) if name != OP))

@@ -52,6 +52,8 @@ _TARGET = re.compile(
         |RESTORE(?:{BLANK}++TABLE)?+|REORG{BLANK}++TABLE|COPY{BLANK}++INTO|MSCK{BLANK}++REPAIR{BLANK}++TABLE
         |CACHE{BLANK}++(?:LAZY{BLANK}++)?+TABLE(?!{BLANK}++{_PART}{BLANK}++AS\b)
       ){BLANK}++
+    | (?P<index>CREATE{BLANK}++INDEX){BLANK}++(?:IF{BLANK}++NOT{BLANK}++EXISTS{BLANK}++)?+
+        (?:{_PART}{BLANK}++)?ON{BLANK}++(?:TABLE{BLANK}++)?+
     | (?P<into>MERGE|INSERT|LOAD)\b(?:{BLANK}++(?:WITH{BLANK}++SCHEMA{BLANK}++EVOLUTION|DATA|LOCAL|INPATH|'[^']*'))*+
         {BLANK}++(?:INTO|OVERWRITE)\b(?:{BLANK}++(?:INTO|LOCAL)\b)?+(?:{BLANK}++(?:TABLE|DIRECTORY)\b)?+{BLANK}*+
     )
@@ -82,7 +84,7 @@ def changed_names(text: str) -> Iterator[Changed]:
 
 
 def _changed(text: str, found: re.Match[str]) -> Changed:
-    head = found["drop"] or found["create"] or found["verb"] or found["into"]
+    head = found["drop"] or found["create"] or found["index"] or found["verb"] or found["into"]
     verb = re.sub(rf"{BLANK}++", " ", head, flags=re.VERBOSE).upper()
     name = next(group for group in ("quoted", "path", "name") if found[group] is not None)
     start, end = found.span(name)

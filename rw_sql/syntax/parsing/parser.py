@@ -77,9 +77,9 @@ class Parser:
                     self.values.append(token)
                     break
                 if action is None:
-                    raise syntax_error(
-                        token, self.accepted(), self.values[-1] if self.values else None, before=self.before(token)
-                    )
+                    last = self.values[-1] if self.values else None
+                    before, after = self.around(token)
+                    raise syntax_error(token, self.accepted(), last, before=before, after=after)
                 try:
                     self.reduce(action)
                 except SqlError as error:
@@ -177,9 +177,11 @@ class Parser:
             action = actions[states[-1]].get(terminal)
         return True
 
-    def before(self, token: Token) -> list[Token]:
-        """The statement's tokens in front of one of them."""
-        return [other for other in self.tokens[self.first : self.last] if other.start < token.start]
+    def around(self, token: Token) -> tuple[list[Token], list[Token]]:
+        """The statement's tokens before and after one of them."""
+        others = self.tokens[self.first : self.last]
+        before = [other for other in others if other.start < token.start]
+        return before, [other for other in others[len(before) :] if other.start > token.start]
 
     def accepted(self) -> set[str]:
         """All terminals that the grammar accepts now."""

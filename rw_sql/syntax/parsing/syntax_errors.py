@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.errors import SYNTAX_ERROR, SqlError, near_names
 from rw_sql.syntax.lexing.identifiers import RESERVED
 from rw_sql.syntax.lexing.spark_words import near_clause, words_after
-from rw_sql.syntax.lexing.tokens import END, WORD
+from rw_sql.syntax.lexing.tokens import END, NUMBER, WORD
 from rw_sql.syntax.parsing.examples import example_like
 from rw_sql.syntax.parsing.lalr_tables import SIGNS
+from rw_sql.syntax.parsing.other_dialects import OF_OTHERS, foreign_hint
 from rw_sql.syntax.sql_reader.words import missing_by
 from rw_sql.syntax.statements.common import Option
 
@@ -69,11 +70,13 @@ def found(token: Token) -> str:
     return "EOF" if token.kind == END else token.text.split("\n")[0][:40]
 
 
-def syntax_error(token: Token, accepted: set[str], last: Any, *, before: Sequence[Token] = ()) -> SqlError:
+def syntax_error(
+    token: Token, accepted: set[str], last: Any, *, before: Sequence[Token] = (), after: Sequence[Token] = ()
+) -> SqlError:
     """The error for an unexpected token.
 
     ``accepted`` are the terminals that the grammar accepts at the token's position, ``last`` is the value before it
-    (or None), and ``before`` are the preceding tokens.
+    (or None), and ``before`` and ``after`` are the other tokens of the statement.
     """
     keywords = sorted(t.replace("_", " ") for t in accepted if t not in _DESCRIBED and t not in _SIGN_OF)
     if token.kind == END and "NAME" in accepted and (needed := _missing_name(before, token)) is not None:
@@ -89,7 +92,8 @@ def syntax_error(token: Token, accepted: set[str], last: Any, *, before: Sequenc
         return SqlError(
             SYNTAX_ERROR,
             f"syntax error at or near {token.text}",
-            hint=f'{token.upper} is reserved; as a name it must be quoted: "{token.value}"',
+            hint=foreign_hint(token, accepted, before, after)
+            or f'{token.upper} is reserved; as a name it must be quoted: "{token.value}"',
             span=token.span,
         )
     slip = _clause_slip(token, accepted, before) or _wrong_order(token, before)
@@ -98,6 +102,7 @@ def syntax_error(token: Token, accepted: set[str], last: Any, *, before: Sequenc
     expected, listed = _expected(accepted, keywords, last)
     hint = (
         _of_others(token, expected, before)
+        or foreign_hint(token, accepted, before, after)
         or hint
         or _misplaced(token, accepted, expected, before)
         or _what_next(token, expected, listed, before)
@@ -134,20 +139,6 @@ def _wrong_order(token: Token, before: Sequence[Token]) -> SqlError | None:
     return None
 
 
-_USERS = "rw_sql has no users: the rights on the warehouse's files decide"
-_OF_OTHERS = {
-    **dict.fromkeys(("USER", "ROLE"), _USERS),
-    "AGGREGATE": "register a function of your own in PySpark: spark.udf.register",
-    "CLUSTER": "resource groups separate jobs: WITH (resource_group = 'a_group'); SHOW CLUSTER lists their owners",
-    "FETCH": "there are no cursors: run the SELECT itself",
-    "KILL": "CANCEL JOBS with the id of a job, which SHOW JOBS lists",
-    "PREPARE": "there are no prepared statements: run the statement itself",
-    "PUBLICATION": "publications are in PostgreSQL; CREATE SOURCE with connector = 'postgres-cdc' creates one there",
-    "SUBSCRIPTION": "CREATE SINK sends the changes of a table or view",
-}
-"""Hints for statements of PostgreSQL, RisingWave and Materialize that have no equal here, by the unexpected word."""
-
-
 def _of_others(token: Token, expected: str, before: Sequence[Token]) -> str | None:
     """The hint for a statement that another system has."""
     if token.kind != WORD:
@@ -156,7 +147,7 @@ def _of_others(token: Token, expected: str, before: Sequence[Token]) -> str | No
         many = f"{before[-1].upper} ALL SOURCES" if token.upper == "SOURCES" else f"{before[-1].upper} SINK a_sink"
         return f"write {many}"
     is_statement = expected == "statement" or expected.startswith("an object type after")
-    return _OF_OTHERS.get(token.upper) if is_statement else None
+    return OF_OTHERS.get(token.upper) if is_statement else None
 
 
 _UNSAID = ('"."', "ALLOW", "CASCADE", "EMIT", "REASON")
@@ -208,14 +199,15 @@ def _what_next(token: Token, expected: str, listed: Sequence[str], before: Seque
     if not before:
         return None
     closing = " and ) after the list" if expected == '"("' and token.kind == WORD else ""
-    return f"write {_said(expected)} {_where(token, before)}{closing}{shown}"
+    return f"write {_said(expected)} {_where(token, before, expected)}{closing}{shown}"
 
 
-def _where(token: Token, before: Sequence[Token]) -> str:
+def _where(token: Token, before: Sequence[Token], expected: str = "") -> str:
     """A description of where something is missing."""
     if token.kind == END:
         return f"after {before[-1].text}" if before else "there"
-    return f"{'before' if token.kind == WORD else 'instead of'} {_legible(token)}"
+    is_before = token.kind == WORD or (token.kind == NUMBER and expected.isupper())
+    return f"{'before' if is_before else 'instead of'} {_legible(token)}"
 
 
 def _legible(token: Token) -> str:

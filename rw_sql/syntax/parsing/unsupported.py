@@ -43,7 +43,7 @@ _ALTER_SET = {
     "sets that of a view, ALTER SYSTEM SET streaming_parallelism that of new ones",
     "backfill_parallelism": "a backfill's tasks follow its input's partitions",
     "streaming_enable_unaligned_join": "Spark's joins have no such mode",
-    "source_rate_limit": "ALTER SOURCE … SET source_rate_limit limits what feeds it",
+    "source_rate_limit": "ALTER SOURCE … SET source_rate_limit limits the rate of its source",
     "backfill_rate_limit": "ALTER MATERIALIZED VIEW … SET backfill_rate_limit limits how its history is read",
     "dml_rate_limit": "there is nothing to limit: rows come from sources",
     "sink_rate_limit": "PAUSE SINK stops a sink",

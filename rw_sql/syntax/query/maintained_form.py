@@ -202,8 +202,8 @@ class ViewQuery:
         return _formed(chain, names, has_keep=None)
 
     def partitioned(self) -> tuple[Form, str] | None:
-        """For a join of two relations on equal columns: the form, which includes these columns, and a query for
-        their values in the rows of both sides.
+        """For a join of two relations on equal columns: the form with these columns, and a query that selects their
+        values from the rows of both sides.
 
         None for a join without such columns, or of more relations.
         """

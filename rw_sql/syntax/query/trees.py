@@ -25,8 +25,9 @@ def read_by(select: exp.Select) -> exp.Expr:
 
 
 def inlined(tree: exp.Select) -> bool:
-    """Inlines WITH queries; returns False if that is not possible because one of them is used more than once, or
-    alone."""
+    """Inlines WITH queries; returns False if one of them is recursive, is not a plain select, or is not used exactly
+    once.
+    """
     from sqlglot import exp
 
     clause = tree.args.get("with_")

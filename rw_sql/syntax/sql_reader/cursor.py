@@ -214,6 +214,8 @@ class Cursor:
             behind = f" after {before.text}" if before is not None else f" before {token.text}"
             what = _BEHIND.get(before.upper if before is not None else "", "an expression")
             hint = f'write {what}{behind}; as a name {token.text} must be quoted: "{token.value}"'
+            if behind == " after FROM" and token.upper == "TABLE" and self.peek(1).text == "(":
+                hint = "omit TABLE( … ) and DESCRIPTOR( … ): FROM TUMBLE(a_relation, a_column, INTERVAL '10 minutes')"
         raise SqlError(INVALID_EXPRESSION, message, hint=hint, span=token.span)
 
     def refuse_comma(self, comma: Token, following: str) -> NoReturn:

@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rw_sql.errors import UNSUPPORTED_TYPE, SqlError, near_names
 from rw_sql.syntax.lexing.tokens import NUMBER, WORD, Token
 from rw_sql.syntax.sql_reader.cursor import Cursor
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_OF_OTHERS = {
+    "binary": "bytea", "blob": "bytea", "byte": "smallint", "bytes": "bytea", "clob": "varchar",
+    "datetime": "timestamp", "float32": "real", "float64": "double", "int16": "smallint", "int32": "int",
+    "int64": "bigint", "long": "bigint", "money": "numeric", "number": "numeric", "short": "smallint",
+    "timestamp_ltz": "timestamptz", "timestamp_ntz": "timestamp", "tinyint": "smallint", "uint8": "smallint",
+    "uint16": "int", "uint32": "bigint", "uint64": "numeric", "varbinary": "bytea",
+}  # fmt: skip
+"""Types of other systems, and the type here that holds the same values."""
+
+
+def unknown_type(token: Token, known: Collection[str]) -> SqlError:
+    """The error for a type that does not exist, with the type of ``known`` that was probably meant."""
+    near = [_OF_OTHERS[token.value]] if token.value in _OF_OTHERS else near_names(token.value, known)
+    return SqlError(
+        UNSUPPORTED_TYPE,
+        f'type "{token.value}" does not exist',
+        hint=f'did you mean "{near[0]}"?' if near else "write a type such as INT, DOUBLE, VARCHAR or TIMESTAMP",
+        span=token.span,
+    )
+
 
 _NAMES = frozenset(
     [
@@ -97,13 +123,7 @@ class TypeReader(Cursor):
             self._data_type()
             self.expect_sign(">" if following.text == "<" else ")")
         elif word not in _NAMES:
-            near = near_names(word, _NAMES)
-            raise SqlError(
-                UNSUPPORTED_TYPE,
-                f'type "{token.value}" does not exist',
-                hint=f'did you mean "{near[0]}"?' if near else "write a type such as INT, DOUBLE, VARCHAR or TIMESTAMP",
-                span=token.span,
-            )
+            raise unknown_type(token, _NAMES)
         else:
             self.at += 1
             self._modifiers(word)

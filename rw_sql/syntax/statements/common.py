@@ -259,6 +259,7 @@ class TableConstraint:
     name: str | None = None
     text: str | None = None
     span: Span = at()
+    column_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

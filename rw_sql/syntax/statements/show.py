@@ -17,6 +17,7 @@ class ShowObjects(Statement):
 
     kind: str
     schema: str | None = None
+    schema_span: Span = at()
     like: str | None = None
     ilike: str | None = None
     where: str | None = None
@@ -96,6 +97,7 @@ class ShowCheckpoint(Statement):
     options: tuple[Option, ...] = ()
     tables: tuple[str, ...] = ()
     path_span: Span = at()
+    table_span: Span = at()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -261,6 +261,8 @@ class InjectCheckpointOffsets(Statement):
     watch: str | None = None
     reason: str | None = None
     path_span: Span = at()
+    watch_span: Span = at()
+    table_span: Span = at()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from rw_sql.errors import Span
 from rw_sql.syntax.statements.common import (
     CdcTable,
     ColumnDefinition,
@@ -18,6 +19,7 @@ from rw_sql.syntax.statements.common import (
     Statement,
     TableConstraint,
     Watermark,
+    at,
 )
 
 
@@ -49,6 +51,7 @@ class CreateTable(Statement):
     is_append_only: bool = False
     on_conflict: str | None = None
     version_columns: tuple[str, ...] = ()
+    version_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
     include: tuple[IncludeColumn, ...] = ()
     options: tuple[Option, ...] = ()
     format: FormatEncode | None = None
@@ -109,6 +112,7 @@ class AlterTableDropColumn(Statement):
     column: str
     if_exists: bool = False
     is_cascade: bool = False
+    column_span: Span = at()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +122,7 @@ class AlterTableRenameColumn(Statement):
     name: Name
     column: str
     new_column: str
+    column_span: Span = at()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,7 +68,7 @@ def expand(
 ) -> Expanded:
     """Replaces the variables and executes the backslash commands of a script.
 
-    ``variables`` are the variables set beforehand; the mapping is not modified. ``file`` is the origin of the text:
+    ``variables`` are the variables set in advance; the mapping is not modified. ``file`` is the origin of the text:
     paths of ``\\ir`` are relative to it. ``braced`` are the values of ``${name}``; without them, ``${name}`` is left
     unchanged. Raises SqlError, located in the faulty file. If ``on_error`` is given, it receives the errors instead,
     and the faulty text is left unchanged (:attr:`Expanded.faults` has the positions).
@@ -93,7 +93,7 @@ def has_variables(text: str) -> bool:
 
 
 class _Scope(Mapping[str, str]):
-    """The current variables: those set beforehand, modified by the script's ``\\set`` and ``\\unset``."""
+    """The current variables: those set in advance, modified by the script's ``\\set`` and ``\\unset``."""
 
     def __init__(self, before: Mapping[str, str]) -> None:
         self._before = before

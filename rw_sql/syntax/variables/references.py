@@ -103,5 +103,5 @@ def require_fit(name: str, value: str) -> None:
         raise SqlError(
             INVALID_PARAMETER,
             f'the value of variable "{name}" contains a quote, semicolon, backslash, comment or line end',
-            hint="a variable is a part of a name or of a text between quotes; secrets are CREATE SECRET's",
+            hint="use variables only in names and quoted texts; store secrets with CREATE SECRET",
         )

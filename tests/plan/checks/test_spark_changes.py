@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ("VACUUM totals RETAIN 0 HOURS", [("VACUUM", "totals")]),
         ("RESTORE TABLE totals TO VERSION AS OF 0", [("RESTORE TABLE", "totals")]),
         ("CACHE LAZY TABLE totals", [("CACHE LAZY TABLE", "totals")]),
+        ("CREATE INDEX IF NOT EXISTS i ON TABLE totals (a)", [("CREATE INDEX", "totals")]),
         ("WITH a AS (SELECT 'INSERT INTO z') INSERT INTO totals SELECT * FROM a", [("INSERT", "totals")]),
         ("FROM a INSERT INTO x SELECT 1 INSERT OVERWRITE y SELECT 2", [("INSERT", "x"), ("INSERT", "y")]),
         ("BEGIN DROP VIEW x; DELETE FROM y; END", [("DROP VIEW", "x"), ("DELETE FROM", "y")]),
@@ -98,6 +99,7 @@ def test_each_refusal_names_the_statement_that_is_right(recorded: Callable[[Path
         "CREATE OR REPLACE TEMP VIEW totals AS SELECT 1",
         "VACUUM totals",
         "TRUNCATE TABLE totals",
+        "CREATE INDEX by_customer ON totals (customer)",
     ):
         (change,) = changed_names(text)
         record = found_object(world.snapshot, change.parts[-1])

@@ -159,11 +159,11 @@ class Scope:
         self.is_output_first = False
         self.has_aggregate = False
         self.parameters: list[tuple[str, exp.DataType | None]] = []
-        """The lambdas' parameters around the expression, the innermost last, with their types."""
+        """The parameters of the enclosing lambdas, the innermost last, with their types."""
         self.windows: dict[str, object] | None = None
 
     def parameter(self, name: str) -> tuple[str, exp.DataType | None] | None:
-        """The parameter of a lambda around the expression, by its folded name."""
+        """The parameter of an enclosing lambda, by its folded name."""
         return next((found for found in reversed(self.parameters) if found[0] == name), None)
 
     def with_outputs(self, columns: Iterable[Attribute], *, first: bool) -> Scope:

@@ -30,7 +30,7 @@ _HIDDEN = "\ue000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
-    """One of sqlglot's parsers, and the words with meanings of their own to it: ``calls`` before a bracket, ``words``
+    """One of sqlglot's parsers, and the words that have a special meaning to it: ``calls`` before a bracket, ``words``
     anywhere.
 
     A subclass with fewer functions would be plainer, but a class of Python cannot inherit from sqlglot's compiled ones,

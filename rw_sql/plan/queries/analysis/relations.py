@@ -41,7 +41,7 @@ class RelationChecker(ExpressionChecker):
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.named_queries: list[dict[str, Output]] = []
-        """The queries that the WITH clauses around have named, the innermost last."""
+        """The queries that enclosing WITH clauses have named, the innermost last."""
 
     def frame(self, select: exp.Expr, outer: Scope | None) -> Frame:
         """Reads the FROM of a select."""

@@ -176,7 +176,7 @@ def _watch_seconds(statement: InjectCheckpointOffsets) -> float:
         raise SqlError(
             INVALID_OPTION,
             "WATCH must be a time such as '10s' or '2min'",
-            span=statement.path_span,
+            span=statement.watch_span,
             hint="WATCH = '10s'",
         )
     return seconds

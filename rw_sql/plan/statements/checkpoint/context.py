@@ -246,7 +246,7 @@ def _tables(
         try:
             table = inspector.checkpoints.table(path)
         except SqlError as error:
-            error.span = error.span or statement.path_span
+            error.span = error.span or statement.table_span
             raise
         readers = [source.name for source in checkpoint.sources if source.table == table.id]
         if not readers:
@@ -254,7 +254,7 @@ def _tables(
             raise SqlError(
                 INVALID_DEFINITION,
                 f"no source of the checkpoint reads table {path!r}",
-                span=statement.path_span,
+                span=statement.table_span,
                 hint=f"that table has the id {table.id}, but the checkpoint's sources read {ids}",
             )
         tables.update(dict.fromkeys(readers, table))

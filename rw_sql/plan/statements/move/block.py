@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_IN_A_BLOCK, SqlError
@@ -82,7 +83,7 @@ class Collected:
 def require_inside(statement: ast.Statement) -> None:
     """Raises SqlError NOT_IN_A_BLOCK for a statement that a block does not collect."""
     if not isinstance(statement, INSIDE):
-        words = " ".join(render(statement).split()[:2])
+        words = " ".join(takewhile(lambda word: word.isupper() and word != "IF", render(statement).split()))
         raise SqlError(
             NOT_IN_A_BLOCK,
             f"{words} cannot run inside a BEGIN UNSAFE block",

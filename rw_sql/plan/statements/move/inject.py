@@ -173,7 +173,7 @@ def _checked(
             INVALID_SPLIT_STATE,
             f'the state of split "{split}" comes from {what}, so its offset is not valid here',
             span=entry.span,
-            hint="if the offset is meant for this upstream, write only the offset",
+            hint="if the offset belongs to this upstream, write only the offset",
         )
     if seen is None:
         if state.offset < 0:

@@ -81,7 +81,7 @@ class ResolvedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectContext:
-    """The facts for resolving a target: the source, the selected splits, and the look at the upstream."""
+    """The facts for resolving a target: the source, the selected splits, and the state of the upstream."""
 
     snapshot: Snapshot
     source: SourceRecord

@@ -208,7 +208,7 @@ def _require_settled(statement: RewindSource, snapshot: Snapshot, readers: Seque
 def _require_one_group(
     statement: RewindSource, snapshot: Snapshot, source: SourceRecord, readers: Sequence[ObjectRecord]
 ) -> None:
-    """A REWIND stops all dependents at once, which one owner can do only with jobs of its own group."""
+    """A REWIND stops all dependents at once, which an owner can do only with the jobs of its group."""
     elsewhere = [r.name for r in readers if group_of(snapshot, r.id) != source.resource_group]
     if elsewhere:
         raise _refused(

@@ -107,7 +107,7 @@ def _behind_transaction(
     old: SplitState,
     end: int,
 ) -> int:
-    """The position behind the next transaction of a change data capture source. Its number is the position before it:
+    """The position after the next transaction of a change data capture source. Its number is the position before it:
     positions count bytes, and a transaction is read whole or not at all."""
     source = reader.source
     name, split = sql_name(source.name), literal(old.split)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChanges:
-    """The statements that lead to the wanted columns; or, in ``refusal``, the reason why there are none."""
+    """The statements that change the columns to the requested ones; or, in ``refusal``, the reason why there are
+    none.
+    """
 
     statements: tuple[AlterTableRenameColumn | AlterTableDropColumn | AlterAddColumn, ...] = ()
     refusal: str = ""

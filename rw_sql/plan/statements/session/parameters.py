@@ -53,7 +53,7 @@ def lower_set_parameter(statement: SetParameter, snapshot: Snapshot) -> Plan:
             NOT_SUPPORTED,
             f"{what} is not supported",
             span=statement.parameter_span,
-            hint=f"SET {statement.parameter} = one value, for this session",
+            hint=f"write one value, for this session only: SET {statement.parameter} = …",
         )
     parameter = session_parameter(statement.parameter, statement.parameter_span)
     value = None if statement.value is None else read_value(parameter, statement.value.text, statement.value.span)

@@ -27,7 +27,7 @@ from rw_sql.model.names import (
     object_name,
     objects_in,
     schema_of,
-    undefined,
+    undefined_object,
     undefined_schema,
 )
 from rw_sql.model.options import connection_options, shown
@@ -131,7 +131,7 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: In
             hint=f"use SHOW {statement.kind} LIKE 'pattern', or query the rw_catalog views with SELECT",
         )
     if statement.schema is not None and not is_schema(snapshot, statement.schema):
-        raise undefined_schema(snapshot, statement.schema, statement.span)
+        raise undefined_schema(snapshot, statement.schema, statement.schema_span)
     match statement.kind:
         case "SCHEMAS":
             return _show_schemas(statement, snapshot)
@@ -494,6 +494,6 @@ def lower_describe(statement: Describe, snapshot: Snapshot) -> Plan:
     elif isinstance(record, MaterializedViewRecord | SinkRecord):
         listed, keys = schema_columns(record.schema), record.keys
     else:
-        raise undefined(snapshot, "source", statement.name)
+        raise undefined_object(snapshot, statement.name)
     rows: list[tuple[object, ...]] = [(name, kind, name in keys) for name, kind in listed]
     return _plan(statement, (("name", "STRING"), ("type", "STRING"), ("is_key", "BOOLEAN")), rows)

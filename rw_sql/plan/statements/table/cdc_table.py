@@ -111,7 +111,7 @@ def lower_alter_table_rate_limit(statement: AlterSet, snapshot: Snapshot) -> Pla
             NOT_SUPPORTED,
             f'table "{table.name}" has no snapshot to limit: it is not a table of a database',
             span=statement.parameter_span,
-            hint="ALTER TABLE … SET source_rate_limit limits what feeds it",
+            hint="ALTER TABLE … SET source_rate_limit limits the rate of its source",
         )
     given = tuple(Option(key=RATE_LIMIT, value=value, span=value.span) for value in statement.values[:1])
     written = table_definition(table.definition)
@@ -162,7 +162,7 @@ def _cdc_source(statement: CreateTable, snapshot: Snapshot) -> SourceRecord:
     if not is_cdc(definition_of(source)):
         raise SqlError(
             INVALID_DEFINITION,
-            f'source "{source.name}" has no tables: it is of connector {source.connector}',
+            f'source "{source.name}" has no tables: its connector is {source.connector}',
             span=statement.cdc_table.source.span,
             hint="FROM source TABLE '…' needs a source that captures a database: WITH (connector = 'postgres-cdc', …)",
         )

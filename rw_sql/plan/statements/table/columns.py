@@ -150,7 +150,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspe
         raise SqlError(
             NOT_SUPPORTED,
             f'column "{column.name}" cannot be dropped: the fields of CSV are identified by position',
-            span=statement.name.span,
+            span=statement.column_span,
             hint="keep the column; views that list their columns do not show it",
         )
     definition = replace(written, columns=tuple(known for known in written.columns if known is not column))
@@ -165,7 +165,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspe
         raise SqlError(
             INVALID_DEFINITION,
             f'column "{column.name}" of table "{table.name}" is used in its definition: {error.message}',
-            span=statement.name.span,
+            span=statement.column_span,
             hint="computed columns or the watermark may use it; SHOW CREATE TABLE shows them",
         ) from error
     _require_unused(snapshot, table, statement, column.name, "drop")
@@ -289,7 +289,7 @@ def _require_unused(
         raise SqlError(
             DEPENDENTS_EXIST,
             f'cannot {what} column "{column}" of table "{table.name}" because other objects use it: {names}',
-            span=statement.name.span,
+            span=statement.column_span,
             hint="drop these objects first; CASCADE does not drop them, because they depend on the column only through "
             "their queries"
             if what == "drop"
@@ -316,14 +316,14 @@ def _no_such_column(
         return SqlError(
             NOT_SUPPORTED,
             f'column "{statement.column}" of table "{table.name}" comes from INCLUDE: {what} it is not supported yet',
-            span=statement.name.span,
+            span=statement.column_span,
             hint="keep the column; views that list their columns do not show it",
         )
     near = near_names(statement.column, known)
     return SqlError(
         UNDEFINED_COLUMN,
         f'table "{table.name}" has no column "{statement.column}"',
-        span=statement.name.span,
+        span=statement.column_span,
         hint=f'did you mean "{near[0]}"?' if near else f"it has {', '.join(known)}",
     )
 
@@ -345,7 +345,7 @@ def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: 
             raise SqlError(
                 INVALID_DEFINITION,
                 f"{what}, so it cannot be dropped",
-                span=statement.name.span,
+                span=statement.column_span,
                 hint="create another table without the column, and let views and sinks read that table",
             )
 
@@ -413,14 +413,14 @@ def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTab
         raise SqlError(
             DEPENDENTS_EXIST,
             f'cannot rename column "{old}" of table "{table.name}": the name "{new}" has another meaning in {names}',
-            span=statement.name.span,
+            span=statement.column_span,
             hint="choose another name; or drop these objects, rename the column, and create them again; SHOW CREATE "
             "shows their definitions",
         )
 
 
 def _queries(record: ObjectRecord) -> tuple[str, ...]:
-    """The queries of a view or sink: its own, and those of its maintenance, which name keys too."""
+    """The query of a view or sink, and the queries of its maintenance, which also name the keys."""
     if isinstance(record, MaterializedViewRecord):
         kept = record.maintenance
         return tuple(query for query in (record.query, kept.query, kept.touched) if query)

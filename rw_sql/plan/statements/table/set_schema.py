@@ -61,7 +61,7 @@ def lower_alter_set_schema(statement: AlterSetSchema, snapshot: Snapshot, inspec
 
 
 def require_free_name(snapshot: Snapshot, record: Named | ConnectionRecord | SecretRecord, name: Name) -> None:
-    """Raises SqlError if another object has the name that an object is to get."""
+    """Raises SqlError if another object already has an object's new name."""
     if record.kind in ("connection", "secret"):
         require_free_of_kind(snapshot, record.kind, name)
     else:

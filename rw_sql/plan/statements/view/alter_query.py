@@ -65,8 +65,8 @@ def lower_new_definition(
 ) -> Plan:
     """Rebuilds a view with another definition while queries read its old rows; also rebuilds the views that read it.
 
-    Refused if a reading view would lose a column or get another type, and if sinks depend on the view, because sent
-    rows cannot be taken back.
+    Refused if a reading view would lose a column or get another type, and if sinks depend on the view, because rows
+    that were sent cannot be withdrawn.
     """
     span = definition.name.span
     definition = replace(definition, or_replace=False, if_not_exists=False)

@@ -133,7 +133,12 @@ def alter_set(
 
 def _settable(kind: str, parameter: Token, values: tuple[ParameterValue, ...] | None, is_deferred: bool | None) -> str:
     settable = _SETTABLE.get(kind, ())
-    known = one_of(parameter, settable, f"expected SCHEMA, CONFIG or {_upper(settable)} after SET")
+    try:
+        known = one_of(parameter, settable, f"expected SCHEMA, CONFIG or {_upper(settable)} after SET")
+    except SqlError as error:
+        if kind == "SOURCE" and not (error.hint or "").startswith("did you mean"):
+            error.hint = f"write UNSAFE SET ({parameter.text} = …) to change a property of WITH"
+        raise
     if known.endswith(("rate_limit", "interval_ms")) and values is not None:
         first = values[0]
         digits = first.text if isinstance(first, NumberValue) and first.text.isascii() else ""

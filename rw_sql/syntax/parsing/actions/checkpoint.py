@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import INVALID_OPTION, SqlError
 from rw_sql.syntax.parsing.actions.parts import read_switches
-from rw_sql.syntax.statements.common import TextValue
+from rw_sql.syntax.statements.common import NOWHERE, TextValue
 from rw_sql.syntax.statements.show import ShowCheckpoint
 from rw_sql.syntax.statements.source import InjectCheckpointOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rw_sql.errors import Span
     from rw_sql.syntax.lexing.tokens import Token
     from rw_sql.syntax.statements.common import Option
     from rw_sql.syntax.statements.source import InjectTarget, SplitId
@@ -46,7 +47,9 @@ def inject_checkpoint_offsets(
         is_exactly=read["exactly"],
         is_assumed_stopped=read["assume_stopped"],
         is_validated=read["validate"],
-        watch=watch,
+        watch=watch.text if watch is not None else None,
+        watch_span=_span(watch),
+        table_span=_span(table),
         reason=reason,
     )
 
@@ -55,7 +58,9 @@ def show_checkpoint(path: Token, written: tuple[Option, ...]) -> ShowCheckpoint:
     options, rest = _brokers(written)
     table, rest = _text("table", rest)
     read_switches(rest, {})
-    return ShowCheckpoint(path=path.value, path_span=path.span, options=options, tables=_listed(table))
+    return ShowCheckpoint(
+        path=path.value, path_span=path.span, options=options, tables=_listed(table), table_span=_span(table)
+    )
 
 
 def _brokers(written: tuple[Option, ...]) -> tuple[tuple[Option, ...], tuple[Option, ...]]:
@@ -63,8 +68,8 @@ def _brokers(written: tuple[Option, ...]) -> tuple[tuple[Option, ...], tuple[Opt
     return options, tuple(option for option in written if option not in options)
 
 
-def _text(key: str, written: tuple[Option, ...]) -> tuple[str | None, tuple[Option, ...]]:
-    """The text of an option, None if it is missing, and the other options."""
+def _text(key: str, written: tuple[Option, ...]) -> tuple[TextValue | None, tuple[Option, ...]]:
+    """The value of an option, None if it is missing, and the other options."""
     for option in written:
         if option.key == key:
             if not isinstance(option.value, TextValue):
@@ -74,12 +79,17 @@ def _text(key: str, written: tuple[Option, ...]) -> tuple[str | None, tuple[Opti
                     span=option.value.span,
                     hint=f"{key.upper()} = '…'",
                 )
-            return option.value.text, tuple(other for other in written if other is not option)
+            return option.value, tuple(other for other in written if other is not option)
     return None, written
 
 
-def _listed(table: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (table or "").split(",") if part.strip())
+def _span(value: TextValue | None) -> Span:
+    return value.span if value is not None else NOWHERE
+
+
+def _listed(table: TextValue | None) -> tuple[str, ...]:
+    listed = table.text.split(",") if table is not None else ()
+    return tuple(part.strip() for part in listed if part.strip())
 
 
 CHECKPOINT_RULES: dict[str, Callable[..., Any]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import DUPLICATE_CLAUSE, INVALID_EXPRESSION, SYNTAX_ERROR, SqlError, near_names
@@ -166,7 +166,9 @@ def untyped_column(name: Token, *constraints: tuple[str, Any]) -> UntypedColumn:
             SYNTAX_ERROR,
             f'column "{name.value}" has no type',
             span=name.span,
-            hint=f"write a type after the name: {quoted(name.value)} INT",
+            hint=f"omit it, and compute it in a materialized view: SELECT *, … AS {quoted(name.value)}"
+            if constraints[0][0] == "generated"
+            else f"write a type after the name: {quoted(name.value)} INT",
         )
     return UntypedColumn(name)
 
@@ -247,12 +249,21 @@ def named_constraint(name: Token, constraint: tuple[str, Any]) -> tuple[str, str
     return "other_constraints", f"CONSTRAINT {quoted(name.value)} {text}"
 
 
-def table_primary_key(listed: tuple[str, ...]) -> TableConstraint:
-    return TableConstraint(kind="PRIMARY KEY", columns=listed)
+def table_primary_key(listed: tuple[Token, ...]) -> TableConstraint:
+    return _of_columns("PRIMARY KEY", listed)
 
 
-def table_unique(listed: tuple[str, ...]) -> TableConstraint:
-    return TableConstraint(kind="UNIQUE", columns=listed)
+def table_unique(listed: tuple[Token, ...]) -> TableConstraint:
+    return _of_columns("UNIQUE", listed)
+
+
+def _of_columns(kind: str, listed: tuple[Token, ...]) -> TableConstraint:
+    return TableConstraint(
+        kind=kind,
+        columns=tuple(token.value for token in listed),
+        column_spans=tuple(token.span for token in listed),
+        span=listed[0].span,
+    )
 
 
 def table_check(token: Token) -> TableConstraint:
@@ -260,17 +271,17 @@ def table_check(token: Token) -> TableConstraint:
 
 
 def table_foreign_key(
-    listed: tuple[str, ...], table: Name, referred: tuple[str, ...], *changes: str
+    listed: tuple[Token, ...], table: Name, referred: tuple[Token, ...], *changes: str
 ) -> TableConstraint:
-    return TableConstraint(
-        kind="FOREIGN KEY", columns=listed, text=_references(table, referred, changes), span=table.span
+    return replace(
+        _of_columns("FOREIGN KEY", listed),
+        text=_references(table, tuple(token.value for token in referred), changes),
+        span=table.span,
     )
 
 
 def named_table_constraint(name: Token, constraint: TableConstraint) -> TableConstraint:
-    return TableConstraint(
-        kind=constraint.kind, columns=constraint.columns, name=name.value, text=constraint.text, span=name.span
-    )
+    return replace(constraint, name=name.value, span=name.span)
 
 
 def watermark(column_name: Token, text: Token, is_with_ttl: bool | None) -> Watermark:

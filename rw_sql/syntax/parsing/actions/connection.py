@@ -68,7 +68,7 @@ def option_changes(*changes: ConnectionChange) -> tuple[ConnectionChange, ...]:
                     DUPLICATE_CLAUSE,
                     f"cannot both SET and DROP/RESET options {key}",
                     span=span,
-                    hint=f"leave {key} out of one of the two",
+                    hint=f"remove {key} from one of the two",
                 )
             if before != change.verb or change is not _first_with(changes, key):
                 raise SqlError(DUPLICATE_CLAUSE, f"{key} specified more than once", span=span, hint=f"omit one {key}")

@@ -302,13 +302,13 @@ def _query_word(token: Token) -> str:
     return token.upper if token.kind == WORD and token.upper in _QUERY_WORDS else token.text
 
 
-def column_names(*names: tuple[str, ...]) -> tuple[str, ...]:
-    return names[0] if names else ()
+def column_names(*names: tuple[Token, ...]) -> tuple[str, ...]:
+    return tuple(token.value for token in names[0]) if names else ()
 
 
-def name_list(*names: Token) -> tuple[str, ...]:
+def name_list(*names: Token) -> tuple[Token, ...]:
     refuse_twice("column", [(n.value, n.span) for n in names])
-    return tuple(n.value for n in names)
+    return names
 
 
 def words(*tokens: Token) -> str:

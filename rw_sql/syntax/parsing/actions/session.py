@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.errors import SYNTAX_ERROR, SqlError
 from rw_sql.syntax.parsing.actions.columns import one_of
 from rw_sql.syntax.parsing.actions.parts import expression, whole, words
-from rw_sql.syntax.statements.common import TextValue
+from rw_sql.syntax.statements.common import NOWHERE, TextValue
 from rw_sql.syntax.statements.session import (
     AlterSystemSet,
     BeginTransaction,
@@ -148,6 +148,7 @@ def show_objects(kind: str, schema: Token | None, wanted: tuple[str, str] | None
     return ShowObjects(
         kind=kind,
         schema=schema.value if schema is not None else None,
+        schema_span=schema.span if schema is not None else NOWHERE,
         like=text if by == "LIKE" else None,
         ilike=text if by == "ILIKE" else None,
         where=text if by == "WHERE" else None,

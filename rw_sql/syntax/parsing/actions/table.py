@@ -49,7 +49,7 @@ def create_table(
     columns: Columns,
     is_append_only: bool | None,
     on_conflict: str | None,
-    version_columns: tuple[str, ...],
+    version_columns: tuple[Token, ...],
     include: tuple[IncludeColumn, ...],
     options: tuple[Option, ...],
     format_encode: FormatEncode | None,
@@ -99,7 +99,8 @@ def create_table(
         watermarks=columns.watermarks,
         is_append_only=bool(is_append_only),
         on_conflict=on_conflict,
-        version_columns=version_columns,
+        version_columns=tuple(token.value for token in version_columns),
+        version_spans=tuple(token.span for token in version_columns),
         include=include,
         options=options,
         format=format_encode,
@@ -122,7 +123,7 @@ def conflict_update_if_not_null() -> str:
     return "DO UPDATE IF NOT NULL"
 
 
-def version_columns(*names: tuple[str, ...]) -> tuple[str, ...]:
+def version_columns(*names: tuple[Token, ...]) -> tuple[Token, ...]:
     return names[0] if names else ()
 
 
@@ -186,12 +187,18 @@ def drop_column(
     _column: None, if_exists: bool | None, column: Token, is_cascade: bool | None
 ) -> Callable[[str, Name], Statement]:
     return lambda _, name: AlterTableDropColumn(
-        name=name, column=column.value, if_exists=bool(if_exists), is_cascade=bool(is_cascade)
+        name=name,
+        column=column.value,
+        if_exists=bool(if_exists),
+        is_cascade=bool(is_cascade),
+        column_span=column.span,
     )
 
 
 def rename_column(_column: None, old: Token, new: Token) -> Callable[[str, Name], Statement]:
-    return lambda _, name: AlterTableRenameColumn(name=name, column=old.value, new_column=new.value)
+    return lambda _, name: AlterTableRenameColumn(
+        name=name, column=old.value, new_column=new.value, column_span=old.span
+    )
 
 
 def rename_constraint(old: Token, new: Token) -> Callable[[str, Name], Statement]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.errors import SYNTAX_ERROR, TOO_COMPLEX, UNSUPPORTED_TYPE, SqlError, near_names
+from rw_sql.errors import SYNTAX_ERROR, TOO_COMPLEX, UNSUPPORTED_TYPE, SqlError
+from rw_sql.syntax.sql_reader.types import unknown_type
 from rw_sql.syntax.statements.common import DataType, StructField
 
 if TYPE_CHECKING:
@@ -38,13 +39,7 @@ _MOST_ARGUMENTS = {"NUMERIC": 2, "CHARACTER": 1, "DOUBLE": 1, "VECTOR": 1}
 def named_type(token: Token, *arguments: Token) -> DataType:
     canonical = CANONICAL.get(token.value)
     if canonical is None:
-        near = near_names(token.value, CANONICAL)
-        raise SqlError(
-            UNSUPPORTED_TYPE,
-            f'type "{token.value}" does not exist',
-            hint=f'did you mean "{near[0]}"?' if near else "write a type such as INT, DOUBLE, VARCHAR or TIMESTAMP",
-            span=token.span,
-        )
+        raise unknown_type(token, CANONICAL)
     if len(arguments) > _MOST_ARGUMENTS.get(canonical, 0) or (arguments and token.value in _NO_ARGUMENTS):
         raise SqlError(
             SYNTAX_ERROR,
