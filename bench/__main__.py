@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -19,7 +20,12 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 
 
 def main(
-    only: Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="These cases; all by default.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CASE]...", help="These cases, by name or pattern; by default all but the manual ones."
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The cases that take seconds; writes nothing.")] = False,
     runs: Annotated[int | None, typer.Option(help="Measure each side this often; writes nothing.")] = None,
     rounds: Annotated[int, typer.Option(help="Do all of it this often, to see whether the medians stay.")] = 1,
@@ -32,7 +38,7 @@ def main(
     leave_in_order()
     console = console_for()
     every = list(find_cases(CASES))
-    cases = _chosen(every, frozenset(only or ()), is_quick=quick)
+    cases = _chosen(every, frozenset(only or ()), is_quick=quick, is_listing=show)
     if show:
         for case in cases:
             console.print(describe(case), markup=False)
@@ -57,11 +63,17 @@ def main(
         raise typer.Exit(1)
 
 
-def _chosen(cases: list[Case], names: frozenset[str], *, is_quick: bool) -> list[Case]:
-    unknown = names - {case.name for case in cases}
+def _chosen(cases: list[Case], names: frozenset[str], *, is_quick: bool, is_listing: bool = False) -> list[Case]:
+    """The cases of a run: those that the names or patterns match, or without any all but the manual ones."""
+    unknown = [name for name in sorted(names) if not any(fnmatchcase(case.name, name) for case in cases)]
     if unknown:
-        raise typer.BadParameter(f"no such case: {', '.join(sorted(unknown))}; --list names them")
-    return [case for case in cases if (not names or case.name in names) and (case.is_quick or not is_quick)]
+        raise typer.BadParameter(f"no such case: {', '.join(unknown)}; --list names them")
+    wanted = [
+        case
+        for case in cases
+        if (any(fnmatchcase(case.name, name) for name in names) if names else is_listing or not case.is_manual)
+    ]
+    return [case for case in wanted if case.is_quick or not is_quick]
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.harness import NotRunError
+from bench.maven import fetched_jars
 from bench.streaming import end_group
 
 FLINK = "apache-flink==1.19.3"
@@ -58,31 +59,8 @@ def installed_flink() -> Flink:
     )
     if found.returncode:
         raise NotRunError(f"PyFlink does not start here: {found.stderr.strip()[-_TOLD:]}")
-    return Flink(python=python, home=Path(found.stdout.strip()), connector=_connector())
-
-
-def _connector() -> Path:
-    """The connector's jar, which Spark finds by its coordinates."""
-    from py4j.protocol import Py4JError
-    from pyspark.java_gateway import launch_gateway
-
-    from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars
-
-    known = remembered_jars(CONNECTOR)
-    if known is None:
-        gateway = launch_gateway()  # type: ignore[no-untyped-call]
-        try:
-            uri = gateway.jvm.java.net.URI.create(f"ivy://{CONNECTOR}?transitive=false")
-            found = gateway.jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(uri)
-            known = str(found.mkString("\n")).split("\n")
-        except Py4JError as error:
-            raise NotRunError(f"{CONNECTOR} cannot be fetched: {str(error)[:_TOLD]}") from error
-        finally:
-            gateway.shutdown()
-            gateway.proc.stdin.close()
-        remember_jars(CONNECTOR, known)
-    (jar,) = known
-    return Path(jar.removeprefix("file://").removeprefix("file:"))
+    (jar,) = fetched_jars(CONNECTOR, is_transitive=False)
+    return Flink(python=python, home=Path(found.stdout.strip()), connector=jar)
 
 
 @contextmanager

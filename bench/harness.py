@@ -61,7 +61,8 @@ class Case:
 
     ``goal`` bounds the ratio ours ÷ peer, or ours itself if there is no peer. It is the minimum with ``is_more_better``
     (throughput), otherwise the maximum; None if only the figure is of interest. ``open`` sets both sides up and removes
-    them. ``is_quick`` cases take seconds and make up ``make bench-quick``.
+    them. ``is_quick`` cases take seconds and make up ``make bench-quick``. ``is_manual`` cases take many minutes: a run
+    of all cases omits them.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Case:
     open: Callable[[], AbstractContextManager[Pair]]
     is_more_better: bool = False
     is_quick: bool = False
+    is_manual: bool = False
     runs: int = LEAST_RUNS
     warm_ups: int = 1
 

@@ -205,6 +205,13 @@ class Watched:
             self._rows = sum(counts)
         return self._rows
 
+    def greatest(self, column: str) -> int:
+        """The greatest value of a column in its files, by their statistics, deleted rows included; 0 if unknown."""
+        if self._refresh() and self._table is not None:
+            found: Any = pa.table(self._table.get_add_actions(flatten=True)).column(f"max.{column}").to_pylist()
+            self._rows = max((value for value in found if value is not None), default=0)
+        return self._rows
+
     def version(self) -> int:
         """Its newest version, by the names in its log; -1 while there is no table. No file is opened."""
         names = os.listdir(f"{self.path}/_delta_log") if os.path.exists(f"{self.path}/_delta_log") else []
@@ -309,23 +316,40 @@ class Child:
 
     def cpu_seconds(self) -> float:
         """The user and system time so far of the process and all its living descendants."""
-        below: dict[int, list[int]] = {}
-        taken: dict[int, int] = {}
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                text = stat.read_text()
-            except OSError:
-                continue
-            fields = text.rpartition(")")[2].split()
-            pid = int(stat.parent.name)
-            below.setdefault(int(fields[1]), []).append(pid)
-            taken[pid] = sum(int(value) for value in fields[11:15])
-        found, waiting = 0, [self.process.pid]
-        while waiting:
-            pid = waiting.pop()
-            found += taken.get(pid, 0)
-            waiting.extend(below.get(pid, ()))
-        return found / _TICKS
+        return cpu_seconds(self.process.pid)
+
+
+def family(pid: int) -> dict[int, list[str]]:
+    """A process and all its living descendants, each with the fields of its ``/proc/<pid>/stat`` after the name."""
+    below: dict[int, list[int]] = {}
+    told: dict[int, list[str]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        fields = text.rpartition(")")[2].split()
+        at = int(stat.parent.name)
+        below.setdefault(int(fields[1]), []).append(at)
+        told[at] = fields
+    found, waiting = {}, [pid]
+    while waiting:
+        at = waiting.pop()
+        if at in told:
+            found[at] = told[at]
+        waiting.extend(below.get(at, ()))
+    return found
+
+
+def cpu_seconds(pid: int) -> float:
+    """The user and system time so far of a process and all its living descendants."""
+    return sum(sum(int(value) for value in fields[11:15]) for fields in family(pid).values()) / _TICKS
+
+
+def resident_bytes(pid: int) -> int:
+    """The resident memory of a process and all its living descendants; pages that several of them share count for
+    each."""
+    return sum(int(fields[21]) for fields in family(pid).values()) * os.sysconf("SC_PAGE_SIZE")
 
 
 def heap_bytes(spark: SparkSession) -> int:
