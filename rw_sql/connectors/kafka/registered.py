@@ -11,6 +11,7 @@ from rw_sql.connectors.formats import MESSAGE
 from rw_sql.connectors.schemas import avro_writing, json_schema_writing, protobuf_writing
 from rw_sql.connectors.schemas.client import RefusedSchemaError, RegistryClient, RegistryError
 from rw_sql.connectors.schemas.options import client_options, needs_schema, subject_of
+from rw_sql.connectors.schemas.unwritable import UnwritableError
 from rw_sql.connectors.sink import (
     APPEND_ONLY,
     DELETE,
@@ -148,7 +149,7 @@ class RegisteredRecords:
                     key if key is None or shape.key_encode is not None else self._encoders[1](self._heads[1], key),
                     None if operation == DELETE else self._encoders[0](self._heads[0], value),
                 )
-            except protobuf_writing.UnwritableError as error:
+            except UnwritableError as error:
                 refused.append(Refusal(index=index, reason=str(error)))
             else:
                 yield index, record
@@ -157,7 +158,7 @@ class RegisteredRecords:
 
     def _rows(self, rows: pa.Table, columns: Sequence[str]) -> Iterator[Any]:
         if self._schemas.kind == "JSON":
-            return json_rows(rows, columns)
+            return json_rows(rows, columns, with_nan_text=False)
         return zip(*(python_values(rows.column(name), name) for name in columns), strict=True)
 
 
@@ -168,4 +169,20 @@ def _encoder(kind: str, schema: RegisteredSchema) -> Encode:
         case "PROTOBUF":
             return protobuf_writing.row_encoder(list(schema.columns.items()))
         case _:
-            return lambda head, row: head + to_json(row)
+            return _json_record
+
+
+def _json_record(head: bytes, row: dict[str, Any]) -> bytes:
+    try:
+        return head + to_json(row)
+    except ValueError:  # The schema says that these are numbers, so they cannot be text, as without a schema.
+        column = next(name for name, value in row.items() if not _is_json(value))
+        raise UnwritableError(f"{column}: a number of JSON cannot be NaN or infinite") from None
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        to_json(value)
+    except ValueError:
+        return False
+    return True

@@ -10,6 +10,7 @@ import re
 import struct
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.connectors.schemas.unwritable import UnwritableError
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 
 if TYPE_CHECKING:
@@ -42,10 +43,6 @@ _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _ALL_BITS = (1 << 64) - 1
-
-
-class UnwritableError(Exception):
-    """A value that Protobuf cannot hold; the text is the reason."""
 
 
 def schema_text(message: str, columns: Mapping[str, Any]) -> str:

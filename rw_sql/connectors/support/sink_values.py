@@ -22,16 +22,17 @@ else:
     pa, pc = deferred("pyarrow"), deferred("pyarrow.compute")
 
 
-def json_rows(rows: pa.Table, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+def json_rows(rows: pa.Table, columns: Sequence[str], *, with_nan_text: bool = True) -> Iterator[dict[str, Any]]:
     """The rows as JSON values, in order.
 
     Timestamps with a zone are ISO 8601 in UTC with microseconds, TIMESTAMP and DATE have no zone; NUMERIC is text,
-    because most readers parse a JSON number as a float; BYTEA is base64; NaN and infinities are text.
+    because most readers parse a JSON number as a float; BYTEA is base64; NaN and infinities are text. Without
+    ``with_nan_text`` they remain numbers, for which :func:`to_json` raises ValueError.
     """
     if not columns:
         yield from ({} for _ in range(rows.num_rows))
         return
-    taken = [(name, rows.column(name), _converter(rows.schema.field(name).type)) for name in columns]
+    taken = [(name, rows.column(name), _converter(rows.schema.field(name).type, with_nan_text)) for name in columns]
     values = [
         [value if value is None or convert is None else convert(value) for value in python_values(column, name)]
         for name, column, convert in taken
@@ -42,7 +43,7 @@ def json_rows(rows: pa.Table, columns: Sequence[str]) -> Iterator[dict[str, Any]
 
 
 def to_json(value: Any) -> bytes:
-    """A value of :func:`json_rows` as UTF-8 text without spaces."""
+    """A value of :func:`json_rows` as UTF-8 text without spaces. Raises ValueError for NaN and infinities."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -124,7 +125,7 @@ def refused_rows(
     return found
 
 
-def _converter(kind: pa.DataType) -> Converter | None:
+def _converter(kind: pa.DataType, with_nan_text: bool = True) -> Converter | None:
     """The conversion of a type's values to JSON; None if none is needed."""
     if pa.types.is_timestamp(kind):
         return _zoned if kind.tz else lambda at: str(at.isoformat(timespec="microseconds"))
@@ -135,14 +136,16 @@ def _converter(kind: pa.DataType) -> Converter | None:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return lambda raw: base64.b64encode(raw).decode()
     if pa.types.is_floating(kind):
+        if not with_nan_text:
+            return None
         return lambda number: number if math.isfinite(number) else _unordinary(number)
     if pa.types.is_map(kind):
-        return _map_converter(kind)
+        return _map_converter(kind, with_nan_text)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = _converter(kind.value_type)
+        inner = _converter(kind.value_type, with_nan_text)
         return None if inner is None else lambda items: [None if item is None else inner(item) for item in items]
     if pa.types.is_struct(kind):
-        fields = {field.name: _converter(field.type) for field in kind}
+        fields = {field.name: _converter(field.type, with_nan_text) for field in kind}
         return lambda row: {
             name: value if value is None or (convert := fields[name]) is None else convert(value)
             for name, value in row.items()
@@ -159,8 +162,8 @@ def _unordinary(number: float) -> str:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def _map_converter(kind: pa.DataType) -> Converter:
-    key, item = _converter(kind.key_type), _converter(kind.item_type)
+def _map_converter(kind: pa.DataType, with_nan_text: bool) -> Converter:
+    key, item = _converter(kind.key_type), _converter(kind.item_type, with_nan_text)
 
     def convert(pairs: Any) -> dict[str, Any]:
         return {

@@ -175,8 +175,14 @@ def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> Da
 
 
 def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
-    """The rows of an input at a version, with the columns visible to queries."""
-    return rows_at(spark, path_of(context.warehouse, given), version).selectExpr(*given.selected)
+    """The rows of an input at a version, with the columns visible to queries.
+
+    Version 0.1 recomputed views over a source beside other inputs, so the input may be a log, with undecodable records.
+    """
+    rows = rows_at(spark, path_of(context.warehouse, given), version)
+    if given.kind == "source":
+        rows = rows.where("_rw_error IS NULL")
+    return rows.selectExpr(*given.selected)
 
 
 def _hidden(given: ViewInput) -> tuple[str, ...]:

@@ -16,13 +16,14 @@ from rw_sql.connectors.kafka.sink import numbered_records
 from rw_sql.connectors.schemas.client import RegistryClient
 from rw_sql.connectors.schemas.json_schema import columns_of
 from rw_sql.connectors.schemas.protobuf import Messages, compiled
-from rw_sql.connectors.schemas.protobuf_writing import UnwritableError, row_encoder, schema_text
+from rw_sql.connectors.schemas.protobuf_writing import row_encoder, schema_text
+from rw_sql.connectors.schemas.unwritable import UnwritableError
 from rw_sql.connectors.sink import DELETE, INSERT, OP, RefusedRowsError, SinkShape
 from rw_sql.errors import SqlError
 from tests.connectors.schemas.test_avro_writing import COLUMNS, TEXT, TYPES, VALUES, signed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 FLAGS = {"type": "map", "keyType": "boolean", "valueType": COLUMNS["inner"]}
 KINDS = {**COLUMNS, "flags": FLAGS, "lines": {"type": "array", "elementType": COLUMNS["inner"]}}
@@ -206,6 +207,46 @@ def test_json_is_framed_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None
     assert list(made.numbered(rows)) == [
         (0, (b'\0\0\0\0\5{"id":1}', b'\0\0\0\0\7{"id":1,"at":"1970-01-01"}')),
     ]
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(
+    ("kind", "made"),
+    [
+        ("double", lambda value: pa.array([value, 1.5])),
+        ("float", lambda value: pa.array([value, 1.5], pa.float32())),
+        (
+            {"type": "array", "elementType": "double", "containsNull": True},
+            lambda value: pa.array([[1.0, value], [None]], pa.list_(pa.float64())),
+        ),
+        (
+            {"type": "map", "keyType": "string", "valueType": "double", "valueContainsNull": True},
+            lambda value: pa.array([[("k", value)], [("k", 1.0)]], pa.map_(pa.string(), pa.float64())),
+        ),
+        (
+            {"type": "struct", "fields": [{"name": "x", "type": "double", "nullable": True, "metadata": {}}]},
+            lambda value: pa.array([{"x": value}, {"x": 1.0}]),
+        ),
+    ],
+    ids=["double", "float", "array", "map", "struct"],
+)
+def test_a_number_that_json_schema_does_not_have_is_refused(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, made: Callable[[float], pa.Array[Any]], wrong: float
+) -> None:
+    monkeypatch.setattr(RegistryClient, "register", lambda _self, subject, _kind, _text: len(subject))
+    columns = {"id": "long", "word": "string", "n": kind}
+    records = RegisteredRecords({}, shape("JSON", columns, schema__registry="http://r"), "t")
+    rows = pa.table({"id": [1, 2], "word": ["NaN", "NaN"], "n": made(wrong), OP: [INSERT, INSERT]})
+    with pytest.raises(RefusedRowsError) as told:
+        list(records.numbered(rows))
+    assert [(each.index, each.reason) for each in told.value.refusals] == [
+        (0, "n: a number of JSON cannot be NaN or infinite")
+    ]
+    # A delete has only the key, and without a registry there is no schema that the text could contradict.
+    ((_, (_, value)), _) = records.numbered(rows.set_column(3, OP, pa.array([DELETE, INSERT])))
+    assert value is None
+    ((_, plain), _) = numbered_records(rows, shape("JSON", columns), now_ms=0)
+    assert b"NaN" in (plain[1] or b"").replace(b"Infinity", b"NaN").partition(b'"n":')[2]
 
 
 def test_json_has_a_schema_of_the_same_columns_if_there_is_a_registry() -> None:

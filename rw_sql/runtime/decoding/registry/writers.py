@@ -19,8 +19,16 @@ if TYPE_CHECKING:
 HEAD_BYTES = 5
 """The length of Confluent's frame before an Avro record: a zero byte and the schema's id."""
 
-_UNKNOWN_SECONDS = 10.0
-"""The minimum time in seconds before an id that the registry lacks is looked up again."""
+_GRACE_SECONDS = 1.0
+"""For so long after this process first looked up an id that the registry lacks, the lookup is repeated, and a batch
+waits: a registry of several servers knows a new schema everywhere only a moment after it was registered."""
+
+_LOOK_SECONDS = 0.1
+
+_MOST_LOOKS = 10_000
+
+_first_looks: dict[tuple[str, int], float] = {}
+"""When this process first looked up an id that its registry lacks, by the registry's addresses and the id."""
 
 _FAMILIES = (
     frozenset(("timestamp-millis", "timestamp-micros")),
@@ -62,7 +70,6 @@ class Writers:
     client: RegistryClient
     reader: avro.Schema
     _known: dict[bytes, Writer] = field(default_factory=dict)
-    _unknown: dict[bytes, float] = field(default_factory=dict)
 
     @staticmethod
     def of(options: Mapping[str, str], reader: avro.Schema) -> Writers:
@@ -77,15 +84,16 @@ class Writers:
     def known(self, heads: Iterable[bytes]) -> tuple[Writer, ...]:
         """The writers for those heads that the registry knows, in a fixed order.
 
-        Raises StalledError if the registry does not answer, because records must not become errors while the
+        Every call looks up the ids that the registry lacked before, because their schemas may have been registered
+        since. Raises StalledError if the registry does not answer, because records must not become errors while the
         registry is down.
         """
-        found = []
-        for head in sorted(set(heads)):
-            writer = self._writer(head)
-            if writer is not None:
-                found.append(writer)
-        return tuple(found)
+        asked = sorted(set(heads))
+        missing = [head for head in asked if not self._look_up(head)]
+        while missing := [head for head in missing if self._is_new(head)]:
+            time.sleep(_LOOK_SECONDS)
+            missing = [head for head in missing if not self._look_up(head)]
+        return tuple(self._known[head] for head in asked if head in self._known)
 
     def add_versions(self, subject: str) -> None:
         """Loads all versions of a subject. Raises StalledError like :meth:`known`."""
@@ -95,22 +103,31 @@ class Writers:
             raise _stalled(error) from error
         self.known(head_of(id_) for id_ in ids)
 
-    def _writer(self, head: bytes) -> Writer | None:
-        if (found := self._known.get(head)) is not None:
-            return found
+    def _look_up(self, head: bytes) -> bool:
+        """False if the registry lacks the schema of a head. A head that is no frame has none to look up."""
         id_ = id_of(head)
-        if id_ is None or self._unknown.get(head, 0.0) > time.monotonic():
-            return None
+        if head in self._known or id_ is None:
+            return True
         try:
             schema = self.client.schema(id_)
         except RegistryError as error:
             raise _stalled(error) from error
         if schema is None:
-            self._unknown[head] = time.monotonic() + _UNKNOWN_SECONDS
-            return None
-        made = self._made(head, id_, schema.kind, schema.text, schema.imports)
-        self._known[head] = made
-        return made
+            if len(_first_looks) >= _MOST_LOOKS:
+                _first_looks.clear()
+            _first_looks.setdefault(self._key(id_), time.monotonic())
+            return False
+        _first_looks.pop(self._key(id_), None)
+        self._known[head] = self._made(head, id_, schema.kind, schema.text, schema.imports)
+        return True
+
+    def _is_new(self, head: bytes) -> bool:
+        """True if this process first looked up a missing id only a moment ago."""
+        first = _first_looks.get(self._key(id_of(head) or 0))
+        return first is not None and time.monotonic() < first + _GRACE_SECONDS
+
+    def _key(self, id_: int) -> tuple[str, int]:
+        return ",".join(self.client.addresses), id_
 
     def _made(self, head: bytes, id_: int, kind: str, text: str, imports: tuple[tuple[str, str], ...]) -> Writer:
         if kind != "AVRO":
