@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -58,6 +59,10 @@ ERRORS = "$errors"
 _OF_TABLES = ("DROP TABLE", "ALTER TABLE")
 _OWN_FOLDERS = frozenset({"data", "checkpoints", CATALOG_DATABASE})
 """The folders of a warehouse that only rw_sql writes. Spark stores the user's own tables beside these folders."""
+
+_changing = threading.RLock()
+"""Held while a view is created, replaced or dropped: sessions of one Spark share a database, and each has the views of
+the warehouse created there."""
 
 _shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 """The warehouse that the views in ``rw_catalog`` show. All sessions of one Spark share these views."""
@@ -370,16 +375,20 @@ class SparkViews:
 
     def _create(self, name: str, view: MaterializedViewRecord) -> None:
         """Creates or replaces one view, unless a table or view of the user hides it."""
-        if self._warehouse_of(name) == "":
-            logger.warning("a table or view of your own hides materialized view %s; rename it to read the view", name)
-        else:
-            path = self._context.warehouse.data(view.id, view.generation)
-            plain_sql(
-                self._spark,
-                f"CREATE OR REPLACE VIEW {self._qualified(name)} "
-                f"TBLPROPERTIES ('{MARK}' = '{_quoted(self._context.warehouse.uri)}') "
-                f"AS SELECT {written_columns(view)} FROM delta.`{path}`",
-            )
+        path, uri = self._context.warehouse.data(view.id, view.generation), self._context.warehouse.uri
+        select = f"AS SELECT {written_columns(view)} FROM delta.`{path}`"
+        with _changing:
+            present = self._warehouse_of(name)
+            if present == "":
+                logger.warning(
+                    "a table or view of your own hides materialized view %s; rename it to read the view", name
+                )
+            elif present == uri:
+                # Spark replaces a view by dropping and creating it; between the two, a query would not find it.
+                plain_sql(self._spark, f"ALTER VIEW {self._qualified(name)} {select}")
+            else:
+                mark = f"TBLPROPERTIES ('{MARK}' = '{_quoted(uri)}')"
+                plain_sql(self._spark, f"CREATE OR REPLACE VIEW {self._qualified(name)} {mark} {select}")
         self._known[name] = view
 
     def _refresh_schemas(self, snapshot: Snapshot) -> None:
@@ -428,8 +437,9 @@ class SparkViews:
 
     def _drop(self, name: str) -> None:
         del self._known[name]
-        if self._warehouse_of(name) == self._context.warehouse.uri:
-            plain_sql(self._spark, f"DROP VIEW IF EXISTS {self._qualified(name)}")
+        with _changing:
+            if self._warehouse_of(name) == self._context.warehouse.uri:
+                plain_sql(self._spark, f"DROP VIEW IF EXISTS {self._qualified(name)}")
 
     def _warehouse_of(self, name: str) -> str | None:
         """The warehouse that a view belongs to; empty for a user's view or table; None if neither exists.
