@@ -147,8 +147,8 @@ _OF_DEBEZIUM = (
     ),
     EncodeOption(
         key=PLACEHOLDER,
-        doc="The placeholder that Debezium writes for a value that did not change and that the database did not "
-        "provide. Set it to the value of Debezium's property of the same name (also with the prefix `hex:`). The "
+        doc="The placeholder that Debezium writes if a value did not change and the database did not provide it. "
+        "Set it to the value of Debezium's property of the same name (also with the prefix `hex:`). The "
         "row keeps its value.",
         default="__debezium_unavailable_value",
         is_text=True,
