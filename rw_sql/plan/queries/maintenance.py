@@ -99,13 +99,11 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
     if not whole.is_same:
         query = NOT_TAKEN_APART
     found: Maintained | None = None
-    sources = [record.name for record in inputs if isinstance(record, SourceRecord)]
     if not changing:
         found = _upserted(inspector, query, whole, relations)
+        sources = [record.name for record in inputs if isinstance(record, SourceRecord)]
         if found is None and sources and streamed is not None:
             return Maintained(refused=_needs_rows(streamed, query, sources))
-    elif sources:
-        return Maintained(refused=_needs_rows(whole, query, sources, changing[0]))
     elif len(inputs) == 1:
         found = _following(inspector, query, whole, changing[0], relations[0])
     if found is not None and whole.varies is not None:
@@ -182,25 +180,18 @@ def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
     return Maintained(schema=found.schema, keys=found.keys, maintenance=Maintenance(reason=reason), notice=notice)
 
 
-def _needs_rows(
-    analysis: QueryAnalysis, query: ViewQuery, sources: list[str], changing: ObjectRecord | None = None
-) -> QueryAnalysis:
-    """Refuses to recompute a view from a source, whose log drops old rows; a table that keeps the rows is needed.
-
-    ``changing`` is an input that replaces its rows, if that is the reason for recomputing.
-    """
+def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -> QueryAnalysis:
+    """Refuses to recompute a view from a source, whose log drops old rows; a table that keeps the rows is needed."""
     name = sources[0]
-    why = query.why or analysis.refusal or ""
-    if changing is not None:
-        why = f'it also reads {spoken(changing.kind)} "{changing.name}", which replaces its rows'
-    if "session_window" in query.text.lower() and changing is None:
+    why = f": {query.why}" if query.why else ""
+    if "session_window" in query.text.lower():
         return replace(
-            analysis,
+            streamed,
             hint="two sessions can merge into one; with EMIT ON WINDOW CLOSE, each session is "
             "returned once, after it has ended",
         )
     return QueryAnalysis(
-        refusal=f"the query cannot be kept up to date over a source: {why}",
+        refusal=f"the query cannot be kept up to date over a source{why or ': ' + (streamed.refusal or '')}",
         hint=f"CREATE MATERIALIZED VIEW {name}_rows AS SELECT * FROM {name}, and query {name}_rows: over that view, "
         "the query is recomputed when rows arrive",
     )

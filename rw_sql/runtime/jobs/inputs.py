@@ -177,7 +177,8 @@ def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> Da
 def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
     """The rows of an input at a version, with the columns visible to queries.
 
-    Version 0.1 recomputed views over a source beside other inputs, so the input may be a log, with undecodable records.
+    A view over a source beside an input that replaces its rows is recomputed from the source's log, which has
+    undecodable records too.
     """
     rows = rows_at(spark, path_of(context.warehouse, given), version)
     if given.kind == "source":
