@@ -145,3 +145,63 @@ def test_a_move_to_another_topic_keeps_the_first_subscription(
     session.sql("DROP SOURCE c CASCADE")
     wait_until(lambda: not pulsar_server.internal(new)["cursors"], "the subscription is removed")
     wait_until(lambda: not pulsar_server.internal(old)["cursors"], "the former subscription is removed")
+
+
+@pytest.mark.long
+def test_a_rewind_takes_back_what_a_move_brought(session: AttachedSession, pulsar_server: PulsarServer) -> None:
+    session.allow_unsafe()
+    session.run("ALTER SYSTEM SET rewind_point_timeout = '20s'")
+    topic = new_name()
+    pulsar_server.send(topic, [b'{"id": %d}' % number for number in range(5)], batch=2)
+    session.run(
+        f"CREATE SOURCE c (id INT) WITH (connector = 'pulsar', service.url = '{pulsar_server.url}', topic = '{topic}') "
+        "FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM c",
+        "CREATE MATERIALIZED VIEW t AS SELECT count(*) AS n, sum(id) AS total FROM c",
+    )
+
+    def require(*ids: int) -> None:
+        session.sql("FLUSH")
+        wait_until(lambda: session.rows_of("v") == [(id_,) for id_ in sorted(ids)], f"the rows are {sorted(ids)}")
+        wait_until(lambda: session.rows_of("t") == [(len(ids), sum(ids))], "the sums are theirs")
+
+    def moved(statement: str) -> int:
+        """Runs a move of the paused source; returns its operation, which has a rewind point."""
+        session.sql(statement)
+        operation = int(session.sql("SHOW UNSAFE OPERATIONS FOR c")[0].operation)
+        wait_until(
+            lambda: (
+                session.sql("SHOW UNSAFE OPERATIONS FOR c")[0].rewind == f"REWIND SOURCE c TO OPERATION {operation}"
+            ),
+            "the rewind point is made",
+        )
+        return operation
+
+    require(0, 1, 2, 3, 4)
+    before = session.positions("c")
+    session.sql("PAUSE SOURCE c")
+    operation = moved("INJECT SOURCE OFFSETS c TO EARLIEST ALLOW DUPLICATES")
+    session.sql("RESUME SOURCE c")
+    pulsar_server.send(topic, [b'{"id": 5}', b'{"id": 6}'])
+    require(0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6)
+
+    # While the source runs: the messages since then are read again, and no others.
+    session.questions.clear()
+    answers = session.sql(f"REWIND SOURCE c TO OPERATION {operation}")
+    assert (answers[0].change, answers[0].detail) == ("REWOUND", f"to just before operation {operation}")
+    assert "note: v: 7 rows are removed, 5 stay" in session.questions[-1].preview
+    require(0, 1, 2, 3, 4, 5, 6)
+    pulsar_server.send(topic, [b'{"id": 7}'])
+    require(*range(8))
+    assert {row.operation: row.status for row in session.sql("SHOW SOURCE CONTINUITY c")}[operation] == "TAKEN BACK"
+
+    # A paused source stays paused, at the position from before the operation.
+    session.sql("PAUSE SOURCE c")
+    before = session.positions("c")
+    pulsar_server.send(topic, [b'{"id": 8}'])
+    operation = moved("INJECT SOURCE OFFSETS c TO EARLIEST ALLOW DUPLICATES")
+    session.sql(f"REWIND SOURCE c TO OPERATION {operation}")
+    assert session.job("c").state == "PAUSED"
+    assert session.positions("c") == before
+    session.sql("RESUME SOURCE c")
+    require(*range(9))
