@@ -205,3 +205,24 @@ def test_a_rewind_takes_back_what_a_move_brought(session: AttachedSession, pulsa
     assert session.positions("c") == before
     session.sql("RESUME SOURCE c")
     require(*range(9))
+
+    # Skipped messages are acknowledged with those after them: once the broker has removed them, no rewind reads them.
+    session.sql("PAUSE SOURCE c")
+    ledger = int(pulsar_server.send(topic, [b'{"id": 9}'] * 3)[-1].partition(":")[0])
+    operation = moved("INJECT SOURCE OFFSETS c TO LATEST ALLOW GAPS")
+    session.sql("RESUME SOURCE c")
+    pulsar_server.roll_over(topic)
+    pulsar_server.send(topic, [b'{"id": 10}'] * 2)
+    require(*range(9), 10, 10)
+
+    def is_removed() -> bool:
+        pulsar_server.admin("POST", f"persistent/public/default/{topic}/trim")
+        return int(pulsar_server.internal(topic)["ledgers"][0]["ledgerId"]) > ledger
+
+    wait_until(is_removed, "the skipped messages are removed")
+    with pytest.raises(SqlError, match="no longer has the records to continue with") as refused:
+        session.sql(f"REWIND SOURCE c TO OPERATION {operation}")
+    assert refused.value.code == "RW334"
+    pulsar_server.send(topic, [b'{"id": 11}'])
+    require(*range(9), 10, 10, 11)
+    session.sql("DROP SOURCE c CASCADE")
