@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -87,8 +88,10 @@ def _run(warehouse: str) -> None:
     attached = time.perf_counter() - began
     wait_until(lambda: len(spark.sql("SHOW JOBS").collect()) > 0, "the jobs are known", every=0.5)
     usable = time.perf_counter() - began
+    wait_until(lambda: not any(thread.name == "rw_sql-views" for thread in threading.enumerate()), "all views exist", every=0.1)
+    views = time.perf_counter() - began
     time.sleep(_SETTLE_SECONDS)
-    say(f"{attached} {usable} {heap_bytes(spark) - heap} {own_bytes() - own}")
+    say(f"{attached} {usable} {views} {heap_bytes(spark) - heap} {own_bytes() - own}")
     sys.stdin.readline()
     # What is measured from here on must not rest between two records.
     spark.sql("ALTER SYSTEM SET idle_job_timeout = '-1'").collect()
@@ -277,7 +280,7 @@ def measure(count: int) -> dict[str, float]:
             made.hear()
         _clone(warehouse, count, bootstrap)
         with child("bench.cases.idle_sources", "run", warehouse) as running:
-            attached, usable, heap, own = (float(word) for word in running.hear().split())
+            attached, usable, views, heap, own = (float(word) for word in running.hear().split())
             before, began = running.cpu_seconds(), time.perf_counter()
             time.sleep(_SECONDS)
             cores = (running.cpu_seconds() - before) / (time.perf_counter() - began)
@@ -291,6 +294,7 @@ def measure(count: int) -> dict[str, float]:
         _name("python", count): own / count / 1e6,
         _name("attach", count): attached,
         _name("usable", count): usable,
+        _name("views", count): views,
         _name("first", count): median(times),
         _name("both", count): (heap + own) / count / 1e6,
         _name("busy", count): busy,
@@ -408,6 +412,7 @@ def _cases(count: int) -> list[Case]:
         case("python", "Python's memory per source", "MB", None),
         case("attach", "attach", "s", 10.0),
         case("usable", "attach to the first SHOW JOBS", "s", None),
+        case("views", "attach until all Spark views exist", "s", None),
         case("first", "the first record after the rest", "ms", 1500.0),
         case("both", "memory of one with its view", "MB", 1.0 if queries else None, queries),
         *([case("busy", f"freshness of {_BUSY} that get records", "ms", 1.1, "the same alone")] if is_last else []),

@@ -26,6 +26,7 @@ from rw_sql.cli.interface.completion import (
 )
 from rw_sql.cli.interface.examples import add_examples
 from rw_sql.cli.interface.exit_codes import INTERRUPTED, exit_status
+from rw_sql.cli.interface.lost_interrupts import resent_interrupts
 from rw_sql.cli.interface.options import GroupOption, WarehouseOption
 from rw_sql.cli.script.command import run_command
 from rw_sql.cli.service.doctor import doctor_command
@@ -59,7 +60,8 @@ class _App(typer.Typer):
             # Python would collect them several times before it exits, in a tenth of a second, and free nothing.
             atexit.register(gc.freeze)
         try:
-            return typer.Typer.__call__(self._only(words), *args, **kwargs)
+            with resent_interrupts():
+                return typer.Typer.__call__(self._only(words), *args, **kwargs)
         except SqlError as error:
             from rw_sql.cli.output import print_error
 

@@ -1,0 +1,50 @@
+"""Ctrl-C that Python loses is sent again.
+
+Python runs a signal's handler between any two instructions of the main thread, so also inside of a finalizer or of a
+weak reference's callback. It prints and ignores an exception that is raised there (``sys.unraisablehook``): the
+KeyboardInterrupt of a Ctrl-C is lost, and a prompt waits as if nobody had typed it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from sys import UnraisableHookArgs
+
+_AFTER_SECONDS = 0.02
+"""The delay in seconds before a lost interrupt is sent again: the finalizer has returned by then."""
+
+
+@contextmanager
+def resent_interrupts() -> Iterator[None]:
+    """A context manager inside which a Ctrl-C that arrives in a finalizer is raised behind it, in the main thread."""
+    report, main = sys.unraisablehook, threading.main_thread()
+    lost: SimpleQueue[bool] = SimpleQueue()  # whose put may be called in a finalizer
+
+    def send_again() -> None:
+        while lost.get():
+            time.sleep(_AFTER_SECONDS)
+            if main.ident is not None and main.is_alive():
+                signal.pthread_kill(main.ident, signal.SIGINT)
+
+    def hook(ignored: UnraisableHookArgs) -> None:
+        if issubclass(ignored.exc_type, KeyboardInterrupt):
+            lost.put(True)
+        else:
+            report(ignored)
+
+    threading.Thread(target=send_again, name="rw_sql-interrupts", daemon=True).start()
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = report
+        lost.put(False)
