@@ -17,7 +17,7 @@ from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files
 from rw_sql.runtime.views.emptied import emptied, empties, is_captured
 from rw_sql.runtime.views.key_records import DELETE, OP, UNCHANGED, is_kept, later, nullable, order, then_of, visible
-from rw_sql.runtime.views.recomputed import exact_text, write_changes
+from rw_sql.runtime.views.recomputed import exact_text, write_changes, write_held
 from rw_sql.runtime.views.streamed import Streamed
 from rw_sql.runtime.views.unchanged import filled, recomputed, settled_moves, with_unknown
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
@@ -56,19 +56,8 @@ class Keyed:
         if is_captured(frame):
             self._write_captured(frame, batch)
             return
-        if self.rows.conflict == OVERWRITE and not self.rows.version_columns:
-            last = last_of_each(frame, self.rows.primary_key)
-            if Streamed(self.run).is_small(batch):
-                rows = last.toArrow()
-                if not _has_unchanged(rows):
-                    rows = self.run.fitted(rows)
-                    if rows.num_rows:
-                        with self.run.turn():
-                            self.run.output.upsert_rows(rows, self.rows.primary_key, batch)
-                    return
-            elif UNCHANGED not in frame.columns or frame.where(f"`{UNCHANGED}` IS NOT NULL").isEmpty():
-                write_changes(self.run, last.drop(UNCHANGED), batch, self.rows.primary_key)
-                return
+        if self.rows.conflict == OVERWRITE and not self.rows.version_columns and self._has_written_last(frame, batch):
+            return
         own = rows_now(frame.sparkSession, self.run.output.path)
         changes = self._settled(frame, own)
         if self.rows.is_append_only:
@@ -78,17 +67,7 @@ class Keyed:
 
     def _write_captured(self, frame: DataFrame, batch: int) -> None:
         """Applies changes of a database. Some of them may empty the table."""
-        if Streamed(self.run).is_small(batch):
-            rows = last_of_each(frame, self.rows.primary_key, (OP,)).toArrow()
-            if not _has_unchanged(rows) and not empties(rows):
-                rows = self.run.fitted(rows.drop_columns([OP]))
-                if rows.num_rows:
-                    with self.run.turn():
-                        self.run.output.upsert_rows(rows, self.rows.primary_key, batch)
-                return
-        elif frame.where(f"`{UNCHANGED}` IS NOT NULL OR `{OP}` < {DELETE}").isEmpty():
-            last = last_of_each(frame, self.rows.primary_key)
-            write_changes(self.run, last.drop(UNCHANGED), batch, self.rows.primary_key)
+        if self._has_written_last(frame, batch):
             return
         own = frame.sparkSession.read.format("delta").load(self.run.output.path)
         if frame.where(f"`{OP}` < {DELETE}").isEmpty():
@@ -96,6 +75,34 @@ class Keyed:
         else:
             changes = emptied(self.run, frame, own, self.rows.primary_key, self._settled)
         write_changes(self.run, changes, batch, self.rows.primary_key)
+
+    def _has_written_last(self, frame: DataFrame, batch: int) -> bool:
+        """Writes the last record of each key, unless one of these records omits values or empties the table.
+
+        Returns False if nothing was written. The records are decoded once.
+        """
+        keys = self.rows.primary_key
+        last = last_of_each(frame, keys, (OP,) if is_captured(frame) else ())
+        if Streamed(self.run).is_small(batch):
+            rows = last.toArrow()
+            if _has_unchanged(rows) or (OP in rows.column_names and empties(rows)):
+                return False
+            rows = self.run.fitted(rows.drop_columns([OP]) if OP in rows.column_names else rows)
+            if rows.num_rows:
+                with self.run.turn():
+                    self.run.output.upsert_rows(rows, keys, batch)
+            return True
+        conditions = [f"`{UNCHANGED}` IS NOT NULL"] if UNCHANGED in last.columns else []
+        conditions += [f"`{OP}` < {DELETE}"] if OP in last.columns else []
+        held = last.persist()
+        try:
+            count, others = held.selectExpr("count(*)", f"count_if({' OR '.join(conditions) or 'false'})").collect()[0]
+            if others:
+                return False
+            write_held(self.run, held.drop(UNCHANGED, OP), batch, keys, count)
+        finally:
+            held.unpersist()
+        return True
 
     def _settled(self, frame: DataFrame, own: DataFrame) -> DataFrame:
         """Like :func:`settled`. Computed columns are computed from the row's values at the time of each record."""

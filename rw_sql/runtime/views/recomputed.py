@@ -48,17 +48,21 @@ def write_changes(run: ViewRun, changes: DataFrame, batch: int, keys: Sequence[s
     """Writes changed rows, each with KEEP, by their keys; writes nothing if there are none."""
     held = changes.persist()
     try:
-        count = held.count()
-        if 0 < count <= LARGE_ROWS:
-            rows = run.fitted(held.toArrow())
-            exactly(count).require(RowCount(written=rows.num_rows))
-            with run.turn():
-                run.output.upsert_rows(rows, keys, batch)
-        elif count:
-            with run.turn():
-                run.output.upsert_frame(held, keys, batch, rows=count)
+        write_held(run, held, batch, keys, held.count())
     finally:
         held.unpersist()
+
+
+def write_held(run: ViewRun, held: DataFrame, batch: int, keys: Sequence[str], count: int) -> None:
+    """Like :func:`write_changes`, for ``count`` rows that the caller has persisted."""
+    if 0 < count <= LARGE_ROWS:
+        rows = run.fitted(held.toArrow())
+        exactly(count).require(RowCount(written=rows.num_rows))
+        with run.turn():
+            run.output.upsert_rows(rows, keys, batch)
+    elif count:
+        with run.turn():
+            run.output.upsert_frame(held, keys, batch, rows=count)
 
 
 @dataclass(frozen=True, slots=True)
