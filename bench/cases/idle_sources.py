@@ -88,7 +88,9 @@ def _run(warehouse: str) -> None:
     attached = time.perf_counter() - began
     wait_until(lambda: len(spark.sql("SHOW JOBS").collect()) > 0, "the jobs are known", every=0.5)
     usable = time.perf_counter() - began
-    wait_until(lambda: not any(thread.name == "rw_sql-views" for thread in threading.enumerate()), "all views exist", every=0.1)
+    wait_until(
+        lambda: not any(thread.name == "rw_sql-views" for thread in threading.enumerate()), "all views exist", every=0.1
+    )
     views = time.perf_counter() - began
     time.sleep(_SETTLE_SECONDS)
     say(f"{attached} {usable} {views} {heap_bytes(spark) - heap} {own_bytes() - own}")

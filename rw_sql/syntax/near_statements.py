@@ -9,9 +9,9 @@ from rw_sql.errors import SYNTAX_ERROR, SqlError, near_names
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.lexing.spark_words import SECOND_WORDS
 from rw_sql.syntax.lexing.tokens import WORD, scan
+from rw_sql.syntax.parsing.other_dialects import NEAR
 from rw_sql.syntax.parsing.parser import Parser
 from rw_sql.syntax.parsing.script import parse_statement
-from rw_sql.syntax.parsing.syntax_errors import NEAR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +26,9 @@ _OPENING = frozenset({
     "ALTER", "BEGIN", "CREATE", "DESC", "DESCRIBE", "DROP", "EXPLAIN", "MATERIALIZED", "OR", "REPLACE", "RESET",
     "SHOW",
 })  # fmt: skip
+
+_DESCRIBED = frozenset({"CONNECTION", "SECRET", "SINK", "SOURCE"})
+"""The kinds of objects that are typed after DESCRIBE, where Spark expects a name."""
 
 
 def near_statement(text: str, parameters: Iterable[str] = ()) -> SqlError | None:
@@ -81,4 +84,5 @@ def _is_slip(error: SqlError, text: str) -> bool:
     if error.span is None or not (error.hint or "").startswith(NEAR):
         return False
     before = [token for token in scan(text[: error.span.start]) if token.text]
-    return len(before) <= _MOST_WORDS and all(token.kind == WORD and token.upper in _OPENING for token in before)
+    opening = _OPENING | _DESCRIBED if before and before[0].upper in ("DESC", "DESCRIBE") else _OPENING
+    return len(before) <= _MOST_WORDS and all(token.kind == WORD and token.upper in opening for token in before)

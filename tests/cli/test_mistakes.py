@@ -64,6 +64,22 @@ def test_the_statement_that_was_probably_meant(text: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("DESCRIBE SOURCE orders", "DESCRIBE orders"),
+        ('DESC SOURCE "Orders"', 'DESCRIBE "Orders"'),
+        ("DESCRIBE MATERIALIZED VIEW totals", "DESCRIBE totals"),
+        ("DESCRIBE CONNECTION broker", "SHOW CREATE CONNECTION broker"),
+        ("DESCRIBE SINK out", "SHOW CREATE SINK out"),
+    ],
+)
+def test_descriptions_that_spark_has_refused(text: str, meant: str) -> None:
+    error = near_statement(text)
+    assert error is not None
+    assert error.hint == f"did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "SELECT 1",

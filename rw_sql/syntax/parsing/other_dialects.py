@@ -9,12 +9,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rw_sql.syntax.lexing.tokens import BACKQUOTED, NUMBER, STRING, WORD
+from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, NUMBER, STRING, WORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rw_sql.syntax.lexing.tokens import Token
+
+NEAR = "did you mean "
+"""The beginning of a hint that suggests what was probably meant."""
 
 _USERS = "rw_sql has no users: the rights on the warehouse's files decide"
 OF_OTHERS = {
@@ -169,6 +172,17 @@ def _operations(place: _Place) -> str | None:
             return _to_alter(kind, place.before[2].text)
         case ["ALTER", "SOURCE", _, *_], "INJECT":
             return f"INJECT SOURCE OFFSETS {place.before[2].text} VALUES ('a_split' = 42)"
+        case ["DESCRIBE" | "DESC", "SOURCE"], _ if token.kind != END:
+            return f"{NEAR}DESCRIBE {token.text}?"
+        case ["DESCRIBE" | "DESC", "MATERIALIZED"], "VIEW":
+            return f"{NEAR}DESCRIBE {place.name(0)}?"
+        case ["DESCRIBE" | "DESC", "CONNECTION" | "SECRET" | "SINK" as kind], _ if token.kind != END:
+            return f"{NEAR}SHOW CREATE {kind} {token.text}?"
+        case ["REWIND", "SOURCE", _, "TO"], "EARLIEST" | "LATEST" | "TIMESTAMP" as target:
+            time = f" {place.name(0)}" if target == "TIMESTAMP" else ""
+            return f"INJECT SOURCE OFFSETS {place.before[2].text} TO {target}{time}"
+        case ["REWIND", "SOURCE", _, "TO"], _ if token.kind == STRING:
+            return f"INJECT SOURCE OFFSETS {place.before[2].text} TO TIMESTAMP {token.text}"
         case ["WAIT"], first if token.kind == WORD:
             name = place.name(0) if first == "FOR" else token.text
             return f"write WAIT MATERIALIZED VIEW {name}, WAIT TABLE {name} or WAIT SINK {name}"

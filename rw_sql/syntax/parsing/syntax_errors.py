@@ -14,7 +14,7 @@ from rw_sql.syntax.lexing.spark_words import near_clause, words_after
 from rw_sql.syntax.lexing.tokens import END, NUMBER, WORD
 from rw_sql.syntax.parsing.examples import example_like
 from rw_sql.syntax.parsing.lalr_tables import SIGNS
-from rw_sql.syntax.parsing.other_dialects import OF_OTHERS, foreign_hint
+from rw_sql.syntax.parsing.other_dialects import NEAR, OF_OTHERS, foreign_hint
 from rw_sql.syntax.sql_reader.words import missing_by
 from rw_sql.syntax.statements.common import Option
 
@@ -57,9 +57,6 @@ _PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
 
 The first match applies.
 """
-
-NEAR = "did you mean "
-"""The beginning of a hint that suggests the word that was probably meant."""
 
 _MOST_LISTED = 10
 _MOST_IN_SENTENCE = 4
