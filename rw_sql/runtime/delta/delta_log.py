@@ -241,6 +241,27 @@ def added_rows(actions: list[dict[str, Any]]) -> int | None:
     return rows
 
 
+_CHANGES = (("inserted", "Inserted", 1), ("deleted", "Deleted", 1), ("updated", "Updated", 2))
+"""What a merge counts, as delta-rs and Spark name it, and the rows of the change feed for each: an update has two."""
+
+
+def changed_rows(actions: list[dict[str, Any]]) -> int | None:
+    """The number of rows that a commit adds to the table's change feed; None if the commit does not contain it."""
+    if any("cdc" in action for action in actions):
+        metrics = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        metrics = metrics.get("operationMetrics") or {}
+        rows = 0
+        for of_delta_rs, of_spark, each in _CHANGES:
+            count = metrics.get(f"num_target_rows_{of_delta_rs}", metrics.get(f"numTargetRows{of_spark}"))
+            if count is None:
+                return None
+            rows += int(count) * each
+        return rows
+    if any("remove" in action and action["remove"].get("dataChange", True) for action in actions):
+        return None
+    return added_rows(actions)
+
+
 def rows_without(actions: list[dict[str, Any]], column: str) -> int | None:
     """The number of rows that a commit adds with NULL in a column; None if its file statistics do not contain it."""
     rows = 0

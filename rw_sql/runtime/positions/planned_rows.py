@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.runtime.decoding.decoder import ERROR
-from rw_sql.runtime.delta.delta_log import added_rows, read_actions, rows_without
+from rw_sql.runtime.delta.delta_log import added_rows, changed_rows, read_actions, rows_without
 from rw_sql.runtime.delta.young_table import YoungTable
 from rw_sql.runtime.positions.progress import first_end, planned_stretch
 
@@ -47,6 +47,23 @@ def planned_rows(
             good = rows_without(actions, ERROR) if is_log else added
             exact = None if good is None else exact + good
     return Planned(most=most, exact=exact)
+
+
+def planned_changes(warehouse: Warehouse, table: str, checkpoint: str, batch: int) -> int | None:
+    """The upper limit of the rows that a planned batch reads from the change feed of the query's only input.
+
+    None if it is unknown.
+    """
+    stretch = planned_stretch(warehouse, checkpoint, batch)
+    if stretch is None:
+        return None
+    most = 0
+    for version in stretch[0]:
+        changed = changed_rows(read_actions(warehouse, table, version))
+        if changed is None:
+            return None
+        most += changed
+    return most
 
 
 def _first(warehouse: Warehouse, table: str, checkpoint: str) -> tuple[range, bool] | None:

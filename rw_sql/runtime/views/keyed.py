@@ -17,6 +17,7 @@ from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files
 from rw_sql.runtime.views.emptied import emptied, empties, is_captured
 from rw_sql.runtime.views.key_records import DELETE, OP, UNCHANGED, is_kept, later, nullable, order, then_of, visible
+from rw_sql.runtime.views.last_records import last_of_each, last_rows
 from rw_sql.runtime.views.recomputed import exact_text, write_changes, write_held
 from rw_sql.runtime.views.streamed import Streamed
 from rw_sql.runtime.views.unchanged import filled, recomputed, settled_moves, with_unknown
@@ -24,8 +25,6 @@ from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import ArrayType, StructType
@@ -82,9 +81,9 @@ class Keyed:
         Returns False if nothing was written. The records are decoded once.
         """
         keys = self.rows.primary_key
-        last = last_of_each(frame, keys, (OP,) if is_captured(frame) else ())
+        more = (OP,) if is_captured(frame) else ()
         if Streamed(self.run).is_small(batch):
-            rows = last.toArrow()
+            rows = last_rows(frame, keys, more)
             if _has_unchanged(rows) or (OP in rows.column_names and empties(rows)):
                 return False
             rows = self.run.fitted(rows.drop_columns([OP]) if OP in rows.column_names else rows)
@@ -92,6 +91,7 @@ class Keyed:
                 with self.run.turn():
                     self.run.output.upsert_rows(rows, keys, batch)
             return True
+        last = last_of_each(frame, keys, more)
         conditions = [f"`{UNCHANGED}` IS NOT NULL"] if UNCHANGED in last.columns else []
         conditions += [f"`{OP}` < {DELETE}"] if OP in last.columns else []
         held = last.persist()
@@ -126,19 +126,6 @@ class Keyed:
                     self.run.output.append_frame(held, batch, expected=exactly(count))
         finally:
             held.unpersist()
-
-
-def last_of_each(frame: DataFrame, key: Sequence[str], more: Sequence[str] = ()) -> DataFrame:
-    """The last record of each key, with KEEP: false if it deletes the key. ``more`` are further columns."""
-    from pyspark.sql import Window, functions
-
-    keys = [functions.col(f"`{name}`") for name in key]
-    newest = functions.row_number().over(
-        Window.partitionBy(*keys).orderBy(*(functions.desc(name) for name in order(frame)))
-    )
-    last = frame.withColumn("_rw_age", newest).where("_rw_age = 1")
-    told = [UNCHANGED] if UNCHANGED in frame.columns else []
-    return last.withColumn(KEEP, is_kept(frame)).select(*visible(frame), *told, *more, KEEP)
 
 
 def _has_unchanged(rows: pa.Table) -> bool:

@@ -14,7 +14,7 @@ from rw_sql.model.relations import relation_of
 from rw_sql.runtime.delta.job_output import LARGE_ROWS, SMALL_ROWS
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files, signed_frame
-from rw_sql.runtime.positions.planned_rows import Planned, planned_rows
+from rw_sql.runtime.positions.planned_rows import Planned, planned_changes, planned_rows
 from rw_sql.runtime.spark.row_by_row import steps_by_row
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
@@ -66,6 +66,8 @@ class Streamed:
         steps = self._steps
         if steps is None or "Generate" in steps or self.run.spec.keys or planned.most is None or self.run.readers:
             return ANY
+        if self.run.spec.inputs[0].is_changing:
+            return ANY
         limits_of = "the commit of its input"
         if planned.exact is None or steps.count("Filter") > self._filters_of_input:
             return Expected(most=planned.most if planned.exact is None else planned.exact, limits_of=limits_of)
@@ -111,9 +113,12 @@ class Streamed:
         """The number of rows that a batch reads; None if unknown."""
         if self.run.readers is not None:
             return Planned(most=SMALL_ROWS if self.run.readers.is_small(self.run.output.ranges) else None)
-        if len(self.run.spec.inputs) != 1 or self.run.spec.inputs[0].is_changing:
+        if len(self.run.spec.inputs) != 1:
             return Planned()
         given = self.run.spec.inputs[0]
+        if given.is_changing:
+            warehouse, table = self.run.context.warehouse, self.run.table_of(given)
+            return Planned(most=planned_changes(warehouse, table, self.run.checkpoint, batch))
         return planned_rows(
             self.run.context.warehouse,
             self.run.table_of(given),

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
-from rw_sql.runtime.delta.delta_log import commits, job_commits, last_batch, latest_version, table_id
+from rw_sql.runtime.delta.delta_log import (
+    changed_rows,
+    commits,
+    job_commits,
+    last_batch,
+    latest_version,
+    read_actions,
+    table_id,
+)
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.support.warehouse import Warehouse
+from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,3 +119,37 @@ def test_a_run_that_was_fenced_out_is_told_by_its_job(warehouse: Warehouse) -> N
     with pytest.raises(FencedError) as raised:
         first.append_rows(ROWS, 0)
     assert str(raised.value) == "another run of mv-1 has taken over from run 1"
+
+
+def test_the_rows_of_a_commit_in_the_change_feed(warehouse: Warehouse) -> None:
+    output = JobOutput.open(warehouse, warehouse.data(1, 1), SCHEMA, job="mv-1", run=1, epoch=1, has_change_feed=True)
+    counted = []
+
+    def upsert(ids: list[int], kept: list[bool], batch: int) -> None:
+        rows = pa.table({"id": pa.array(ids, pa.int32()), KEEP: pa.array(kept)})
+        output.upsert_rows(rows, ("id",), batch)
+        version = latest_version(warehouse, output.path)
+        counted.append(changed_rows(read_actions(warehouse, output.path, version)))
+
+    upsert([1, 2, 3], [True, True, True], 0)
+    upsert([2, 4], [True, True], 1)
+    upsert([1, 2], [False, True], 2)
+    assert counted == [3, 2 + 1, 1 + 2]
+    feed = DeltaTable(output.path).load_cdf(starting_version=2).read_all()
+    assert feed.num_rows == sum(counted)
+
+
+@pytest.mark.parametrize(
+    ("actions", "rows"),
+    [
+        ([{"add": {"stats": '{"numRecords": 5}'}}], 5),
+        ([{"add": {"stats": '{"numRecords": 5}', "dataChange": False}}, {"remove": {"dataChange": False}}], 0),
+        ([{"add": {"stats": '{"numRecords": 5}'}}, {"remove": {}}], None),
+        ([{"add": {}}], None),
+        ([{"cdc": {}}, {"commitInfo": {"operation": "RESTORE"}}], None),
+        ([{"cdc": {}}, {"commitInfo": {"operationMetrics": {
+            "numTargetRowsInserted": "1", "numTargetRowsUpdated": "2", "numTargetRowsDeleted": "3"}}}], 8),
+    ],
+)  # fmt: skip
+def test_commits_whose_changed_rows_are_known(actions: list[dict[str, Any]], rows: int | None) -> None:
+    assert changed_rows(actions) == rows

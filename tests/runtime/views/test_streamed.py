@@ -29,7 +29,9 @@ def test_what_a_batch_is_written_as(
     monkeypatch.setattr(Streamed, "_planned", lambda self, batch: Planned(most=rows))
     monkeypatch.setattr(Streamed, "_write_rows", lambda self, frame, batch, expected: found.append("rows"))
     monkeypatch.setattr(Streamed, "_upsert_measured", lambda self, frame, batch: found.append("upsert"))
-    run: Any = SimpleNamespace(readers=None, spec=SimpleNamespace(keys=keys, inputs=(SimpleNamespace(kind="source"),)))
+    run: Any = SimpleNamespace(
+        readers=None, spec=SimpleNamespace(keys=keys, inputs=(SimpleNamespace(kind="source", is_changing=False),))
+    )
     frame: Any = None
     Streamed(run, ("Project", "Filter") if is_by_row else None).write(frame, 3)
     assert found == written

@@ -1,0 +1,73 @@
+"""The last record of each key in a batch, by Spark or, for a small batch, in this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.runtime.views.key_records import UNCHANGED, is_kept, order, visible
+from rw_sql.syntax.query.maintained_form import KEEP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+_EXACT = frozenset({
+    "bigint", "binary", "boolean", "date", "decimal", "int", "smallint", "string", "timestamp", "timestamp_ntz",
+    "tinyint",
+})  # fmt: skip
+"""The types whose values Arrow compares as Spark does. Spark treats all NaN and both zeros of a DOUBLE as equal."""
+
+
+def last_of_each(frame: DataFrame, key: Sequence[str], more: Sequence[str] = ()) -> DataFrame:
+    """The last record of each key, with KEEP: false if it deletes the key. ``more`` are further columns."""
+    from pyspark.sql import Window, functions
+
+    keys = [functions.col(f"`{name}`") for name in key]
+    newest = functions.row_number().over(
+        Window.partitionBy(*keys).orderBy(*(functions.desc(name) for name in order(frame)))
+    )
+    last = frame.withColumn("_rw_age", newest).where("_rw_age = 1")
+    return last.withColumn(KEEP, is_kept(frame)).select(*visible(frame), *_told(frame), *more, KEEP)
+
+
+def last_rows(frame: DataFrame, key: Sequence[str], more: Sequence[str] = ()) -> pa.Table:
+    """Like :func:`last_of_each`, as a table of Arrow, for a batch that is small enough for this process.
+
+    Spark only decodes the records: grouping a few rows by a window costs Spark more than all the rest of the batch.
+    """
+    if not _is_exact(frame, key):
+        return last_of_each(frame, key, more).toArrow()
+    sorted_by = order(frame)
+    further = [name for name in sorted_by if name not in more]
+    kept = frame.withColumn(KEEP, is_kept(frame))
+    rows = kept.select(*visible(frame), *_told(frame), *more, KEEP, *further).toArrow()
+    return _last(rows, key, sorted_by).drop_columns(further)
+
+
+def _last(rows: pa.Table, key: Sequence[str], sorted_by: Sequence[str]) -> pa.Table:
+    """The last row of each key."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if rows.num_rows < 2:
+        return rows
+    ages = {}
+    for name in sorted_by:
+        # NULL is the least value of a column, as in Spark.
+        ages[f"{name} is known"], ages[name] = pc.is_valid(rows[name]), rows[name]
+    rows = rows.take(pc.sort_indices(pa.table(ages), sort_keys=[(name, "ascending") for name in ages]))
+    numbered = rows.select(list(key)).append_column("_rw_at", pa.array(range(rows.num_rows), pa.int64()))
+    last = numbered.group_by(list(key)).aggregate([("_rw_at", "max")])["_rw_at_max"]
+    return rows if len(last) == rows.num_rows else rows.take(last)
+
+
+def _told(frame: DataFrame) -> list[str]:
+    return [UNCHANGED] if UNCHANGED in frame.columns else []
+
+
+def _is_exact(frame: DataFrame, key: Sequence[str]) -> bool:
+    """True if Arrow groups the records by this key as Spark does."""
+    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name in key}
+    return len(kinds) == len(key) and all(kind.partition("(")[0] in _EXACT for kind in kinds.values())
