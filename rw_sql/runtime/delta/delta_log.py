@@ -31,7 +31,8 @@ class JobCommit:
     (-1: none), so that a start only needs to read the newest commit. ``generation`` is the checkpoint's (views
     only). ``lives`` are the cluster and incarnation (Kafka: topic id) of each split when it was read. ``rewind`` is
     the epoch of the REWIND that restored the table with this commit; 0 in other commits. ``tables`` is the progress
-    of snapshots (change data capture only); commits without new progress may omit it.
+    of snapshots (change data capture only); commits without new progress may omit it. ``rows`` are the numbers of rows
+    by upstream table (change data capture only; None in commits of earlier versions).
     """
 
     job: str
@@ -44,6 +45,7 @@ class JobCommit:
     lives: Mapping[str, SplitIdentity] = field(default_factory=dict)
     rewind: int = 0
     tables: Mapping[str, list[str]] = field(default_factory=dict)
+    rows: Mapping[str, int] | None = None
 
     def identity_of(self, split: str) -> SplitIdentity:
         """The cluster and the incarnation in which a split was read; None if the commit does not have them."""
@@ -66,6 +68,8 @@ class JobCommit:
             body["lives"] = [[*life, None if len(by_life) == 1 else splits] for life, splits in by_life.items()]
         if self.tables:
             body["tables"] = self.tables
+        if self.rows is not None:
+            body["rows"] = self.rows
         return json.dumps({METADATA_KEY: body}, separators=(",", ":"))
 
     @staticmethod
@@ -88,6 +92,7 @@ class JobCommit:
             done=body.get("done", -1),
             rewind=body.get("rewind", 0),
             tables=body.get("tables", {}),
+            rows=body.get("rows"),
             lives={
                 split: (cluster, incarnation)
                 for cluster, incarnation, splits in body.get("lives", [])
@@ -239,6 +244,14 @@ def added_rows(actions: list[dict[str, Any]]) -> int | None:
             return None
         rows += int(json.loads(stats)["numRecords"])
     return rows
+
+
+def rows_of_table(actions: list[dict[str, Any]], upstream: str) -> int | None:
+    """The number of rows of an upstream table that a commit adds to a source's log; None if the commit does not say."""
+    if added_rows(actions) == 0:
+        return 0
+    made = job_commit(actions)
+    return None if made is None or made.rows is None else made.rows.get(upstream, 0)
 
 
 _CHANGES = (("inserted", "Inserted", 1), ("deleted", "Deleted", 1), ("updated", "Updated", 2))

@@ -73,7 +73,8 @@ class JobOutput:
     incarnations that a reader's commits record. ``ranges`` are the ranges of the batch in progress, unless the
     caller passes them with the rows. ``follows`` is the table's transaction version at the start of a run without a
     fence. ``before_commit`` is called between reading and committing a large batch; an exception aborts the batch.
-    ``tables`` is the progress of snapshots that the batch in progress stores.
+    ``tables`` is the progress of snapshots that the batch in progress stores, ``rows`` the number of its rows by
+    upstream table.
     """
 
     warehouse: Warehouse
@@ -89,6 +90,7 @@ class JobOutput:
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     before_commit: Callable[[], None] | None = None
     tables: Mapping[str, list[str]] = field(default_factory=dict)
+    rows: Mapping[str, int] | None = None
     checksums: VersionChecksums = field(init=False)
     _seen: tuple[int, int | None] | None = field(default=None, init=False)
 
@@ -258,6 +260,7 @@ class JobOutput:
             ranges=ranges,
             lives=self.lives if ranges else {},
             tables=self.tables,
+            rows=self.rows,
         )
 
     def _newest_transaction(self) -> int | None:

@@ -323,6 +323,11 @@ class Capture:
         fault("ingest.after_acknowledge")
 
 
+def rows_by_table(rows: pa.Table) -> dict[str, int]:
+    """The number of rows of a batch by upstream table, markers included."""
+    return {each["values"].as_py(): each["counts"].as_py() for each in rows["table_name"].value_counts()}
+
+
 def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, positions: Positions) -> bool:
     """True if nothing has been read since the source was created, or since its position was set to read its tables
     again.

@@ -26,7 +26,7 @@ from rw_sql.runtime.decoding.upstream_records import has_small_batches, read_rec
 from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput
 from rw_sql.runtime.delta.row_counts import RowCount, exactly, expected_of
 from rw_sql.runtime.delta.stored_rows import as_stored
-from rw_sql.runtime.ingest.capture import Capture, is_new_upstream, note_progress, stalled
+from rw_sql.runtime.ingest.capture import Capture, is_new_upstream, note_progress, rows_by_table, stalled
 from rw_sql.runtime.ingest.schemas import write_by_known_schemas
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.made_upstream import note_made
@@ -311,6 +311,7 @@ class Ingest:
             ranges = {split: (self.positions[split], taken[-1].position)}
             with self.streaming.turn():
                 self.output.tables = capture.stored_with(progress, is_due=batch % NOTE_EVERY == 0)
+                self.output.rows = rows_by_table(small)
                 self.output.append_rows(small, batch, ranges)
                 self.positions[split] = taken[-1].position
                 capture.committed(taken, progress)

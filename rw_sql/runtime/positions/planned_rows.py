@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.runtime.decoding.decoder import ERROR
-from rw_sql.runtime.delta.delta_log import added_rows, changed_rows, read_actions, rows_without
+from rw_sql.runtime.delta.delta_log import added_rows, changed_rows, read_actions, rows_of_table, rows_without
 from rw_sql.runtime.delta.young_table import YoungTable
 from rw_sql.runtime.positions.progress import first_end, planned_stretch
 
@@ -24,22 +24,30 @@ class Planned:
 
 
 def planned_rows(
-    warehouse: Warehouse, table: str, checkpoint: str, batch: int, *, is_log: bool, is_all_read: bool = True
+    warehouse: Warehouse,
+    table: str,
+    checkpoint: str,
+    batch: int,
+    *,
+    is_log: bool,
+    is_all_read: bool = True,
+    upstream: str | None = None,
 ) -> Planned:
     """The number of rows of a planned batch, from the commits of the query's only input, which must be append-only.
 
     ``is_log``: the input is a source's log, whose undecodable records are skipped. ``is_all_read``: the query reads
-    all other records.
+    all other records. ``upstream``: the query reads only the rows of this upstream table.
     """
     is_first = batch == 0
     stretch = _first(warehouse, table, checkpoint) if is_first else planned_stretch(warehouse, checkpoint, batch)
     if stretch is None:
         return Planned()
     versions, is_whole = stretch
-    most, exact = 0, 0 if is_whole and is_all_read else None
+    most, exact = 0, 0 if is_whole and is_all_read and upstream is None else None
     for version in versions:
         actions = read_actions(warehouse, table, version)
-        added = added_rows(actions)
+        own = rows_of_table(actions, upstream) if upstream is not None else None
+        added = added_rows(actions) if own is None else own
         if added is None:
             return Planned()
         most += added

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from rw_sql.connectors.delta.plain_files import rows_now
 from rw_sql.metastore.records import OVERWRITE
-from rw_sql.runtime.delta.job_output import LARGE_ROWS
+from rw_sql.runtime.delta.job_output import LARGE_ROWS, SMALL_ROWS
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files
 from rw_sql.runtime.views.emptied import emptied, empties, is_captured
@@ -50,12 +50,20 @@ class Keyed:
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Applies a batch's records to the table."""
+        most = Streamed(self.run).most_rows(batch)
+        if most == 0:
+            return  # The log has records of other tables only.
+        is_small = most is not None and most <= SMALL_ROWS
         if UNCHANGED in frame.columns:
             frame = with_unknown(frame)
         if is_captured(frame):
-            self._write_captured(frame, batch)
+            self._write_captured(frame, batch, is_small=is_small)
             return
-        if self.rows.conflict == OVERWRITE and not self.rows.version_columns and self._has_written_last(frame, batch):
+        if (
+            self.rows.conflict == OVERWRITE
+            and not self.rows.version_columns
+            and self._has_written_last(frame, batch, is_small=is_small)
+        ):
             return
         own = rows_now(frame.sparkSession, self.run.output.path)
         changes = self._settled(frame, own)
@@ -64,9 +72,9 @@ class Keyed:
         else:
             write_changes(self.run, changes, batch, self.rows.primary_key)
 
-    def _write_captured(self, frame: DataFrame, batch: int) -> None:
+    def _write_captured(self, frame: DataFrame, batch: int, *, is_small: bool) -> None:
         """Applies changes of a database. Some of them may empty the table."""
-        if self._has_written_last(frame, batch):
+        if self._has_written_last(frame, batch, is_small=is_small):
             return
         own = frame.sparkSession.read.format("delta").load(self.run.output.path)
         if frame.where(f"`{OP}` < {DELETE}").isEmpty():
@@ -75,14 +83,14 @@ class Keyed:
             changes = emptied(self.run, frame, own, self.rows.primary_key, self._settled)
         write_changes(self.run, changes, batch, self.rows.primary_key)
 
-    def _has_written_last(self, frame: DataFrame, batch: int) -> bool:
+    def _has_written_last(self, frame: DataFrame, batch: int, *, is_small: bool) -> bool:
         """Writes the last record of each key, unless one of these records omits values or empties the table.
 
         Returns False if nothing was written. The records are decoded once.
         """
         keys = self.rows.primary_key
         more = (OP,) if is_captured(frame) else ()
-        if Streamed(self.run).is_small(batch):
+        if is_small:
             rows = last_rows(frame, keys, more)
             if _has_unchanged(rows) or (OP in rows.column_names and empties(rows)):
                 return False

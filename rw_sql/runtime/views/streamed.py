@@ -10,6 +10,7 @@ import pyarrow as pa
 from deltalake import Schema
 
 from rw_sql.metastore.records import SIGNED
+from rw_sql.model.definitions import source_definition
 from rw_sql.model.relations import relation_of
 from rw_sql.runtime.delta.job_output import LARGE_ROWS, SMALL_ROWS
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, exactly
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.model.job_specs import ViewSpec
+    from rw_sql.model.view_inputs import ViewInput
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.views.strategy import ViewRun
 
@@ -104,10 +106,9 @@ class Streamed:
         finally:
             held.unpersist()
 
-    def is_small(self, batch: int) -> bool:
-        """True if the inputs of this batch are known to be small, so that the driver may hold its result."""
-        rows = self._planned(batch).most
-        return rows is not None and rows <= SMALL_ROWS
+    def most_rows(self, batch: int) -> int | None:
+        """The upper limit of the rows that a batch reads; None if it is unknown."""
+        return self._planned(batch).most
 
     def _planned(self, batch: int) -> Planned:
         """The number of rows that a batch reads; None if unknown."""
@@ -127,7 +128,16 @@ class Streamed:
             is_log=given.kind == "source",
             # Conditions on the log's rows do not cover the rows of the backfill.
             is_all_read=not given.history,
+            upstream=_upstream(given) if not given.history else None,
         )
+
+
+def _upstream(given: ViewInput) -> str | None:
+    """The upstream table whose rows a table of a change data capture source reads; None for any other input."""
+    if given.live_from is None:
+        return None
+    captured = source_definition(given.decoded_by).cdc_table
+    return None if captured is None else captured.table
 
 
 def rows_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:

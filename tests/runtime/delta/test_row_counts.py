@@ -113,6 +113,28 @@ def test_what_an_input_committed_is_what_a_batch_reads(tmp_path: Path) -> None:
     assert planned(0, is_log=True) == Planned()
 
 
+def test_a_batch_reads_the_rows_of_one_upstream_table(tmp_path: Path) -> None:
+    warehouse, path = Warehouse.at(str(tmp_path)), str(tmp_path / "log")
+    output = JobOutput.open(warehouse, path, SCHEMA, job="ingest-1", run=1, epoch=1)
+    begin = output.table.version() + 1
+    rows = pa.table({"id": pa.array([1, 2, 3], pa.int32()), ERROR: pa.nulls(3, pa.string())})
+    for batch, told in enumerate(({"public.a": 1, "public.b": 2}, {"public.b": 3}, None)):
+        output.rows = told
+        output.append_rows(rows, batch, {})
+    output.mark(3)
+    checkpoint = tmp_path / "checkpoint"
+
+    def planned(first: int, end: int, upstream: str) -> int | None:
+        write(checkpoint, 0, offset("t", begin + first))
+        write(checkpoint, 1, offset("t", begin + end))
+        return planned_rows(warehouse, path, str(checkpoint), 1, is_log=True, upstream=upstream).most
+
+    assert [planned(0, 2, f"public.{name}") for name in "abc"] == [1, 5, 0]
+    assert planned(1, 2, "public.a") == 0
+    assert planned(1, 3, "public.a") == 3, "an earlier version did not write the numbers"
+    assert planned(3, 4, "public.a") == 0, "a commit without rows"
+
+
 def test_a_local_master_has_no_executors_elsewhere() -> None:
     assert [is_on_one_machine(master) for master in ("local", "local[*]", "local[2,3]")] == [True] * 3
     assert [
