@@ -176,6 +176,7 @@ class Messages:
 
         found = self.descriptor
         made = message_factory.GetMessageClass(found)
+        has_required = _has_required(found, set())
         parts = [(name, self._part(found.fields_by_name[name])) for name in columns]
 
         def read(data: bytes) -> dict[str, Any]:
@@ -184,7 +185,13 @@ class Messages:
                 value.ParseFromString(_unframed(data) if is_framed else data)
             except protobuf.DecodeError as error:
                 raise NoMessageError(f"the bytes are not a message {self.message}") from error
-            return {name: part(value) for name, part in parts}
+            if has_required and not value.IsInitialized():
+                missing = value.FindInitializationErrors()
+                raise NoMessageError(f"the message has no value for {', '.join(missing)}")
+            try:
+                return {name: part(value) for name, part in parts}
+            except UnicodeError as error:
+                raise NoMessageError("the key of a map is not UTF-8") from error
 
         return read
 
@@ -214,6 +221,15 @@ class Messages:
                 return names[number]
 
             return named
+        if kind == "string":
+
+            def text(value: Any) -> str:
+                # The library returns bytes for a string of proto2 that is not UTF-8.
+                if isinstance(value, str):
+                    return value
+                raise NoMessageError(f"{each.full_name} is not UTF-8")
+
+            return text
         if kind not in ("message", "group"):
             return lambda value: value
         if self._is_json(each.message_type):
@@ -223,15 +239,27 @@ class Messages:
 
     def _json(self, message: Any) -> str:
         from google.protobuf import json_format
+        from google.protobuf import message as protobuf
 
         try:
             return str(json_format.MessageToJson(message, indent=None, descriptor_pool=self._pool))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError, json_format.Error, protobuf.Error) as error:
             raise NoMessageError(f"a message cannot be written as JSON: {error}") from error
 
 
 def _is_repeated(each: Any) -> bool:
     return bool(each.is_repeated if hasattr(each, "is_repeated") else each.label == each.LABEL_REPEATED)
+
+
+def _has_required(message: Any, seen: set[str]) -> bool:
+    """True if a message or one within it has a required field, which only proto2 has."""
+    if message.full_name in seen:
+        return False
+    seen.add(message.full_name)
+    return any(
+        each.is_required if hasattr(each, "is_required") else each.label == each.LABEL_REQUIRED
+        for each in message.fields
+    ) or any(_has_required(each.message_type, seen) for each in message.fields if each.message_type is not None)
 
 
 def _is_map(each: Any) -> bool:
