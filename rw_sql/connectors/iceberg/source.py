@@ -186,6 +186,12 @@ class IcebergConnector(RangedConnector):
         name = catalog.table_name(options)
         table = self._table(options, next(iter((lives or {}).values()), None))
         (start, end) = next(iter(ranges.values()), (0, 0))
+        if (last := history.end_of(table)) < end:
+            # The range comes from an earlier answer of the catalog.
+            raise OSError(
+                f"the catalog returns table {name} as of offset {last}, but had offset {end} before: it was rolled back, "
+                "or the answer is old"
+            )
         row = (encoding or Encoding()).row
         wanted = self._known(table, options, list(columns or ()))
         if start == 0:
