@@ -129,6 +129,20 @@ def test_a_range_is_read_exactly_and_again(kinesis_server: KinesisServer, stream
     assert sorted(map(offset_text, numbers)) == [offset_text(number) for number in numbers]
 
 
+def test_a_range_may_end_at_any_record(kinesis_server: KinesisServer, stream: str) -> None:
+    """After INJECT, the position is a record's own number, not one more than that of the record before it."""
+    given = options(kinesis_server, stream)
+    sent = [str(number).encode() for number in range(6)]
+    numbers = [number for _, number in kinesis_server.put(stream, *records(sent))]
+    for start in range(6):
+        for end in range(start + 1, 6):
+            assert values(given, FIRST, numbers[start], numbers[end]) == sent[start:end]
+            assert values(given, FIRST, numbers[start] + 1, numbers[end]) == sent[start + 1 : end]
+    # A record that the service does not have yet is not left out.
+    with pytest.raises(OSError, match="EXPIRED"):
+        values(given, FIRST, numbers[3], numbers[5] + 2)
+
+
 def test_a_position_has_all_its_digits() -> None:
     offset = 49546986683135544286507457936321625675700192471156785154
     state = SplitState(split=FIRST, offset=offset, cluster="arn:x", incarnation="2026-01-01T00:00:00Z")
