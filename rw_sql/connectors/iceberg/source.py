@@ -189,8 +189,8 @@ class IcebergConnector(RangedConnector):
         if (last := history.end_of(table)) < end:
             # The range comes from an earlier answer of the catalog.
             raise OSError(
-                f"the catalog returns table {name} as of offset {last}, but had offset {end} before: it was rolled back, "
-                "or the answer is old"
+                f"the catalog returns table {name} as of offset {last}, but had offset {end} before: it was rolled "
+                "back, or the answer is old"
             )
         row = (encoding or Encoding()).row
         wanted = self._known(table, options, list(columns or ()))

@@ -361,7 +361,7 @@ class Ingest:
 
     def _offset(self, batch: int) -> str:
         text = self.context.warehouse.read_text(f"{self.checkpoint}/offsets/{batch}")
-        return text.splitlines()[2]
+        return text.split("\n")[2]
 
     def _require_same_incarnation(self) -> None:
         """Checks that the batch came from the expected incarnation. A deleted topic's id is never used again."""
