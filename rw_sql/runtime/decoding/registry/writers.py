@@ -157,56 +157,79 @@ class Alignment:
     readers: Mapping[str, avro.Schema]
     writers: Mapping[str, avro.Schema]
     refusal: str | None = None
-    _seen: set[str] = field(default_factory=set)
+    _pairs: dict[str, avro.Schema] = field(default_factory=dict)
 
     def aligned(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
         """The reader's schema with the writer's units and scales."""
-        writer = self.writers.get(writer, writer) if isinstance(writer, str) else writer
-        if isinstance(reader, str) and reader in self.readers:
-            return reader  # Where it is defined, it is aligned.
+        # A record may be defined in a field that the writer lacks, and be used in another one.
+        self._pair(reader, writer)
+        return self._adapted(reader, writer, path)
+
+    def _pair(self, reader: avro.Schema, writer: avro.Schema | None) -> None:
+        """Notes the writer's record for each record of the reader."""
+        reader, writer = self._of_reader(reader), self._like(reader, writer)
         if isinstance(reader, list):
-            return [self._branch(branch, writer, path) for branch in reader]
-        if isinstance(writer, list):
-            # For a union that is read as a single type, the branch with that type determines the units.
-            found = next((branch for branch in writer if self._is_like(reader, branch)), None)
-            return reader if found is None else self.aligned(reader, found, path)
+            for branch in reader:
+                self._pair(branch, _branches(writer))
         if not isinstance(reader, dict) or not isinstance(writer, dict):
-            return reader
+            return
         match reader["type"], writer["type"]:
-            case "record", "record":
-                return self._record(reader, writer, path)
+            case "record", "record" if reader["name"] not in self._pairs:
+                self._pairs[reader["name"]] = writer
+                for each in reader["fields"]:
+                    self._pair(each["type"], _written(each, writer))
             case "array", "array":
-                return {**reader, "items": self.aligned(reader["items"], writer["items"], path)}
+                self._pair(reader["items"], writer["items"])
             case "map", "map":
-                return {**reader, "values": self.aligned(reader["values"], writer["values"], path)}
-        return self._leaf(reader, writer, path)
+                self._pair(reader["values"], writer["values"])
 
-    def _branch(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
-        branches = writer if isinstance(writer, list) else [writer]
-        found = next((branch for branch in branches if self._is_like(reader, branch)), None)
-        return reader if found is None else self.aligned(reader, found, path)
+    def _adapted(self, reader: avro.Schema, writer: avro.Schema | None, path: str) -> avro.Schema:
+        """The reader's schema with the units and scales of the records that were paired, and of ``writer``."""
+        writer = self._like(reader, writer)
+        if isinstance(reader, list):
+            return [self._adapted(branch, _branches(writer), path) for branch in reader]
+        if not isinstance(reader, dict):
+            return reader  # Where a record is defined, it is adapted.
+        found = writer if isinstance(writer, dict) and writer["type"] == reader["type"] else {}
+        match reader["type"]:
+            case "record":
+                paired = self._pairs.get(reader["name"])
+                fields = [
+                    {**each, "type": self._adapted(each["type"], _written(each, paired), _joined(path, each["name"]))}
+                    for each in reader["fields"]
+                ]
+                return {**reader, "fields": fields}
+            case "array":
+                return {**reader, "items": self._adapted(reader["items"], found.get("items"), path)}
+            case "map":
+                return {**reader, "values": self._adapted(reader["values"], found.get("values"), path)}
+        return self._leaf(reader, writer, path) if isinstance(writer, dict) else reader
 
-    def _is_like(self, reader: avro.Schema, writer: avro.Schema) -> bool:
-        reader = self.readers.get(reader, reader) if isinstance(reader, str) else reader
-        writer = self.writers.get(writer, writer) if isinstance(writer, str) else writer
-        one, other = _base(reader), _base(writer)
-        if one == other == "record":
-            return avro.branch_name(reader) == avro.branch_name(writer)
-        return one == other or (one, other) in (("long", "int"), ("bytes", "fixed"))
+    def _of_reader(self, schema: avro.Schema) -> avro.Schema:
+        return self.readers.get(schema, schema) if isinstance(schema, str) else schema
 
-    def _record(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
-        if reader["name"] in self._seen:
-            return reader
-        self._seen.add(reader["name"])
-        written = {each["name"]: each["type"] for each in writer["fields"]}
-        fields = []
-        for each in reader["fields"]:
-            name = next((n for n in (each["name"], *each.get("aliases", ())) if n in written), None)
-            kind = each["type"]
-            if name is not None:
-                kind = self.aligned(kind, written[name], f"{path}.{each['name']}" if path else each["name"])
-            fields.append({**each, "type": kind})
-        return {**reader, "fields": fields}
+    def _of_writer(self, schema: avro.Schema) -> avro.Schema:
+        return self.writers.get(schema, schema) if isinstance(schema, str) else schema
+
+    def _like(self, reader: avro.Schema, writer: avro.Schema | None) -> avro.Schema | None:
+        """What Avro reads as this schema: the writer's schema, or the branch that fits if only that is a union.
+
+        As in Avro's library, a record of a union may have another name than the writer's: an alias, another
+        namespace, and in the end any name that no other record of the reader has.
+        """
+        reader, writer = self._of_reader(reader), self._of_writer(writer)
+        if isinstance(reader, list) or not isinstance(writer, list):
+            return writer
+        branches = [self._of_writer(branch) for branch in writer]
+        base = _base(reader)
+        if base != "record":
+            fits = (base, *{"long": ("int",), "bytes": ("fixed",)}.get(base, ()))
+            return next((branch for kind in fits for branch in branches if _base(branch) == kind), None)
+        records = {branch["name"]: branch for branch in branches if _base(branch) == "record"}
+        name, aliases = reader["name"], reader.get("aliases", ())
+        others = [other for other in records if other not in self.readers and name not in self.writers]
+        namesakes = [other for other in others if other.rpartition(".")[2] == name.rpartition(".")[2]]
+        return next((records[other] for other in (name, *aliases, *namesakes, *others) if other in records), None)
 
     def _leaf(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
         one, other = avro.logical_of(reader), avro.logical_of(writer)
@@ -227,6 +250,24 @@ class Alignment:
             self.refusal = f"{path} is decimal({had}, {had_scale}), which does not fit decimal({precision}, {scale})"
             return reader
         return {**reader, "precision": had, "scale": had_scale}
+
+
+def _written(field: Mapping[str, avro.Schema], writer: avro.Schema | None) -> avro.Schema | None:
+    """The type of a reader's field in the writer's record, by its name or an alias; None if the writer lacks it."""
+    if writer is None:
+        return None
+    types = {each["name"]: each["type"] for each in writer["fields"]}
+    return next((types[name] for name in (field["name"], *field.get("aliases", ())) if name in types), None)
+
+
+def _branches(schema: avro.Schema | None) -> list[avro.Schema]:
+    if schema is None:
+        return []
+    return schema if isinstance(schema, list) else [schema]
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _base(schema: avro.Schema) -> str:
