@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf import any_pb2, message_factory, wrappers_pb2
 
-from rw_sql.connectors.schemas.protobuf import Messages, NoMessageError, compiled
+from rw_sql.connectors.schemas.protobuf import Messages, NoMessageError, compiled, written_types
 from rw_sql.errors import SqlError
 
 SCHEMA = """
@@ -123,6 +123,47 @@ def test_frames_and_what_cannot_be_read(stored: str) -> None:
     unknown = Messages(stored, "shop.Order").reader(["state"], is_framed=False)
     with pytest.raises(NoMessageError, match=r"shop.Order.state has no value 7"):
         unknown(message(stored, state=7).SerializeToString())
+
+
+SEVERAL = """
+syntax = "proto3";
+package shop;
+message Order { int32 id = 1; }
+message Payment {
+  int32 amount = 1;
+  map<string, int32> fees = 2;
+  message Card { int32 number = 1; }
+}
+"""
+
+
+def test_a_message_of_another_type_is_no_row() -> None:
+    """Messages of different types often have the same bytes: only the frame tells them apart."""
+    stored = compiled(SEVERAL)
+    types = {b"\0\0\0\0\1": written_types(stored), b"\0\0\0\0\2": "schema 2 cannot be read: why"}
+    data = b"\x08\x07"
+
+    def read(name: str, head: bytes) -> dict[str, Any]:
+        column = {"shop.Order": "id", "shop.Payment": "amount"}.get(name, "number")
+        return Messages(stored, name).reader([column], is_framed=True, types=types)(head + data)
+
+    for head in (b"\0\0\0\0\1\0", b"\0\0\0\0\1\2\0"):
+        assert read("shop.Order", head) == {"id": 7}
+        with pytest.raises(
+            NoMessageError, match=r"by schema 1, the record is a message shop.Order, not a message shop.P"
+        ):
+            read("shop.Payment", head)
+    assert read("shop.Payment", b"\0\0\0\0\1\2\2") == {"amount": 7}
+    # The message that protoc makes for a map is counted by some writers.
+    for path in (b"\4\2\0", b"\4\2\2"):
+        assert read("shop.Payment.Card", b"\0\0\0\0\1" + path) == {"number": 7}
+    for head, reason in (
+        (b"\0\0\0\0\1\2\4", "the record is no message of it, not a message shop.Order"),
+        (b"\0\0\0\0\2\0", "schema 2 cannot be read: why"),
+        (b"\0\0\0\0\3\0", "schema 3 is not in the registry"),
+    ):
+        with pytest.raises(NoMessageError, match=reason):
+            read("shop.Order", head)
 
 
 WIDE = """

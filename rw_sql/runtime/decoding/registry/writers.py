@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as f
+
+from rw_sql.connectors.formats import STRATEGY
 from rw_sql.connectors.schemas import avro
 from rw_sql.connectors.schemas.client import RegistryClient, RegistryError
-from rw_sql.connectors.schemas.options import client_options
+from rw_sql.connectors.schemas.options import TOPIC_NAME, client_options, subject_of
 from rw_sql.errors import SqlError
+from rw_sql.model.definitions import encode_options
 from rw_sql.runtime.support.failures import StalledError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from rw_sql.syntax.statements import CreateSource
 
 HEAD_BYTES = 5
 """The length of Confluent's frame before an Avro record: a zero byte and the schema's id."""
@@ -36,6 +46,7 @@ _FAMILIES = (
     frozenset(("time-millis", "time-micros")),
     frozenset(("decimal",)),
 )
+_NOT_KNOWN = r"(?:the key: )?schema ([0-9]+) is not in the registry"
 _FINER = ("timestamp-nanos", "local-timestamp-nanos")
 
 
@@ -54,13 +65,15 @@ class Writer:
     """One writer schema of the registry: its text, and the reader's schema with the writer's time units and decimal
     scales.
 
-    ``refusal`` is the reason why records with this schema cannot be read.
+    ``refusal`` is the reason why records with this schema cannot be read. ``types`` are the message types of a Protobuf
+    schema by their paths.
     """
 
     head: bytes
     text: str = ""
     reading: str = ""
     refusal: str | None = None
+    types: Mapping[tuple[int, ...], tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -140,6 +153,42 @@ class Writers:
         reading = alignment.aligned(self.reader, schema, "")
         refusal = f"schema {id_} cannot be read: {alignment.refusal}" if alignment.refusal else None
         return Writer(head=head, text=json.dumps(schema), reading=json.dumps(reading), refusal=refusal)
+
+
+def subjects_of(statement: CreateSource, options: Mapping[str, str]) -> tuple[str, ...]:
+    """The subjects of a source's values."""
+    given = encode_options(statement)
+    if given.get(STRATEGY, TOPIC_NAME).strip().lower() != TOPIC_NAME:
+        return (subject_of(given, ""),)
+    return tuple(subject_of(given, topic.strip()) for topic in options.get("topic", "").split(",") if topic.strip())
+
+
+def heads_in(records: pa.Table, columns: Sequence[str]) -> frozenset[bytes]:
+    """The distinct heads of records that are in this process's memory."""
+    import pyarrow.compute as pc
+
+    found: set[bytes] = set()
+    for name in columns:
+        heads = pc.unique(pc.binary_slice(records[name].combine_chunks(), 0, HEAD_BYTES))
+        found.update(head for head in heads.to_pylist() if head is not None)
+    return frozenset(found)
+
+
+def heads_of(records: DataFrame, columns: Sequence[str]) -> frozenset[bytes]:
+    """The distinct heads of a DataFrame's records. Reads the records."""
+    heads = [f.substring(name, 1, HEAD_BYTES) for name in columns]
+    found = records.select(f.explode(f.array(*heads)).alias("head")).distinct().collect()
+    return frozenset(bytes(row["head"]) for row in found if row["head"] is not None)
+
+
+def unknown_heads(faults: Iterable[str | None], readers: Sequence[Writers]) -> frozenset[bytes]:
+    """The heads that these faults report as unknown but that a registry knows.
+
+    Raises StalledError if the registry does not answer.
+    """
+    ids = {int(m[1]) for fault in set(faults) if fault is not None and (m := re.fullmatch(_NOT_KNOWN, fault))}
+    asked = frozenset(head_of(id_) for id_ in ids)
+    return frozenset(writer.head for reader in readers for writer in reader.known(asked))
 
 
 def _stalled(error: RegistryError) -> StalledError:
