@@ -114,7 +114,7 @@ def _table_id(files: CheckpointFiles, versions: list[int]) -> str:
 
 
 def _actions(files: CheckpointFiles, version: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    for line in files.read(f"_delta_log/{version:0{_DIGITS}d}.json").splitlines():
+    for line in files.read(f"_delta_log/{version:0{_DIGITS}d}.json").split("\n"):
         if line.strip():
             yield from json.loads(line).items()
 

@@ -36,7 +36,7 @@ def read_lists(files: CheckpointFiles, source: str) -> FileLists:
     first = max(compacted, default=0)
     lists: dict[int, list[str]] = {}
     for number in sorted(number for number in numbers if number >= first):
-        for line in files.read(f"{folder}/{numbers[number]}").splitlines()[1:]:
+        for line in files.read(f"{folder}/{numbers[number]}").split("\n")[1:]:
             if line.strip():
                 entry = json.loads(line)
                 lists.setdefault(int(entry.get("batchId", number)), []).append(str(entry["path"]))

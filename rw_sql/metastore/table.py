@@ -325,7 +325,7 @@ class StoredTable:
                 text = self._log_directory.joinpath(f"{version:020d}.json").read_text("utf-8")
             except FileNotFoundError:
                 return None
-            for line in text.splitlines():
+            for line in filter(None, text.split("\n")):
                 action = json.loads(line)
                 if "remove" in action:
                     return None

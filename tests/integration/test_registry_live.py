@@ -377,9 +377,14 @@ message Order { int64 id = 1; optional string note = 2; State state = 3; map<str
   message Line { string sku = 1; uint64 n = 2; } }"""
 
 
+PAYMENT = """syntax = "proto3"; package shop; message Refund { int64 id = 1; } message Payment { int64 amount = 1; }"""
+
+
 def test_protobuf_messages_and_json_by_their_schemas(live: AttachedSession, topics: Topics) -> None:
     head = topics.writer.register(f"{topics.topic('proto')}-value", PROTO, "PROTOBUF").to_bytes(4, "big")
     order = message_factory.GetMessageClass(Messages(compiled(PROTO), "shop.Order").descriptor)
+
+    other = topics.writer.register(f"{topics.topic('proto')}-other", PAYMENT, "PROTOBUF")
 
     def framed(**values: Any) -> Record:
         return Record(value=b"\0" + head + b"\0" + order(**values).SerializeToString(), key=b"k1")
@@ -388,6 +393,8 @@ def test_protobuf_messages_and_json_by_their_schemas(live: AttachedSession, topi
         "proto",
         framed(id=1, note="", state=1, counts={"a": 1}, line={"sku": "x", "n": 2**64 - 1}),
         Record(value=b"no", key=b"k2"),
+        # Its bytes are those of an order.
+        Record(value=b"\0" + other.to_bytes(4, "big") + b"\2\2\x08\x07", key=b"k3"),
         framed(id=2),
     )
     of = topics.of("proto", "PLAIN", ", message = 'shop.Order'").replace("AVRO", "PROTOBUF")
@@ -400,7 +407,10 @@ def test_protobuf_messages_and_json_by_their_schemas(live: AttachedSession, topi
     assert live.flushed_rows_of("messages", columns) == [first, second]
     assert live.rows_of("proto", columns) == [first, second]
     assert live.rows_of("latest", f"k, {columns}") == [(bytearray(b"k1"), *second)]
-    assert [row.reason for row in live.sql("SELECT reason FROM `proto$errors`")] == ["failed to match the magic byte 0"]
+    assert sorted(row.reason for row in live.sql("SELECT reason FROM `proto$errors`")) == [
+        f"by schema {other}, the record is a message shop.Payment, not a message shop.Order",
+        "failed to match the magic byte 0",
+    ]
     tags = {"type": "array", "items": {"type": "string"}}
     schema = {"type": "object", "properties": {"id": {"type": "integer"}, "tags": tags}}
     head = topics.writer.register(f"{topics.topic('json')}-value", schema, "JSON").to_bytes(4, "big")
@@ -416,8 +426,18 @@ def test_a_large_batch_of_messages(live: AttachedSession, topics: Topics) -> Non
     live.sql("PAUSE SOURCE proto")
     many = SMALL_ROWS + 10
     frame = b"\0" + head + b"\0"
-    topics.put("proto", *(Record(value=frame + order(id=at).SerializeToString()) for at in range(many)))
+    newer = topics.writer.register(
+        f"{topics.topic('proto')}-value", PROTO.replace("id = 1;", "id = 1; int64 m = 9;"), "PROTOBUF"
+    )
+    other = topics.writer.register(f"{topics.topic('proto')}-other", PAYMENT, "PROTOBUF")
+    topics.put(
+        "proto",
+        *(Record(value=frame + order(id=at).SerializeToString()) for at in range(many - 1)),
+        Record(value=b"\0" + newer.to_bytes(4, "big") + b"\0" + order(id=many - 1).SerializeToString()),
+        Record(value=b"\0" + other.to_bytes(4, "big") + b"\2\2\x08\x07"),
+    )
     live.sql("RESUME SOURCE proto")
     live.sql("FLUSH")
     total = live.sql("SELECT count(*) AS n, sum(id) AS s FROM messages")[0]
     assert (total.n, total.s) == (many + 2, many * (many - 1) // 2 + 3)
+    assert live.sql("SELECT count(*) AS n FROM `proto$errors`")[0].n == 3

@@ -78,6 +78,16 @@ def test_what_is_new_is_read_once(uri: str) -> None:
     assert (new.rows["seq"].to_pylist(), new.is_whole, new.version) == ([9], True, 3)
 
 
+@pytest.mark.parametrize("separator", ["\x85", "\u2028", "\u2029"])
+def test_what_is_new_is_read_whatever_its_statistics_contain(tmp_path: Path, separator: str) -> None:
+    uri = str(tmp_path / "words")
+    create_table(uri, Schema.from_arrow(COLUMNS), {"delta.dataSkippingNumIndexedCols": "2"})
+    writer, reader = StoredTable(uri), StoredTable(uri)
+    assert reader.read_new().rows.num_rows == 0
+    writer.append(pa.table({"seq": [1], "name": [f"{separator}a"]}, schema=COLUMNS))
+    assert reader.read_new().rows["name"].to_pylist() == [f"{separator}a"]
+
+
 def test_files_are_skipped_by_their_statistics(uri: str) -> None:
     table = StoredTable(uri)
     for number in range(1, 5):

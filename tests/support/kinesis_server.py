@@ -230,6 +230,12 @@ class KinesisServer:
             of = self._stream(stream).shards[shard]
             of.records = OrderedDict((number, record) for number, record in of.records.items() if number >= upto)
 
+    def date(self, stream: str, shard: str, ages: Sequence[float]) -> None:
+        """Lets a shard's records have arrived so many seconds ago."""
+        with _LOCK:
+            for record, age in zip(self._stream(stream).shards[shard].records.values(), ages, strict=True):
+                record.created_at = time.time() - age
+
     def remove(self, stream: str, shard: str) -> None:
         """Removes a closed shard with all its records, as its retention does."""
         self.age(stream)

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -124,6 +124,77 @@ def nats_running(*, config: str = "", login: tuple[tuple[str, Any], ...] = (), p
                 server.kill()
                 server.wait()
     finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@dataclass(slots=True)
+class NatsCluster:
+    """Three servers that replicate their streams, by their names."""
+
+    home: Path
+    servers: dict[str, NatsServer]
+    routes: dict[str, int]
+    running: dict[str, subprocess.Popen[bytes]]
+
+    def start(self, name: str) -> None:
+        """Starts a server, which reads what its folder has."""
+        home = self.home / name
+        home.mkdir(exist_ok=True)
+        others = ", ".join(f"nats://127.0.0.1:{port}" for other, port in self.routes.items() if other != name)
+        (home / "server.conf").write_text(
+            f"server_name: {name}\nhost: 127.0.0.1\nport: {self.servers[name].port}\n"
+            f'jetstream {{ store_dir: "{home}" }}\n'
+            f"cluster {{ name: c, host: 127.0.0.1, port: {self.routes[name]}, routes: [{others}] }}\n"
+        )
+        found = program()
+        assert found is not None, "tests that use it are marked nats"
+        with (home / "log").open("ab") as log:
+            self.running[name] = subprocess.Popen(
+                [found, "-c", str(home / "server.conf")], stdout=log, stderr=subprocess.STDOUT, cwd=home
+            )
+
+    def kill(self, name: str) -> None:
+        """Kills a server. Its folder remains."""
+        server = self.running.pop(name)
+        server.kill()
+        server.wait()
+
+    def create(self, stream: str) -> tuple[str, tuple[str, ...]]:
+        """Creates a stream on all servers, once these have found each other; returns its leader and the others."""
+        some = next(iter(self.servers.values()))
+        never, deadline = threading.Event(), time.monotonic() + LAST_RESORT_SECONDS
+        while True:
+            try:
+                some.create(stream, num_replicas=len(self.servers))
+                leader = some.do(lambda js: js.stream_info(stream)).cluster.leader
+                return leader, tuple(name for name in self.servers if name != leader)
+            except Exception:
+                if time.monotonic() > deadline:
+                    raise
+                never.wait(0.2)
+
+
+@contextmanager
+def nats_cluster_running() -> Iterator[NatsCluster]:
+    """A cluster of three servers on free ports."""
+    home = Path(tempfile.mkdtemp(prefix="rw_sql-nats-"))
+    with ExitStack() as held:
+        free = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(6)]
+        ports = [each.getsockname()[1] for each in free]
+    names = ("a", "b", "c")
+    made = NatsCluster(
+        home=home,
+        servers={name: NatsServer(port=port) for name, port in zip(names, ports[:3], strict=True)},
+        routes=dict(zip(names, ports[3:], strict=True)),
+        running={},
+    )
+    try:
+        for name in names:
+            made.start(name)
+        yield made
+    finally:
+        for name in tuple(made.running):
+            made.kill(name)
         shutil.rmtree(home, ignore_errors=True)
 
 

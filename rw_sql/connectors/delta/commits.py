@@ -37,7 +37,7 @@ def read_commit(table: str, version: int) -> TableCommit | None:
         files, path = fsspec.core.url_to_fs(
             f"{table.rstrip('/')}/_delta_log/{version:020d}.json", use_listings_cache=False
         )
-        lines = files.cat_file(path).decode("utf-8").splitlines()
+        lines = files.cat_file(path).decode("utf-8").split("\n")
     except FileNotFoundError:
         return None
     actions = [json.loads(line) for line in lines if line.strip()]

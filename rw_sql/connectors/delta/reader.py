@@ -9,7 +9,7 @@ from pyspark.sql.types import StructField, StructType
 
 from rw_sql.connectors.delta.plain_files import rows_at
 from rw_sql.connectors.delta.versions import table_at
-from rw_sql.connectors.support.typed_records import typed_records
+from rw_sql.connectors.support.typed_records import cast_columns, typed_records
 from rw_sql.errors import UPSTREAM_MISSING, SqlError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def read(
 def snapshot(spark: SparkSession, path: str, columns: Mapping[str, str], version: int) -> DataFrame:
     """The table as of a version, cast to these columns and types; a value that does not fit is an error."""
     frame = table_at(spark, path, version)
-    return frame.select(*[f.expr(f"CAST(`{name}` AS {kind})").alias(name) for name, kind in columns.items()])
+    return frame.select(*cast_columns(frame, columns))
 
 
 def _appended(spark: SparkSession, path: str, schema: StructType, commit: TableCommit) -> DataFrame:

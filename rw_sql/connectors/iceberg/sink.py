@@ -36,6 +36,8 @@ _CREATE = "create_table_if_not_exists"
 _ATTEMPTS = 20
 _INDEX = "_rw_index"
 _RETRIES = "commit.retry.num-retries"
+_GREATEST = 3.4028234663852886e38
+"""The greatest finite number of 32 bits."""
 
 
 class IcebergSink:
@@ -292,6 +294,7 @@ def _types_of(table: Table) -> dict[str, pa.DataType]:
 def _rows_with(keys: pa.Table) -> BooleanExpression:
     """The condition that selects rows with one of these keys; null matches null."""
     from functools import reduce
+    from math import inf
 
     from pyiceberg import expressions
     from pyiceberg.expressions import AlwaysFalse, And, Or
@@ -299,16 +302,26 @@ def _rows_with(keys: pa.Table) -> BooleanExpression:
     make: Any = expressions  # The declared parameters are bound terms; the documented form uses names.
     names = keys.column_names
 
+    singles = {name for name in names if keys.schema.field(name).type == pa.float32()}
+
+    def is_plain(name: str, value: Any) -> bool:
+        return value is not None and value == value and not (name in singles and abs(value) == inf)
+
     def has(name: str, value: Any) -> BooleanExpression:
+        if is_plain(name, value):
+            return make.EqualTo(name, value)  # type: ignore[no-any-return]
         if value is None:
             return make.IsNull(name)  # type: ignore[no-any-return]
-        return make.IsNaN(name) if value != value else make.EqualTo(name, value)  # type: ignore[no-any-return]
+        if value != value:
+            return make.IsNaN(name)  # type: ignore[no-any-return]
+        # pyiceberg takes an infinity for a value that no float can have.
+        return make.GreaterThan(name, _GREATEST) if value > 0 else make.LessThan(name, -_GREATEST)  # type: ignore[no-any-return]
 
     rows = {tuple(row.values()) for row in keys.to_pylist()}
     if len(names) == 1:
-        values = [row[0] for row in rows if row[0] is not None and row[0] == row[0]]
+        values = [row[0] for row in rows if is_plain(names[0], row[0])]
         plain: BooleanExpression = make.In(names[0], values) if values else AlwaysFalse()
-        others = [has(names[0], row[0]) for row in rows if row[0] is None or row[0] != row[0]]
+        others = [has(names[0], row[0]) for row in rows if not is_plain(names[0], row[0])]
         return reduce(Or, others, plain)
     parts = [reduce(And, [has(*pair) for pair in zip(names, row, strict=True)]) for row in rows]
     # Halves instead of a chain: an expression with thousands of keys would be too deep to visit.

@@ -186,6 +186,12 @@ class IcebergConnector(RangedConnector):
         name = catalog.table_name(options)
         table = self._table(options, next(iter((lives or {}).values()), None))
         (start, end) = next(iter(ranges.values()), (0, 0))
+        if (last := history.end_of(table)) < end:
+            # The range comes from an earlier answer of the catalog.
+            raise OSError(
+                f"the catalog returns table {name} as of offset {last}, but had offset {end} before: it was rolled "
+                "back, or the answer is old"
+            )
         row = (encoding or Encoding()).row
         wanted = self._known(table, options, list(columns or ()))
         if start == 0:
@@ -211,15 +217,14 @@ class IcebergConnector(RangedConnector):
         encode_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
         """The current table. See :class:`rw_sql.connectors.snapshots.SnapshotReader`."""
-        from pyspark.sql import functions as f
-
         from rw_sql.connectors.iceberg import reader
+        from rw_sql.connectors.support.typed_records import cast_columns
 
         table = self._table(options)
         wanted = self._known(table, options, list(columns))
         parts, rows = reader.whole_table(table, history.end_of(table), wanted)
         frame = _frame(spark, table, parts, rows, wanted)
-        return frame.select(*[f.expr(f"CAST(`{name}` AS {kind})").alias(name) for name, kind in columns.items()])
+        return frame.select(*cast_columns(frame, columns))
 
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
         """The first column that the table lacks, or whose values do not all fit the declared type."""

@@ -70,7 +70,7 @@ def read_range(
     if shard is None:
         raise RangeLostError(f"EXPIRED {split}: the shard and all its records were removed")
     at = start
-    is_checked = False
+    is_checked = is_passed = False
     for page in _pages(address, name, shard, start, end):
         if not is_checked:
             require_whole(address, name, stream, shard, start)
@@ -79,7 +79,9 @@ def read_range(
         if records:
             at = records[-1].number + 1
             yield table_of(shard, records)
-    if end != ENDED and at != end:
+        is_passed = is_passed or any(record.number >= end for record in page.records)
+    # A position is one more than the number of the last record, or the number of the next one.
+    if end != ENDED and at != end and not is_passed:
         raise RangeLostError(f"EXPIRED {split}: record {end - 1} was removed before it was read")
 
 

@@ -1,6 +1,6 @@
 """The bounds of shards: their first and last records, which Kinesis does not list.
 
-The newest record of a shard is found by reading its last seconds, then its last minutes and so on, and afterwards by
+The newest record of a shard is found in its last seconds, then in its last minutes and so on, and afterwards by
 continuing from there. The first one matters only for a shard that is older than the stream's retention: a younger one
 has lost nothing.
 """
@@ -38,6 +38,9 @@ AT_ONCE = 10_000
 
 THREADS = 8
 _WINDOWS_SECONDS = (10, 120, 1_800, 21_600, 86_400, 8_784 * 3_600)
+_NARROW_SECONDS = 10.0
+"""The age of the newest record is bisected down to this difference."""
+
 _KEPT = 10_000
 _APART_SECONDS, _MOST_ENDS = 900.0, 100
 """The interval between the remembered ends of a shard, and their number, which suffices for a day."""
@@ -186,16 +189,51 @@ def _last_record(address: Address, name: str, stream: Stream, shard: Shard, dead
             TAILS.note_end(address, stream, shard.id, last + 1, began)
             return last
     now, oldest = time.time(), (time.time() * 1000 - stream.created_ms) / 1000
+    nothing_since = 0.0
     for window in _WINDOWS_SECONDS:
-        at = _at_time(address, name, shard, now - min(window, oldest), deadline)
-        last = _read_to_the_end(address, at, deadline)
+        last = _last_within(address, name, shard, now, (nothing_since, min(window, oldest)), deadline)
         if last is not None:
             TAILS.note(address, stream, shard.id, last)
             TAILS.note_end(address, stream, shard.id, last + 1, began)
             return last
         if window >= oldest:
             break
+        nothing_since = window
     return None
+
+
+def _last_within(
+    address: Address, name: str, shard: Shard, now: float, ages: tuple[float, float], deadline: float
+) -> int | None:
+    """The number of the newest record, if it is younger than the second age in seconds; none is younger than the first.
+
+    A shard returns 2 MB per second: an hour of records could not be read within the time limit. If one request does not
+    reach the end, the age of the newest record is therefore bisected.
+    """
+    younger, older = ages
+    last, is_end = _first_page(address, name, shard, now - older, deadline)
+    while last is not None and not is_end and older - younger > _NARROW_SECONDS:
+        middle = (younger + older) / 2
+        found, is_end = _first_page(address, name, shard, now - middle, deadline)
+        if found is None:
+            younger, is_end = middle, False
+        else:
+            older, last = middle, found
+    if last is None or is_end:
+        return last
+    return _read_to_the_end(address, _at_time(address, name, shard, now - older, deadline), deadline) or last
+
+
+def _first_page(address: Address, name: str, shard: Shard, seconds: float, deadline: float) -> tuple[int | None, bool]:
+    """The last record of the first page with records from a time on, and whether that is the newest record."""
+    next_at: str | None = _at_time(address, name, shard, seconds, deadline)
+    while next_at is not None:
+        page = next_page(address, next_at, AT_ONCE, _left(deadline))
+        is_end = page.next is None or not (page.behind_ms or len(page.records) >= AT_ONCE)
+        if page.records or is_end:
+            return (page.records[-1].number if page.records else None), is_end
+        next_at = page.next
+    return None, True
 
 
 def _at_time(address: Address, name: str, shard: Shard, seconds: float, deadline: float) -> str:

@@ -51,6 +51,9 @@ SCHEMA = pa.schema(
 """The columns of records, as in ``Connector.read_stream``."""
 
 
+_NO_QOS = "the broker offers only QoS 0, by which messages are lost; qos = 'at_most_once' accepts that"
+
+
 class MqttError(Exception):
     """The broker does not answer, or refuses a request. The text contains no secret."""
 
@@ -162,6 +165,9 @@ class Session:
         if reason.is_failure:
             self.error = f"the broker refuses the connection: {str(reason).lower()}"
             self._answered.set()
+        elif getattr(properties, "MaximumQoS", 2) < self._qos:
+            self.error = _NO_QOS
+            self._answered.set()
         elif not self.is_listening:
             self._answered.set()
         else:
@@ -171,18 +177,26 @@ class Session:
                 )
             self._subscribe(client)
 
+    @property
+    def _qos(self) -> int:
+        """The quality of service that the source needs; a connection without a source needs none."""
+        if self.options.get("topic", "unset") == "unset":
+            return 0
+        return 0 if self.options.get("qos", "at_least_once").strip().lower() == "at_most_once" else 1
+
     def _subscribe(self, client: Any) -> None:
         from paho.mqtt.subscribeoptions import SubscribeOptions
 
-        qos = 0 if self.options.get("qos", "at_least_once").lower() == "at_most_once" else 1
         # A retained message comes once, when the session begins.
-        how = SubscribeOptions(qos=qos, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
+        how = SubscribeOptions(qos=self._qos, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
         client.subscribe([(topic, how) for topic in topics_of(self.options)])
 
     def _on_subscribe(self, client: Any, data: Any, packet: int, reasons: Sequence[Any], properties: Any) -> None:
         for topic, reason in zip(topics_of(self.options), reasons, strict=False):
             if reason.is_failure:
                 self.error = f'the broker refuses topic "{topic}": {str(reason).lower()}'
+            elif reason.value < self._qos:
+                self.error = f'topic "{topic}": {_NO_QOS}'
         self._answered.set()
 
     def _on_disconnect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:

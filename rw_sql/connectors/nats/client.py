@@ -47,6 +47,10 @@ class StreamMissingError(NatsError):
     """The server has no such stream."""
 
 
+class FilterRefusedError(NatsError):
+    """The server does not accept the subject of a consumer for this stream."""
+
+
 class _Loop:
     """The event loop of this process, in a separate thread. A forked process starts its own."""
 
@@ -305,7 +309,7 @@ class StreamInfo:
 async def api(nc: Client, subject: str, request: Mapping[str, Any] | None, timeout: float) -> dict[str, Any]:
     """Sends a request to JetStream and returns the response.
 
-    Raises StreamMissingError, NatsError, and the errors of nats-py.
+    Raises StreamMissingError, FilterRefusedError, NatsError, and the errors of nats-py.
     """
     data = b"" if request is None else json.dumps(request).encode()
     found: dict[str, Any] = json.loads((await nc.request(f"$JS.API.{subject}", data, timeout=timeout)).data)
@@ -313,6 +317,8 @@ async def api(nc: Client, subject: str, request: Mapping[str, Any] | None, timeo
         told = str(error.get("description") or error.get("code"))
         if error.get("code") == _NOT_FOUND:
             raise StreamMissingError(told)
+        if error.get("err_code") in _FILTER_REFUSED:
+            raise FilterRefusedError(told)
         raise NatsError(f"the server refuses the request: {told}")
     return found
 
@@ -349,3 +355,5 @@ async def stream_names(nc: Client, timeout: float) -> tuple[str, ...]:
 
 
 _NOT_FOUND = 404
+_FILTER_REFUSED = (10093,)
+"""JetStream's error codes for a filter that the stream's subjects do not contain."""

@@ -3,6 +3,10 @@
 An ephemeral pull consumer begins at the first sequence number and acknowledges nothing. A range can therefore be
 read any number of times, and the server keeps no state afterwards. If the first messages of a range were removed,
 JetStream silently begins at a later message; each read therefore compares the range with the stream's first message.
+
+In a cluster, the consumer may run on a server whose copy of the stream lags behind the leader's, for example after a
+restart. The consumer then ends before the last message, without an error; each read therefore asks the leader whether
+messages are missing at the end.
 """
 
 from __future__ import annotations
@@ -12,12 +16,12 @@ import json
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from rw_sql.connectors.nats.client import POOL, NatsError, StreamMissingError, api, info_of
-from rw_sql.connectors.nats.subjects import filters, matcher
+from rw_sql.connectors.nats.client import POOL, FilterRefusedError, NatsError, StreamMissingError, api, info_of
+from rw_sql.connectors.nats.subjects import is_covered, least, matcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from rw_sql.connectors.nats.client import Address, NatsClient, StreamInfo
+
+T = TypeVar("T")
 
 AT_ONCE = 5_000
 """The maximum number of messages in one request."""
@@ -36,6 +42,10 @@ AT_ONCE_BYTES = 8 * 1024 * 1024
 _ANSWER_SECONDS = 10.0
 _READ_SECONDS = 600.0
 _IDLE_NANOSECONDS = 60_000_000_000
+_LAG_SECONDS = 0.25
+"""The pause before a read that met a lagging copy of the stream is repeated. The new consumer may run on another
+server.
+"""
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
@@ -63,6 +73,10 @@ class RangeLostError(NatsError):
     """Messages of the range were removed before they were read, or the stream was recreated."""
 
 
+class CopyBehindError(NatsError):
+    """The server's copy of the stream lacks messages that the leader has. A later read may find them."""
+
+
 class TooLargeError(Exception):
     """The messages of the range exceed the caller's size limit."""
 
@@ -88,7 +102,7 @@ def read_range(
     """The messages of a range with these subjects, in order.
 
     Raises RangeLostError if messages were removed before they were read, TooLargeError if the messages exceed
-    ``most_bytes``, and NatsError if the server does not answer.
+    ``most_bytes``, and NatsError if the server does not answer or its copy of the stream keeps lagging.
     """
     if wanted.end <= wanted.start:
         return SCHEMA.empty_table()
@@ -98,7 +112,19 @@ def read_range(
         client.run(found.read, _READ_SECONDS)
         return found.table()
 
-    return POOL.use(address, ask)
+    return POOL.use(address, lambda client: _of_whole_copy(lambda: ask(client), _ANSWER_SECONDS))
+
+
+def _of_whole_copy(read: Callable[[], T], seconds: float) -> T:
+    """The result of ``read``, which is repeated while it meets a lagging copy. Raises CopyBehindError after a time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return read()
+        except CopyBehindError:
+            if time.monotonic() + _LAG_SECONDS > deadline:
+                raise
+        time.sleep(_LAG_SECONDS)
 
 
 def first_at(address: Address, stream: str, milliseconds: int, timeout: float) -> int:
@@ -117,24 +143,42 @@ def first_at(address: Address, stream: str, milliseconds: int, timeout: float) -
                 await pull.next(1, None)
         finally:
             await pull.close()
+        if not found:
+            newest = await _message_at_leader(nc, stream, {"last_by_subj": ">"}, timeout)
+            if newest is not None and _milliseconds(newest["time"]) >= milliseconds:
+                raise CopyBehindError(_behind(stream))
         return found[0] if found else info.end
 
-    return POOL.use(address, lambda client: client.run(ask, timeout))
+    return POOL.use(address, lambda client: _of_whole_copy(lambda: client.run(ask, timeout), timeout))
 
 
 def time_of(address: Address, stream: str, sequence: int, timeout: float) -> int | None:
     """The time of a message in milliseconds since 1970; None if it does not exist."""
 
-    async def ask(nc: Client) -> str | None:
-        try:
-            found = await api(nc, f"STREAM.MSG.GET.{stream}", {"seq": sequence}, timeout)
-        except StreamMissingError:
-            return None
-        return str(found["message"]["time"])
+    async def ask(nc: Client) -> Mapping[str, Any] | None:
+        return await _message_at_leader(nc, stream, {"seq": sequence}, timeout)
 
-    text = POOL.use(address, lambda client: client.run(ask, timeout))
-    if text is None:
+    found = POOL.use(address, lambda client: client.run(ask, timeout))
+    return None if found is None else _milliseconds(found["time"])
+
+
+async def _message_at_leader(
+    nc: Client, stream: str, wanted: Mapping[str, Any], timeout: float
+) -> Mapping[str, Any] | None:
+    """A message as the stream's leader returns it, with ``seq``, ``subject`` and ``time``; None if there is none."""
+    try:
+        found: Mapping[str, Any] = (await api(nc, f"STREAM.MSG.GET.{stream}", wanted, timeout))["message"]
+    except StreamMissingError:
         return None
+    return found
+
+
+def _behind(stream: str) -> str:
+    return f"the server's copy of stream {stream} lags behind the leader's: the server is catching up"
+
+
+def _milliseconds(text: str) -> int:
+    """The milliseconds since 1970 of a time as the server writes it."""
     # Python's parser takes six digits of a second's fraction; the server writes up to nine.
     whole, _, fraction = text.removesuffix("Z").partition(".")
     moment = datetime.fromisoformat(f"{whole}+00:00")
@@ -152,25 +196,30 @@ class _Found:
     rows: list[tuple[int, int, str, bytes, Any]] = field(default_factory=list)
     size: int = 0
     matches: tuple[Callable[[str], object], ...] = ()
+    is_merged: bool = False
 
     async def read(self, nc: Client) -> None:
         """Reads the whole range."""
         wanted = self.wanted
         info = await info_of(nc, wanted.stream, _ANSWER_SECONDS)
         self._require_there(info)
-        if info.is_copy:
-            # The stream contains messages with subjects of other streams, which it does not list, and a
-            # server may refuse such a filter.
-            chosen: tuple[str, ...] = (">",)
-            self.matches = tuple(map(matcher, self.subjects)) if ">" not in self.subjects else ()
-        else:
-            chosen = filters(self.subjects, info.subjects)
-        pulls = [_Pull(nc, wanted.stream, self._note) for _ in chosen]
+        # The subjects of a stream may change while it has messages with the old ones. The stream is therefore read
+        # by the source's subjects, not by those that both have.
+        is_all = info.is_copy or all(any(is_covered(each, mine) for mine in self.subjects) for each in info.subjects)
+        chosen = (">",) if is_all else least(self.subjects)
+        pulls: list[_Pull] = []
         try:
-            for pull, subject in zip(pulls, chosen, strict=True):
-                begin: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": wanted.start}
-                await pull.open(begin if subject == ">" else {**begin, "filter_subject": subject})
-            for pull in pulls:
+            try:
+                for subject in chosen:
+                    pulls.append(await self._opened(nc, subject))
+            except FilterRefusedError:
+                # A server may refuse a subject that the stream does not list.
+                chosen = (">",)
+                pulls.insert(0, await self._opened(nc, ">"))
+            if ">" in chosen and ">" not in self.subjects:
+                self.matches = tuple(map(matcher, self.subjects))
+            self.is_merged = len(chosen) > 1
+            for pull in pulls[: len(chosen)]:
                 await self._drain(pull)
             # The number of the first message only increases, and an incarnation never recurs. If the check
             # passes now, it would have passed at any earlier time.
@@ -179,6 +228,12 @@ class _Found:
             for pull in pulls:
                 await pull.close()
 
+    async def _opened(self, nc: Client, subject: str) -> _Pull:
+        """A consumer of the messages with a subject. Raises FilterRefusedError, NatsError."""
+        pull = _Pull(nc, self.wanted.stream, self._note, subject)
+        await pull.open({"deliver_policy": "by_start_sequence", "opt_start_seq": self.wanted.start})
+        return pull
+
     async def _drain(self, pull: _Pull) -> None:
         at = self.wanted.start
         most: int | None = AT_ONCE_BYTES
@@ -186,12 +241,15 @@ class _Found:
             count = 1 if most is None else min(AT_ONCE, self.wanted.end - at)
             taken = await pull.next(count, most)
             if not taken and most is None:
-                return
+                break
             # A message that is larger than a request's limit is requested alone, without a limit.
             most = AT_ONCE_BYTES if taken else None
             at = pull.last + 1
             if self.most_bytes is not None and self.size > self.most_bytes:
                 raise TooLargeError
+        at = max(at, self.wanted.start)
+        if at < self.wanted.end:
+            await pull.require_none_left(at, self.wanted.end)
 
     def _note(self, message: Msg) -> None:
         sequence, nanoseconds, _, _ = _parsed(message)
@@ -220,19 +278,23 @@ class _Found:
 
     def table(self) -> pa.Table:
         """The messages in order."""
-        if len(self.subjects) > 1:
-            # Subjects that overlap find a message several times.
+        if self.is_merged:
+            # Each subject is read by itself, and subjects that overlap find a message several times.
             self.rows = sorted({row[0]: row for row in self.rows}.values(), key=lambda row: row[0])
         return _table(self.wanted.stream, self.rows)
 
 
 class _Pull:
-    """An ephemeral pull consumer. ``left`` is the number of messages that it has not delivered yet."""
+    """An ephemeral pull consumer of the messages with a subject.
 
-    def __init__(self, nc: Client, stream: str, note: Callable[[Msg], None]) -> None:
+    ``left`` is the number of messages that it has not delivered yet.
+    """
+
+    def __init__(self, nc: Client, stream: str, note: Callable[[Msg], None], subject: str = ">") -> None:
         self._nc = nc
         self._stream = stream
         self._note = note
+        self._subject = subject
         self._name = ""
         self._inbox = ""
         self._subscription: Any = None
@@ -255,6 +317,7 @@ class _Pull:
                 "inactive_threshold": _IDLE_NANOSECONDS,
                 "mem_storage": True,
                 "num_replicas": 1,
+                **({} if self._subject == ">" else {"filter_subject": self._subject}),
                 **config,
             },
         }
@@ -286,6 +349,14 @@ class _Pull:
         if self._error is not None:
             raise self._error
         return self._taken
+
+    async def require_none_left(self, start: int, end: int) -> None:
+        """Checks that the leader has no message in ``[start, end)`` for this consumer. Raises CopyBehindError."""
+        wanted = {"seq": start, "next_by_subj": self._subject}
+        found = await _message_at_leader(self._nc, self._stream, wanted, _ANSWER_SECONDS)
+        # A server before 2.9 returns the message with this number, whatever its subject is.
+        if found is not None and int(found["seq"]) < end and matcher(self._subject)(str(found["subject"])):
+            raise CopyBehindError(_behind(self._stream))
 
     async def close(self) -> None:
         """Removes the consumer. Raises nothing, because the server eventually removes unused consumers."""

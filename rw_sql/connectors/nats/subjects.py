@@ -42,18 +42,6 @@ def common(one: str, other: str) -> str | None:
     return ".".join(found) if len(ours) == len(theirs) else None
 
 
-def filters(subjects: tuple[str, ...], of_stream: tuple[str, ...]) -> tuple[str, ...]:
-    """The filters that select messages with these subjects from a stream with the given subjects; ``(">",)`` selects
-    all of its messages.
-
-    A server accepts only a filter that the stream's own subjects cover.
-    """
-    if all(any(is_covered(each, subject) for subject in subjects) for each in of_stream):
-        return (">",)
-    both = (common(subject, each) for subject in subjects for each in of_stream)
-    return least(tuple(each for each in both if each is not None))
-
-
 def least(subjects: tuple[str, ...]) -> tuple[str, ...]:
     """The subjects without duplicates and without those that another subject covers."""
     once = tuple(dict.fromkeys(subjects))

@@ -15,18 +15,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _TYPES = {"string": "CHARACTER VARYING", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
+_IMPORTS = "_rw_imports"
+"""The member of a stored schema that contains the schemas that it refers to, by name."""
+
 _ANYTHING = "JSONB"
 """The column of a value that has no single type: its JSON text."""
 
 
-def columns_of(text: str, imports: Sequence[tuple[str, str]] = ()) -> tuple[tuple[str, str], ...]:
+def with_imports(text: str, imports: Sequence[tuple[str, str]]) -> str:
+    """The schema as one text with the schemas that it refers to. ``imports`` maps the names of these to their texts."""
+    root = _parsed(text)
+    if not imports or not isinstance(root, dict):
+        return text
+    return json.dumps({**root, _IMPORTS: {name: _parsed(imported) for name, imported in imports}})
+
+
+def columns_of(text: str) -> tuple[tuple[str, str], ...]:
     """The properties of an object schema, with their canonical types.
 
-    ``imports`` maps the names of its references to their texts. Raises SqlError if the schema does not describe an
+    ``text`` has its references, as from :func:`with_imports`. Raises SqlError if the schema does not describe an
     object.
     """
-    documents = {name: _parsed(imported) for name, imported in imports}
     root = _parsed(text)
+    documents = root.get(_IMPORTS, {}) if isinstance(root, dict) else {}
     reading = _Reading({**documents, "": root})
     schema, base = reading.resolved(root, "", ())
     properties = schema.get("properties") if isinstance(schema, dict) else None

@@ -17,9 +17,14 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, PACKAGE_MISSING, SqlError, near_names
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     Convert = Callable[[Any], Any]
+    WrittenTypes = Mapping[tuple[int, ...], tuple[str, ...]] | str
+    """The message types of a writer's schema by their paths, or the reason why its records cannot be read."""
+
+HEAD_BYTES = 5
+"""The length of Confluent's frame before the path of a message's type: a zero byte and the schema's id."""
 
 _ANY = "google.protobuf.Any"
 _MAIN = "rw_sql_main.proto"
@@ -165,8 +170,12 @@ class Messages:
         fields = (f'"{part.name}" {self._type(part, (*path, message.full_name))}' for part in message.fields)
         return f"STRUCT<{', '.join(fields) or ' '}>"
 
-    def reader(self, columns: Sequence[str], *, is_framed: bool) -> Callable[[bytes], dict[str, Any]]:
+    def reader(
+        self, columns: Sequence[str], *, is_framed: bool, types: Mapping[bytes, WrittenTypes] | None = None
+    ) -> Callable[[bytes], dict[str, Any]]:
         """The function that reads a message as a row of these columns; it raises NoMessageError with the reason.
+
+        If ``types`` is given (by the first five bytes of a frame), a message of another type is no message.
 
         An absent field is None if the schema distinguishes absence from the default value (messages, ``optional``
         and ``oneof``). Otherwise it has its default.
@@ -176,17 +185,42 @@ class Messages:
 
         found = self.descriptor
         made = message_factory.GetMessageClass(found)
+        has_required = _has_required(found, set())
         parts = [(name, self._part(found.fields_by_name[name])) for name in columns]
+
+        def unframed(data: bytes) -> bytes:
+            path, at = _message_path(data)
+            if types is not None:
+                self._require_type(types, data[:HEAD_BYTES], path)
+            return data[at:]
 
         def read(data: bytes) -> dict[str, Any]:
             value = made()
             try:
-                value.ParseFromString(_unframed(data) if is_framed else data)
+                value.ParseFromString(unframed(data) if is_framed else data)
             except protobuf.DecodeError as error:
                 raise NoMessageError(f"the bytes are not a message {self.message}") from error
-            return {name: part(value) for name, part in parts}
+            if has_required and not value.IsInitialized():
+                missing = value.FindInitializationErrors()
+                raise NoMessageError(f"the message has no value for {', '.join(missing)}")
+            try:
+                return {name: part(value) for name, part in parts}
+            except UnicodeError as error:
+                raise NoMessageError("the key of a map is not UTF-8") from error
 
         return read
+
+    def _require_type(self, types: Mapping[bytes, WrittenTypes], head: bytes, path: tuple[int, ...]) -> None:
+        id_ = int.from_bytes(head[1:], "big")
+        written = types.get(head)
+        if written is None:
+            raise NoMessageError(f"schema {id_} is not in the registry")
+        if isinstance(written, str):
+            raise NoMessageError(written)
+        names = written.get(path, ())
+        if self.message not in names:
+            is_what = f"a message {names[0]}" if names else "no message of it"
+            raise NoMessageError(f"by schema {id_}, the record is {is_what}, not a message {self.message}")
 
     def _part(self, each: Any) -> Convert:
         """Returns the function that extracts a field's value from a message."""
@@ -214,6 +248,15 @@ class Messages:
                 return names[number]
 
             return named
+        if kind == "string":
+
+            def text(value: Any) -> str:
+                # The library returns bytes for a string of proto2 that is not UTF-8.
+                if isinstance(value, str):
+                    return value
+                raise NoMessageError(f"{each.full_name} is not UTF-8")
+
+            return text
         if kind not in ("message", "group"):
             return lambda value: value
         if self._is_json(each.message_type):
@@ -223,10 +266,11 @@ class Messages:
 
     def _json(self, message: Any) -> str:
         from google.protobuf import json_format
+        from google.protobuf import message as protobuf
 
         try:
             return str(json_format.MessageToJson(message, indent=None, descriptor_pool=self._pool))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError, json_format.Error, protobuf.Error) as error:
             raise NoMessageError(f"a message cannot be written as JSON: {error}") from error
 
 
@@ -234,22 +278,61 @@ def _is_repeated(each: Any) -> bool:
     return bool(each.is_repeated if hasattr(each, "is_repeated") else each.label == each.LABEL_REPEATED)
 
 
+def _has_required(message: Any, seen: set[str]) -> bool:
+    """True if a message or one within it has a required field, which only proto2 has."""
+    if message.full_name in seen:
+        return False
+    seen.add(message.full_name)
+    return any(
+        each.is_required if hasattr(each, "is_required") else each.label == each.LABEL_REQUIRED
+        for each in message.fields
+    ) or any(_has_required(each.message_type, seen) for each in message.fields if each.message_type is not None)
+
+
 def _is_map(each: Any) -> bool:
     return each.message_type is not None and bool(each.message_type.GetOptions().map_entry)
 
 
-def _unframed(data: bytes) -> bytes:
-    """Removes Confluent's frame from a message: a zero byte, the schema's id, and the path of the message in the
-    schema."""
+def _message_path(data: bytes) -> tuple[tuple[int, ...], int]:
+    """Reads Confluent's frame of a message: a zero byte, the schema's id, and the path of the message's type in the
+    schema, as indexes; a path without indexes is the first type. Returns the path and the length of the frame."""
     if data[:1] != b"\0":
         raise NoMessageError("failed to match the magic byte 0")
-    if len(data) < 6:
+    if len(data) < HEAD_BYTES + 1:
         raise NoMessageError("failed to read the 4-byte schema ID")
-    at = 5
-    count, at = _varint(data, at)
+    count, at = _varint(data, HEAD_BYTES)
+    path = []
     for _ in range(count):
-        _, at = _varint(data, at)
-    return data[at:]
+        index, at = _varint(data, at)
+        path.append(index)
+    return tuple(path) or (0,), at
+
+
+def written_types(stored: str) -> dict[tuple[int, ...], tuple[str, ...]]:
+    """The message types of a compiled schema by their paths.
+
+    A path of nested types may have several names: some writers count the types that protoc makes for maps, others do
+    not.
+    """
+    from google.protobuf import descriptor_pb2
+
+    files = descriptor_pb2.FileDescriptorSet()
+    files.ParseFromString(base64.b64decode(stored))
+    main = next(file for file in files.file if file.name == _MAIN)
+    found: dict[tuple[int, ...], tuple[str, ...]] = {}
+
+    def add(messages: Sequence[Any], path: tuple[int, ...], prefix: str) -> None:
+        declared = [message for message in messages if not message.options.map_entry]
+        for listed in (messages, declared):
+            for index, message in enumerate(listed):
+                name = f"{prefix}{message.name}"
+                known = found.get((*path, index), ())
+                if name not in known:
+                    found[(*path, index)] = (*known, name)
+                    add(message.nested_type, (*path, index), f"{name}.")
+
+    add(main.message_type, (), f"{main.package}." if main.package else "")
+    return found
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -175,7 +175,8 @@ def find_schema(
             stored = value.text if LOCATION in options else protobuf.compiled(value.text, value.imports)
             return FoundSchema(columns=messages_of(options, stored).columns(needed), text=stored)
         if clause.encode == "JSON":
-            return FoundSchema(columns=json_schema.columns_of(value.text, value.imports), text=value.text)
+            text = json_schema.with_imports(value.text, value.imports)
+            return FoundSchema(columns=json_schema.columns_of(text), text=text)
         schema = avro.normal_form(value.text, value.imports)
         map_mode = options.get(MAP_MODE, "map").strip().lower()
         if clause.format == "DEBEZIUM":

@@ -34,8 +34,7 @@ from rw_sql.runtime.decoding.change_formats.rows import OP, ROW, UNCHANGED, chan
 from rw_sql.runtime.decoding.change_formats.values import ValueRules
 from rw_sql.runtime.decoding.plain_values import read_csv, read_json
 from rw_sql.runtime.decoding.registry.events import FAULT
-from rw_sql.runtime.decoding.registry.protobuf_rows import ProtobufRows, message_rows
-from rw_sql.runtime.decoding.registry.records import SchemaRecords
+from rw_sql.runtime.decoding.registry.records import schema_records
 from rw_sql.runtime.support.deferred_columns import DeferredColumns
 
 if TYPE_CHECKING:
@@ -203,12 +202,9 @@ def decode(
 
     Records with registered schemas are read twice, because the ids of their schemas must be collected first.
     """
-    schemas = SchemaRecords.of(statement, options or {})
+    schemas = schema_records(statement, options or {})
     if schemas is not None:
         records = schemas.rows(records, schemas.heads_of(records))
-    messages = ProtobufRows.of(statement)
-    if messages is not None:
-        records = message_rows(messages.read_in_spark(records), statement)
     return Decoder(statement, run, added).rows(records, batch=batch, bucket=bucket)
 
 

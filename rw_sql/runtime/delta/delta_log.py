@@ -143,7 +143,8 @@ def commit_path(table: str, version: int) -> str:
 def read_actions(warehouse: Warehouse, table: str, version: int) -> list[dict[str, Any]]:
     """The actions of one commit. Raises FileNotFoundError if its file was cleaned up."""
     text = warehouse.read_text(commit_path(table, version))
-    return [json.loads(line) for line in text.splitlines() if line]
+    # Not splitlines(): it ends lines at characters that JSON contains unescaped, such as U+0085 in statistics.
+    return [json.loads(line) for line in text.split("\n") if line]
 
 
 def table_id(warehouse: Warehouse, table: str) -> str:

@@ -219,7 +219,7 @@ class TableFiles:
         found: list[str] = []
         for version in commit_versions(self.warehouse, self.table):
             text = self.warehouse.read_text(commit_path(self.table, version))
-            found += [json.loads(line)["remove"]["path"] for line in text.splitlines() if line.startswith('{"remove"')]
+            found += [json.loads(line)["remove"]["path"] for line in text.split("\n") if line.startswith('{"remove"')]
         return frozenset(unquote(path) for path in found)
 
     def _log_names(self) -> list[str]:

@@ -20,8 +20,7 @@ from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.split_status import OK, split_status
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import BUCKET, Decoder, log_schema, log_statistics
-from rw_sql.runtime.decoding.registry.protobuf_rows import ProtobufRows, message_rows
-from rw_sql.runtime.decoding.registry.records import SchemaRecords
+from rw_sql.runtime.decoding.registry.records import schema_records
 from rw_sql.runtime.decoding.upstream_records import has_small_batches, read_records, record_count
 from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput
 from rw_sql.runtime.delta.row_counts import RowCount, exactly, expected_of
@@ -51,6 +50,8 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector, RecordFetcher, SplitState, UpstreamWatch
     from rw_sql.connectors.support.range_stream import RangeFeed
     from rw_sql.model.job_specs import IngestSpec
+    from rw_sql.runtime.decoding.registry.message_records import MessageRecords
+    from rw_sql.runtime.decoding.registry.records import SchemaRecords
     from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.jobs.context import Context
 
@@ -101,8 +102,7 @@ class Ingest:
     throttle: Throttle
     upkeep: Upkeep
     decoder: Decoder
-    schemas: SchemaRecords | None
-    messages: ProtobufRows | None
+    schemas: SchemaRecords | MessageRecords | None
     streaming: StreamingRun
     session: SparkSession | None = None
 
@@ -200,8 +200,7 @@ class Ingest:
                 note=lambda version: _note_all(context, source, version, run=run.run, epoch=run.epoch),
             ),
             decoder=Decoder(statement, run.run, added_fields(snapshot, source)),
-            schemas=SchemaRecords.of(statement, options),
-            messages=ProtobufRows.of(statement),
+            schemas=schema_records(statement, options),
             streaming=StreamingRun(spec.job, context.note_batch),
         )
         if job.watch is not None:
@@ -249,7 +248,6 @@ class Ingest:
 
             def rows_of(heads: frozenset[bytes]) -> DataFrame:
                 known = records if self.schemas is None else self.schemas.rows(records, heads)
-                known = known if self.messages is None else message_rows(known, statement)
                 return self.decoder.rows(known, batch=batch, bucket=bucket, since=since)
 
             rows = rows_of(heads)
@@ -332,10 +330,8 @@ class Ingest:
             records = self.fetcher.fetch(ranges)
             if records is not None:
                 heads = frozenset[bytes]() if self.schemas is None else self.schemas.heads_in(records)
-                made = records if self.messages is None else self.messages.read(records)
+                made = records if self.schemas is None else self.schemas.decoded(records, heads)
                 return local_frame(frame.sparkSession, made), records.num_rows, heads
-        if self.messages is not None:
-            return self.messages.read_in_spark(frame), None, frozenset()
         if self.schemas is None:
             return frame, None, frozenset()
         heads = self.schemas.heads_of(frame) if expected <= SMALL_ROWS else self.schemas.known_heads
@@ -362,7 +358,7 @@ class Ingest:
 
     def _offset(self, batch: int) -> str:
         text = self.context.warehouse.read_text(f"{self.checkpoint}/offsets/{batch}")
-        return text.splitlines()[2]
+        return text.split("\n")[2]
 
     def _require_same_incarnation(self) -> None:
         """Checks that the batch came from the expected incarnation. A deleted topic's id is never used again."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction, RemoveAction
     from pyspark.sql import DataFrame
 
+    from rw_sql.runtime.decoding.registry.message_records import MessageRecords
     from rw_sql.runtime.decoding.registry.records import SchemaRecords
     from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -29,7 +30,7 @@ class NewSchemasError(Exception):
 
 
 def write_by_known_schemas(
-    schemas: SchemaRecords,
+    schemas: SchemaRecords | MessageRecords,
     warehouse: Warehouse,
     path: str,
     rows: Callable[[frozenset[bytes]], DataFrame],

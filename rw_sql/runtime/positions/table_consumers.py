@@ -122,7 +122,7 @@ def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) ->
 
 def _offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str, Any]]:
     try:
-        lines = warehouse.read_text(f"{checkpoint}/offsets/{batch}").splitlines()[2:]
+        lines = warehouse.read_text(f"{checkpoint}/offsets/{batch}").split("\n")[2:]
     except FileNotFoundError:  # Spark keeps a limited number of them.
         return []
     return [json.loads(line) for line in lines if line.startswith("{")]

@@ -3,13 +3,15 @@ commit."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 from rw_sql.connectors.iceberg.sink import IcebergSink
-from rw_sql.connectors.sink import DELETE, UPDATE, RefusedRowsError, SinkError, SinkLook
+from rw_sql.connectors.sink import DELETE, OP, UPDATE, RefusedRowsError, SinkError, SinkLook
 from tests.connectors.iceberg.lake import NAME, Lake
 from tests.support.sink_batches import ARROW, batch, shape
 
@@ -119,6 +121,20 @@ def test_keys_of_two_columns_and_nulls(lake: Lake) -> None:
     writer.write(batch((1, "a"), (1, None), (None, "a")), 0)
     writer.write(batch((1, "a"), (1, None, DELETE), (None, "a")), 1)
     assert lake.rows() == [(1, "a"), (None, "a")]
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_keys_that_are_numbers_with_a_point(lake: Lake, kind: str) -> None:
+    of = replace(shape("upsert", "id"), schema=shape().schema.replace('"integer"', f'"{kind}"'))
+    arrow = ARROW.set(0, pa.field("id", pa.float32() if kind == "float" else pa.float64()))
+    numbers = [0.0, -1.5, 3.4028234663852886e38, -3.4028234663852886e38, inf, -inf, nan, None]
+    writer, _ = opened(lake, of, 1)
+    for at, word in enumerate("ab"):
+        rows = [{"id": number, "word": word, OP: UPDATE} for number in numbers]
+        writer.write(pa.Table.from_pylist(rows, arrow), at)
+    assert list(map(str, lake.rows())) == sorted(str((number, "b")) for number in numbers)
+    writer.write(pa.Table.from_pylist([{"id": inf, "word": None, OP: DELETE}], arrow), 2)
+    assert sorted(str(id_) for id_, _ in lake.rows()) == sorted(str(number) for number in numbers if number != inf)
 
 
 def test_many_keys_at_once(lake: Lake) -> None:

@@ -133,6 +133,15 @@ def test_another_branch_has_offsets_without_rows(lake: Lake) -> None:
     assert appended(lake, 2, 4) == [(3, 3, "c")]
 
 
+def test_an_older_state_of_the_table_is_not_the_range(lake: Lake) -> None:
+    """Another server of a catalog may answer with a state from before the snapshots of the range."""
+    lake.append((1, "a"))
+    nothing: Any = None  # The check comes before Spark.
+    for start in (0, 1, 2):
+        with pytest.raises(OSError, match=f"returns table {NAME} as of offset 2, but had offset 3 before"):
+            ICEBERG.read_batch(nothing, lake.options, {NAME: (start, 3)}, columns={"id": "bigint"})
+
+
 def test_a_table_created_again_or_gone(lake: Lake) -> None:
     lake.append((1, "a"))
     before = ICEBERG.look(lake.options).splits[NAME].incarnation

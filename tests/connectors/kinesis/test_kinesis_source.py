@@ -129,6 +129,20 @@ def test_a_range_is_read_exactly_and_again(kinesis_server: KinesisServer, stream
     assert sorted(map(offset_text, numbers)) == [offset_text(number) for number in numbers]
 
 
+def test_a_range_may_end_at_any_record(kinesis_server: KinesisServer, stream: str) -> None:
+    """After INJECT, the position is a record's own number, not one more than that of the record before it."""
+    given = options(kinesis_server, stream)
+    sent = [str(number).encode() for number in range(6)]
+    numbers = [number for _, number in kinesis_server.put(stream, *records(sent))]
+    for start in range(6):
+        for end in range(start + 1, 6):
+            assert values(given, FIRST, numbers[start], numbers[end]) == sent[start:end]
+            assert values(given, FIRST, numbers[start] + 1, numbers[end]) == sent[start + 1 : end]
+    # A record that the service does not have yet is not left out.
+    with pytest.raises(OSError, match="EXPIRED"):
+        values(given, FIRST, numbers[3], numbers[5] + 2)
+
+
 def test_a_position_has_all_its_digits() -> None:
     offset = 49546986683135544286507457936321625675700192471156785154
     state = SplitState(split=FIRST, offset=offset, cluster="arn:x", incarnation="2026-01-01T00:00:00Z")
@@ -291,6 +305,29 @@ def test_a_retention_that_was_raised_brings_nothing_back(kinesis_server: Kinesis
     run = Run(given, {FIRST: replace(here, offset=numbers[6])})
     run.run()
     assert run.values == [b"6", b"7", b"8", b"9"]
+
+
+@pytest.mark.parametrize("newest", [0, 60, 2_000, 9_000, 40_000])
+def test_the_end_of_a_shard_is_found_without_reading_all_of_it(
+    kinesis_server: KinesisServer, stream: str, monkeypatch: pytest.MonkeyPatch, newest: int
+) -> None:
+    """A shard returns 2 MB per second: what came in the hours before an idle time is far more than a look can read."""
+    kinesis_server.keep(stream, hours=48, age_hours=40)
+    given = options(kinesis_server, stream)
+    count = 2_000
+    numbers = [number for _, number in kinesis_server.put(stream, *records([b"x"] * count))]
+    kinesis_server.date(stream, FIRST, [newest + 8 * (count - 1 - at) for at in range(count)])
+    monkeypatch.setattr(shards, "AT_ONCE", 10)
+    pages = []
+
+    def counted(*args: Any) -> Any:
+        pages.append(kinesis_client.next_page(*args))
+        return pages[-1]
+
+    monkeypatch.setattr(shards, "next_page", counted)
+    split = KINESIS.look(given).splits[FIRST]
+    assert split.end == numbers[-1] + 1
+    assert len(pages) < 30, "instead of two hundred"
 
 
 def test_a_shard_that_is_written_to_all_the_time_has_an_end(kinesis_server: KinesisServer, stream: str) -> None:

@@ -278,6 +278,22 @@ def test_a_session_that_cannot_be_had(mqtt_broker: MqttBroker) -> None:
     assert session.table(0, 1) is None
 
 
+def test_a_broker_without_qos_1_is_refused(topic: str) -> None:
+    with mqtt_running(config="max_qos 0") as broker:
+        given = options(broker, topic)
+        assert "the broker offers only QoS 0" in str(MQTT.look(given).error)
+        # A connection serves sources of both kinds.
+        assert MQTT.look({"url": broker.url, "topic": "unset"}).error is None
+        with pytest.raises(OSError, match="the broker offers only QoS 0, by which messages are lost"):
+            Reader(given).start()
+        some = Reader(options(broker, topic, qos="at_most_once"))
+        some.start()
+        broker.publish(topic, [b"1"], qos=0)
+        some.read(1)
+        some.stop()
+        assert some.values == [b"1"]
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

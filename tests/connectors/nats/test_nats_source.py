@@ -17,7 +17,7 @@ from rw_sql.connectors.nats import client as nats_client
 from rw_sql.connectors.nats import reader, subjects
 from rw_sql.connectors.nats.source import NatsConnector, NatsPartReader
 from rw_sql.errors import SqlError
-from tests.support.nats_server import NatsServer, nats_running
+from tests.support.nats_server import NatsServer, nats_cluster_running, nats_running
 from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
@@ -257,6 +257,51 @@ def test_subjects_and_wildcards(nats_server: NatsServer, stream: str) -> None:
     assert f"{stream}.b" in told.present
 
 
+def test_a_stream_whose_subjects_change_while_it_has_messages(nats_server: NatsServer, stream: str) -> None:
+    eu, us, x = (f"{stream}.{part}" for part in ("o.eu", "o.us", "x"))
+    nats_server.create(stream, eu, us, x)
+    for subject in (eu, us, x, eu, us, x):
+        nats_server.publish(subject, [b"{}"])
+    wanted = {
+        eu: [1, 4],
+        us: [2, 5],
+        f"{stream}.o.>": [1, 2, 4, 5],
+        f"{eu}, {x}": [1, 3, 4, 6],
+        ">": [1, 2, 3, 4, 5, 6],
+    }
+
+    async def change(js: Any, listed: list[str]) -> None:
+        config = (await js.stream_info(stream)).config
+        config.subjects = listed
+        await js.update_stream(config)
+
+    for listed in ([eu, us, x], [eu, x], [eu], [f"{stream}.o.*"], [f"{stream}.other"]):
+        nats_server.do(lambda js, listed=listed: change(js, listed))
+        for subject, found in wanted.items():
+            assert offsets(options(nats_server, stream, subject), stream, 1, 7) == found, (subject, listed)
+
+
+def test_a_server_that_catches_up_hides_no_message(stream: str) -> None:
+    """A restarted server of a cluster runs consumers before it has all messages of the stream."""
+    with nats_cluster_running() as cluster:
+        leader, (other, _) = cluster.create(stream)
+        server = cluster.servers[leader]
+        cluster.kill(other)
+        server.publish(stream, [b"x" * 400_000] * 250)
+        cluster.start(other)
+        given_ = options(server, stream)
+        first, end = bounds(given_, stream)
+        assert (first, end) == (1, 251)
+        reads = 0
+        is_behind = True
+        while is_behind or reads < 20:
+            reads += 1
+            assert offsets(given_, stream, end - 10, end) == list(range(end - 10, end))
+            assert NATS.offsets_at(given_, 0, [stream]) == {stream: 1}
+            replicas = server.do(lambda js: js.stream_info(stream)).cluster.replicas
+            is_behind = not all(replica.current for replica in replicas)
+
+
 def test_a_mirror_has_subjects_that_it_does_not_list(nats_server: NatsServer, stream: str) -> None:
     from nats.js.api import StreamSource
 
@@ -431,17 +476,23 @@ _subject = st.builds(
 _literal = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).map(".".join)
 
 
-@given(st.lists(_subject, min_size=1, max_size=3), st.lists(_subject, min_size=1, max_size=3), _literal)
+@given(_subject, _subject, _literal)
 @settings(max_examples=300)
-def test_filters_match_what_both_match(ours: list[str], theirs: list[str], literal: str) -> None:
-    def matches(listed: Iterable[str]) -> bool:
-        return any(subjects.matcher(each)(literal) for each in listed)
+def test_the_subjects_that_two_have_in_common(one: str, other: str, literal: str) -> None:
+    both = subjects.common(one, other)
+    matches = [subjects.matcher(each)(literal) is not None for each in (one, other)]
+    assert (both is not None and subjects.matcher(both)(literal) is not None) == all(matches)
+    if subjects.is_covered(one, other) and matches[0]:
+        assert matches[1]
 
-    is_in_stream = matches(theirs)
-    found = subjects.filters(tuple(ours), tuple(theirs))
-    assert (matches(found) and is_in_stream) == (matches(ours) and is_in_stream)
-    if found != (">",):
-        assert all(any(subjects.is_covered(each, other) for other in theirs) for each in found)
+
+@given(st.lists(_subject, min_size=1, max_size=3), _literal)
+@settings(max_examples=300)
+def test_fewer_subjects_match_the_same(listed: list[str], literal: str) -> None:
+    def matches(some: Iterable[str]) -> bool:
+        return any(subjects.matcher(each)(literal) for each in some)
+
+    assert matches(subjects.least(tuple(listed))) == matches(listed)
 
 
 def _key(kind: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf import any_pb2, message_factory, wrappers_pb2
 
-from rw_sql.connectors.schemas.protobuf import Messages, NoMessageError, compiled
+from rw_sql.connectors.schemas.protobuf import Messages, NoMessageError, compiled, written_types
 from rw_sql.errors import SqlError
 
 SCHEMA = """
@@ -123,3 +123,114 @@ def test_frames_and_what_cannot_be_read(stored: str) -> None:
     unknown = Messages(stored, "shop.Order").reader(["state"], is_framed=False)
     with pytest.raises(NoMessageError, match=r"shop.Order.state has no value 7"):
         unknown(message(stored, state=7).SerializeToString())
+
+
+SEVERAL = """
+syntax = "proto3";
+package shop;
+message Order { int32 id = 1; }
+message Payment {
+  int32 amount = 1;
+  map<string, int32> fees = 2;
+  message Card { int32 number = 1; }
+}
+"""
+
+
+def test_a_message_of_another_type_is_no_row() -> None:
+    """Messages of different types often have the same bytes: only the frame tells them apart."""
+    stored = compiled(SEVERAL)
+    types = {b"\0\0\0\0\1": written_types(stored), b"\0\0\0\0\2": "schema 2 cannot be read: why"}
+    data = b"\x08\x07"
+
+    def read(name: str, head: bytes) -> dict[str, Any]:
+        column = {"shop.Order": "id", "shop.Payment": "amount"}.get(name, "number")
+        return Messages(stored, name).reader([column], is_framed=True, types=types)(head + data)
+
+    for head in (b"\0\0\0\0\1\0", b"\0\0\0\0\1\2\0"):
+        assert read("shop.Order", head) == {"id": 7}
+        with pytest.raises(
+            NoMessageError, match=r"by schema 1, the record is a message shop.Order, not a message shop.P"
+        ):
+            read("shop.Payment", head)
+    assert read("shop.Payment", b"\0\0\0\0\1\2\2") == {"amount": 7}
+    # The message that protoc makes for a map is counted by some writers.
+    for path in (b"\4\2\0", b"\4\2\2"):
+        assert read("shop.Payment.Card", b"\0\0\0\0\1" + path) == {"number": 7}
+    for head, reason in (
+        (b"\0\0\0\0\1\2\4", "the record is no message of it, not a message shop.Order"),
+        (b"\0\0\0\0\2\0", "schema 2 cannot be read: why"),
+        (b"\0\0\0\0\3\0", "schema 3 is not in the registry"),
+    ):
+        with pytest.raises(NoMessageError, match=reason):
+            read("shop.Order", head)
+
+
+WIDE = """
+syntax = "proto3";
+package wide;
+import "google/protobuf/any.proto";
+import "google/protobuf/duration.proto";
+import "google/protobuf/field_mask.proto";
+import "google/protobuf/timestamp.proto";
+message Event { int32 id = 1; google.protobuf.Any more = 2; Inner inner = 3; }
+message Inner {
+  google.protobuf.Timestamp at = 1;
+  google.protobuf.Duration took = 2;
+  google.protobuf.FieldMask mask = 3;
+}
+"""
+OLD = """
+syntax = "proto2";
+package old;
+message Row {
+  optional int32 id = 1;
+  optional string name = 2;
+  repeated string tags = 3;
+  map<string, string> words = 4;
+  optional Part part = 5;
+  message Part { required int32 n = 1; optional string word = 2; }
+}
+"""
+BAD = b"\xff"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"inner": {"at": {"seconds": 10**15}}},
+        {"inner": {"at": {"nanos": -1}}},
+        {"inner": {"took": {"seconds": 10**15}}},
+        {"inner": {"mask": {"paths": ["aB"]}}},
+        {"more": {"type_url": "t/wide.Inner", "value": BAD}},
+        {"more": {"type_url": "t/none.Inner", "value": b""}},
+        {"more": {"type_url": "t/google.protobuf.Timestamp", "value": b"\x08\xff\xff\xff\xff\xff\xff\x7f"}},
+    ],
+)
+def test_what_json_cannot_express_is_an_error_of_its_record(values: dict[str, Any]) -> None:
+    messages = Messages(compiled(WIDE), "wide.Event", frozenset({"wide.Inner"}))
+    data = message_factory.GetMessageClass(messages.descriptor)(id=1, **values).SerializeToString()
+    with pytest.raises(NoMessageError, match="a message cannot be written as JSON"):
+        messages.reader(["id", "more", "inner"], is_framed=False)(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\x12\x01" + BAD, "old.Row.name is not UTF-8"),
+        (b"\x1a\x01a\x1a\x01" + BAD, "old.Row.tags is not UTF-8"),
+        (b"\x22\x06\x0a\x01a\x12\x01" + BAD, "value is not UTF-8"),
+        (b"\x22\x06\x0a\x01" + BAD + b"\x12\x01b\x22\x06\x0a\x01a\x12\x01b", "is not UTF-8"),
+        (b"\x2a\x05\x08\x01\x12\x01" + BAD, "old.Row.Part.word is not UTF-8"),
+        (b"\x2a\x03\x12\x01a", "the message has no value for part.n"),
+    ],
+)
+def test_what_proto2_lets_a_writer_send(data: bytes, reason: str) -> None:
+    """proto2 checks neither the text of strings nor, in this library, that required fields exist."""
+    read = Messages(compiled(OLD), "old.Row").reader(["id", "name", "tags", "words", "part"], is_framed=False)
+    good = read(b"\x12\x02\xc3\xa4\x22\x06\x0a\x01a\x12\x01b\x2a\x02\x08\x05")
+    assert good == {
+        "id": None, "name": "\u00e4", "tags": [], "words": [("a", "b")], "part": {"n": 5, "word": None}
+    }  # fmt: skip
+    with pytest.raises(NoMessageError, match=reason):
+        read(data)

@@ -52,6 +52,24 @@ def test_units_and_scales_are_the_writer_s(spark: SparkSession, writer: AvroWrit
     assert third[1].endswith("cannot be read: n is decimal(12, 5), which does not fit decimal(12, 4)")
 
 
+def test_units_of_records_with_other_names_and_places(spark: SparkSession, writer: AvroWriter) -> None:
+    old = record_schema("Old", {"at": MILLIS})
+    new: dict[str, Any] = {**record_schema("New", {"at": MICROS}), "namespace": "other.place"}
+    aliased = {**new, "aliases": [f"{old['namespace']}.Old" if "namespace" in old else "Old"]}
+    when = datetime.datetime(2026, 1, 2, 3, 4, 5, 6000, datetime.UTC)
+    data = writer.framed("moved-old", record_schema("Moved", {"part": ["null", old]}), {"part": {"at": when}})
+    for number, part in enumerate((aliased, new)):
+        reader = record_schema("Moved", {"part": ["null", part]})
+        assert read_values(spark, writer.url, f"moved-{number}", reader, [data]) == [({"part": {"at": when}}, None)]
+    # The record is defined in a field that the writer lacks.
+    two = record_schema("Two", {"second": ["null", "New"]})
+    two["fields"].insert(0, {"name": "first", "type": ["null", new], "default": None})
+    two["fields"][1]["type"] = ["null", "other.place.New"]
+    milli = {**record_schema("New", {"at": MILLIS}), "namespace": "other.place"}
+    data = writer.framed("two-old", record_schema("Two", {"second": ["null", milli]}), {"second": {"at": when}})
+    assert read_values(spark, writer.url, "two", two, [data]) == [({"first": None, "second": {"at": when}}, None)]
+
+
 def test_a_union_is_a_struct_with_a_field_for_each_type(spark: SparkSession, writer: AvroWriter) -> None:
     card: dict[str, Any] = record_schema("Card", {"at": MICROS, "n": ["null", "int"]})
     cash = {"type": "enum", "name": "Cash", "symbols": ["EUR", "USD"]}

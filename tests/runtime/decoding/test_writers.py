@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
-from rw_sql.connectors.schemas.avro import normal_form
+from rw_sql.connectors.schemas.avro import definitions, normal_form
 from rw_sql.connectors.schemas.client import RegistryClient
 from rw_sql.runtime.decoding.registry import writers
 from rw_sql.runtime.decoding.registry.writers import Writers, head_of
@@ -26,6 +26,74 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.registry
 
 READER = record_schema("A", {"id": "long"})
+
+
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+
+
+def record(name: str, at: Any, **more: Any) -> dict[str, Any]:
+    fields = [{"name": "at", "type": at}, *({"name": key, "type": kind} for key, kind in more.items())]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def cents(precision: int, scale: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+def top(**fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "Top", "fields": [{"name": key, "type": kind} for key, kind in fields.items()]}
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "reading"),
+    [
+        # By an alias, in another namespace, under another name: Avro reads all of them.
+        (
+            top(part=["null", {**record("b.New", MICROS), "aliases": ["a.Old"]}]),
+            top(part=["null", record("a.Old", MILLIS)]),
+            top(part=["null", {**record("b.New", MILLIS), "aliases": ["a.Old"]}]),
+        ),
+        (
+            top(part=["null", record("b.Part", cents(12, 4))]),
+            top(part=["null", record("a.Part", cents(8, 2))]),
+            top(part=["null", record("b.Part", cents(8, 2))]),
+        ),
+        (
+            top(part=["null", "string", record("New", MICROS)]),
+            top(part=record("Old", MILLIS)),
+            top(part=["null", "string", record("New", MILLIS)]),
+        ),
+        # The writer lacks the field in which the record is defined, and uses the record in another one.
+        (
+            top(first=["null", record("Part", MICROS)], second=["null", "Part"]),
+            top(second=["null", record("Part", MILLIS)]),
+            top(first=["null", record("Part", MILLIS)], second=["null", "Part"]),
+        ),
+        (
+            top(first={"type": "array", "items": record("Part", MICROS)}, second={"type": "map", "values": "Part"}),
+            top(second={"type": "map", "values": record("Part", MILLIS)}),
+            top(first={"type": "array", "items": record("Part", MILLIS)}, second={"type": "map", "values": "Part"}),
+        ),
+        # A record that the writer has under its own name is not taken for another one.
+        (
+            top(one=["null", record("Card", MICROS)], two=["null", "Card", record("Cash", MICROS)]),
+            top(two=["null", record("Cash", MILLIS)], one=["null", record("Card", MICROS)]),
+            top(one=["null", record("Card", MICROS)], two=["null", "Card", record("Cash", MILLIS)]),
+        ),
+        # A record that contains itself.
+        (
+            top(part=record("Part", MICROS, next=["null", "Part"])),
+            top(part=record("Part", MILLIS, next=["null", "Part"])),
+            top(part=record("Part", MILLIS, next=["null", "Part"])),
+        ),
+    ],
+)
+def test_units_are_those_of_the_record_that_avro_reads(reader: Any, writer: Any, reading: Any) -> None:
+    reader, writer, reading = (normal_form(json.dumps(each)) for each in (reader, writer, reading))
+    alignment = writers.Alignment(definitions(reader), definitions(writer))
+    assert alignment.aligned(reader, writer, "") == reading
+    assert alignment.refusal is None
 
 
 @pytest.fixture

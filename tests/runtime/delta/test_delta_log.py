@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from rw_sql.runtime.delta.delta_log import (
     table_id,
 )
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
+from rw_sql.runtime.delta.table_files import TableFiles
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax.query.maintained_form import KEEP
 
@@ -104,6 +106,25 @@ def test_the_last_batch_is_found_behind_others_commits_and_a_fence(warehouse: Wa
     assert open_table(warehouse, run=2).done == 1
     assert last_batch(warehouse, table, 1) == 1
     assert [commit.batch for _, commit in job_commits(warehouse, table)] == [-1, 1, 0, -1]
+
+
+@pytest.mark.parametrize("separator", ["\x85", "\u2028", "\u2029", "\v", "\x1c"])
+def test_values_in_statistics_may_have_any_character(warehouse: Warehouse, separator: str) -> None:
+    """JSON has some of Python's line ends unescaped, and a commit contains the least and the greatest values."""
+    table = warehouse.data(1, 1)
+    schema = SCHEMA.replace('"integer"', '"string"')
+    output = JobOutput.open(warehouse, table, schema, job="mv-1", run=1, epoch=1)
+    words = pa.table({"id": [f"{separator}a", f"z{separator}"]})
+    output.append_rows(words, 0)
+    (added,) = (
+        each["add"] for each in read_actions(warehouse, table, latest_version(warehouse, table)) if "add" in each
+    )
+    stats = json.loads(added["stats"])
+    assert {stats["minValues"]["id"], stats["maxValues"]["id"]} == {f"{separator}a", f"z{separator}"}
+    assert last_batch(warehouse, table, 1) == 0
+    write_deltalake(table, words, mode="overwrite")
+    assert len(TableFiles(warehouse=warehouse, table=table, pending=f"{table}/pending")._replaced_later()) == 1
+    assert JobOutput.open(warehouse, table, schema, job="mv-1", run=2, epoch=1).done == 0
 
 
 def test_a_table_is_cleaned_by_its_job_alone(warehouse: Warehouse) -> None:

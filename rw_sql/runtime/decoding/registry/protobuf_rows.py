@@ -1,7 +1,7 @@
 """Reads Protobuf messages as rows with the ``protobuf`` library: in Spark's Python processes, or in this process for
 small batches.
 
-All records are decoded as the message type that the source names, so no schema id of a record is looked up.
+The schema of a record's id only shows which message type the record has. All messages are read by the source's schema.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from rw_sql.runtime.decoding.registry.events import FAULT, row_type, upsert_rows
 from rw_sql.runtime.support.deferred_columns import DeferredColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame
 
+    from rw_sql.connectors.schemas.protobuf import WrittenTypes
     from rw_sql.syntax.statements import CreateSource
 
 _SENT = (__name__, "rw_sql.connectors.schemas.protobuf", "rw_sql.errors")
@@ -44,12 +45,16 @@ def _send_by_value() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufRows:
-    """Reads the messages of one source. ``kind`` is the type of its rows in Arrow."""
+    """Reads the messages of one source. ``kind`` is the type of its rows in Arrow.
+
+    ``types`` are the message types of the known writers by the first bytes of a record; None if records have no frame.
+    """
 
     messages: Messages
     columns: tuple[str, ...]
     is_framed: bool
     kind: pa.DataType
+    types: Mapping[bytes, WrittenTypes] | None = None
 
     @staticmethod
     def of(statement: CreateSource) -> ProtobufRows | None:
@@ -103,7 +108,7 @@ class ProtobufRows:
         return records.mapInArrow(read, schema)
 
     def _arrays(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        read = self.messages.reader(self.columns, is_framed=self.is_framed)
+        read = self.messages.reader(self.columns, is_framed=self.is_framed, types=self.types)
         rows: list[dict[str, Any] | None] = []
         faults: list[str | None] = []
         for value in batch.column("value").to_pylist():

@@ -6,7 +6,6 @@ The decoder then converts the result to rows of the log.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,13 +13,13 @@ from pyspark.sql import functions as f
 
 from rw_sql.connectors.formats import MAP_MODE
 from rw_sql.connectors.schemas import avro
-from rw_sql.connectors.schemas.options import TOPIC_NAME, subject_of
 from rw_sql.model.definitions import encode_options, has_changes, primary_key, stored_schema
 from rw_sql.runtime.decoding.change_formats.rows import ROW
 from rw_sql.runtime.decoding.json_text import once
 from rw_sql.runtime.decoding.registry.avro_rows import AvroReader
 from rw_sql.runtime.decoding.registry.events import FAULT, debezium_rows, row_type, typed, upsert_rows
-from rw_sql.runtime.decoding.registry.writers import HEAD_BYTES, Writers, head_of
+from rw_sql.runtime.decoding.registry.message_records import MessageRecords
+from rw_sql.runtime.decoding.registry.writers import Writers, heads_in, heads_of, subjects_of, unknown_heads
 from rw_sql.runtime.support.deferred_columns import DeferredColumns
 from rw_sql.spark_jars import installed_jars
 
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from rw_sql.syntax.statements import CreateSource
-
-_NOT_KNOWN = r"(?:the key: )?schema ([0-9]+) is not in the registry"
 
 
 @dataclass(slots=True)
@@ -67,11 +64,8 @@ class SchemaRecords:
             is_record = isinstance(of_key, dict) and of_key.get("type") == "record"
             single = None if is_record else primary_key(statement)[0]
             key = AvroReader(Writers.of(options, of_key), "key", "_rw_key", mode, single)
-        topics = [topic.strip() for topic in options.get("topic", "").split(",") if topic.strip()]
-        is_by_topic = given.get("schema.registry.name.strategy", TOPIC_NAME).strip().lower() == TOPIC_NAME
-        subjects = tuple(subject_of(given, topic) for topic in topics) if is_by_topic else (subject_of(given, ""),)
         value = AvroReader(Writers.of(options, reader), "value", "_rw_value", mode)
-        return SchemaRecords(statement, value, key, subjects, {})
+        return SchemaRecords(statement, value, key, subjects_of(statement, options), {})
 
     def add_versions(self) -> None:
         """Loads all versions of the topics' subjects. Raises StalledError if the registry does not answer."""
@@ -85,21 +79,15 @@ class SchemaRecords:
 
     def heads_in(self, records: pa.Table) -> frozenset[bytes]:
         """The distinct heads of records that are in this process's memory."""
-        import pyarrow.compute as pc
-
-        names = ("value",) if self.key is None else ("value", "key")
-        found: set[bytes] = set()
-        for name in names:
-            heads = pc.unique(pc.binary_slice(records[name].combine_chunks(), 0, HEAD_BYTES))
-            found.update(head for head in heads.to_pylist() if head is not None)
-        return frozenset(found)
+        return heads_in(records, self._columns)
 
     def heads_of(self, records: DataFrame) -> frozenset[bytes]:
         """The distinct heads of a DataFrame's records. Reads the records."""
-        names = ("value",) if self.key is None else ("value", "key")
-        heads = [f.substring(name, 1, HEAD_BYTES) for name in names]
-        found = records.select(f.explode(f.array(*heads)).alias("head")).distinct().collect()
-        return frozenset(bytes(row["head"]) for row in found if row["head"] is not None)
+        return heads_of(records, self._columns)
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return ("value",) if self.key is None else ("value", "key")
 
     @property
     def known_heads(self) -> frozenset[bytes]:
@@ -111,10 +99,12 @@ class SchemaRecords:
 
         Raises StalledError if the registry does not answer.
         """
-        ids = {int(m[1]) for fault in set(faults) if fault is not None and (m := re.fullmatch(_NOT_KNOWN, fault))}
-        asked = frozenset(head_of(id_) for id_ in ids)
         readers = (self.value, *([self.key] if self.key is not None else []))
-        return frozenset(writer.head for reader in readers for writer in reader.writers.known(asked))
+        return unknown_heads(faults, [reader.writers for reader in readers])
+
+    def decoded(self, records: pa.Table, heads: frozenset[bytes]) -> pa.Table:
+        """The records as they are: Spark decodes them."""
+        return records
 
     def rows(self, records: DataFrame, heads: frozenset[bytes]) -> DataFrame:
         """The records with ``_rw_row`` and ``_rw_fault``, and for a change format ``_rw_op`` and ``_rw_unchanged``.
@@ -177,3 +167,11 @@ class SchemaRecords:
         fields = key.fields
         row = typed(f.col(key.row), columns, fields) if is_read else f.lit(None).cast(row_type(columns))
         return records.withColumn(key.row, once(row))
+
+
+def schema_records(statement: CreateSource, options: Mapping[str, str]) -> SchemaRecords | MessageRecords | None:
+    """The reader of a source's records by their schemas; None if its records are read without.
+
+    ``options`` are the source's resolved options.
+    """
+    return SchemaRecords.of(statement, options) or MessageRecords.of(statement, options)

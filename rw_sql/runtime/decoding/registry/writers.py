@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as f
+
+from rw_sql.connectors.formats import STRATEGY
 from rw_sql.connectors.schemas import avro
 from rw_sql.connectors.schemas.client import RegistryClient, RegistryError
-from rw_sql.connectors.schemas.options import client_options
+from rw_sql.connectors.schemas.options import TOPIC_NAME, client_options, subject_of
 from rw_sql.errors import SqlError
+from rw_sql.model.definitions import encode_options
 from rw_sql.runtime.support.failures import StalledError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from rw_sql.syntax.statements import CreateSource
 
 HEAD_BYTES = 5
 """The length of Confluent's frame before an Avro record: a zero byte and the schema's id."""
@@ -36,6 +46,7 @@ _FAMILIES = (
     frozenset(("time-millis", "time-micros")),
     frozenset(("decimal",)),
 )
+_NOT_KNOWN = r"(?:the key: )?schema ([0-9]+) is not in the registry"
 _FINER = ("timestamp-nanos", "local-timestamp-nanos")
 
 
@@ -54,13 +65,15 @@ class Writer:
     """One writer schema of the registry: its text, and the reader's schema with the writer's time units and decimal
     scales.
 
-    ``refusal`` is the reason why records with this schema cannot be read.
+    ``refusal`` is the reason why records with this schema cannot be read. ``types`` are the message types of a Protobuf
+    schema by their paths.
     """
 
     head: bytes
     text: str = ""
     reading: str = ""
     refusal: str | None = None
+    types: Mapping[tuple[int, ...], tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -142,6 +155,42 @@ class Writers:
         return Writer(head=head, text=json.dumps(schema), reading=json.dumps(reading), refusal=refusal)
 
 
+def subjects_of(statement: CreateSource, options: Mapping[str, str]) -> tuple[str, ...]:
+    """The subjects of a source's values."""
+    given = encode_options(statement)
+    if given.get(STRATEGY, TOPIC_NAME).strip().lower() != TOPIC_NAME:
+        return (subject_of(given, ""),)
+    return tuple(subject_of(given, topic.strip()) for topic in options.get("topic", "").split(",") if topic.strip())
+
+
+def heads_in(records: pa.Table, columns: Sequence[str]) -> frozenset[bytes]:
+    """The distinct heads of records that are in this process's memory."""
+    import pyarrow.compute as pc
+
+    found: set[bytes] = set()
+    for name in columns:
+        heads = pc.unique(pc.binary_slice(records[name].combine_chunks(), 0, HEAD_BYTES))
+        found.update(head for head in heads.to_pylist() if head is not None)
+    return frozenset(found)
+
+
+def heads_of(records: DataFrame, columns: Sequence[str]) -> frozenset[bytes]:
+    """The distinct heads of a DataFrame's records. Reads the records."""
+    heads = [f.substring(name, 1, HEAD_BYTES) for name in columns]
+    found = records.select(f.explode(f.array(*heads)).alias("head")).distinct().collect()
+    return frozenset(bytes(row["head"]) for row in found if row["head"] is not None)
+
+
+def unknown_heads(faults: Iterable[str | None], readers: Sequence[Writers]) -> frozenset[bytes]:
+    """The heads that these faults report as unknown but that a registry knows.
+
+    Raises StalledError if the registry does not answer.
+    """
+    ids = {int(m[1]) for fault in set(faults) if fault is not None and (m := re.fullmatch(_NOT_KNOWN, fault))}
+    asked = frozenset(head_of(id_) for id_ in ids)
+    return frozenset(writer.head for reader in readers for writer in reader.known(asked))
+
+
 def _stalled(error: RegistryError) -> StalledError:
     return StalledError(f"REGISTRY does not answer: {error}")
 
@@ -157,56 +206,79 @@ class Alignment:
     readers: Mapping[str, avro.Schema]
     writers: Mapping[str, avro.Schema]
     refusal: str | None = None
-    _seen: set[str] = field(default_factory=set)
+    _pairs: dict[str, avro.Schema] = field(default_factory=dict)
 
     def aligned(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
         """The reader's schema with the writer's units and scales."""
-        writer = self.writers.get(writer, writer) if isinstance(writer, str) else writer
-        if isinstance(reader, str) and reader in self.readers:
-            return reader  # Where it is defined, it is aligned.
+        # A record may be defined in a field that the writer lacks, and be used in another one.
+        self._pair(reader, writer)
+        return self._adapted(reader, writer, path)
+
+    def _pair(self, reader: avro.Schema, writer: avro.Schema | None) -> None:
+        """Notes the writer's record for each record of the reader."""
+        reader, writer = self._of_reader(reader), self._like(reader, writer)
         if isinstance(reader, list):
-            return [self._branch(branch, writer, path) for branch in reader]
-        if isinstance(writer, list):
-            # For a union that is read as a single type, the branch with that type determines the units.
-            found = next((branch for branch in writer if self._is_like(reader, branch)), None)
-            return reader if found is None else self.aligned(reader, found, path)
+            for branch in reader:
+                self._pair(branch, _branches(writer))
         if not isinstance(reader, dict) or not isinstance(writer, dict):
-            return reader
+            return
         match reader["type"], writer["type"]:
-            case "record", "record":
-                return self._record(reader, writer, path)
+            case "record", "record" if reader["name"] not in self._pairs:
+                self._pairs[reader["name"]] = writer
+                for each in reader["fields"]:
+                    self._pair(each["type"], _written(each, writer))
             case "array", "array":
-                return {**reader, "items": self.aligned(reader["items"], writer["items"], path)}
+                self._pair(reader["items"], writer["items"])
             case "map", "map":
-                return {**reader, "values": self.aligned(reader["values"], writer["values"], path)}
-        return self._leaf(reader, writer, path)
+                self._pair(reader["values"], writer["values"])
 
-    def _branch(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
-        branches = writer if isinstance(writer, list) else [writer]
-        found = next((branch for branch in branches if self._is_like(reader, branch)), None)
-        return reader if found is None else self.aligned(reader, found, path)
+    def _adapted(self, reader: avro.Schema, writer: avro.Schema | None, path: str) -> avro.Schema:
+        """The reader's schema with the units and scales of the records that were paired, and of ``writer``."""
+        writer = self._like(reader, writer)
+        if isinstance(reader, list):
+            return [self._adapted(branch, _branches(writer), path) for branch in reader]
+        if not isinstance(reader, dict):
+            return reader  # Where a record is defined, it is adapted.
+        found = writer if isinstance(writer, dict) and writer["type"] == reader["type"] else {}
+        match reader["type"]:
+            case "record":
+                paired = self._pairs.get(reader["name"])
+                fields = [
+                    {**each, "type": self._adapted(each["type"], _written(each, paired), _joined(path, each["name"]))}
+                    for each in reader["fields"]
+                ]
+                return {**reader, "fields": fields}
+            case "array":
+                return {**reader, "items": self._adapted(reader["items"], found.get("items"), path)}
+            case "map":
+                return {**reader, "values": self._adapted(reader["values"], found.get("values"), path)}
+        return self._leaf(reader, writer, path) if isinstance(writer, dict) else reader
 
-    def _is_like(self, reader: avro.Schema, writer: avro.Schema) -> bool:
-        reader = self.readers.get(reader, reader) if isinstance(reader, str) else reader
-        writer = self.writers.get(writer, writer) if isinstance(writer, str) else writer
-        one, other = _base(reader), _base(writer)
-        if one == other == "record":
-            return avro.branch_name(reader) == avro.branch_name(writer)
-        return one == other or (one, other) in (("long", "int"), ("bytes", "fixed"))
+    def _of_reader(self, schema: avro.Schema) -> avro.Schema:
+        return self.readers.get(schema, schema) if isinstance(schema, str) else schema
 
-    def _record(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
-        if reader["name"] in self._seen:
-            return reader
-        self._seen.add(reader["name"])
-        written = {each["name"]: each["type"] for each in writer["fields"]}
-        fields = []
-        for each in reader["fields"]:
-            name = next((n for n in (each["name"], *each.get("aliases", ())) if n in written), None)
-            kind = each["type"]
-            if name is not None:
-                kind = self.aligned(kind, written[name], f"{path}.{each['name']}" if path else each["name"])
-            fields.append({**each, "type": kind})
-        return {**reader, "fields": fields}
+    def _of_writer(self, schema: avro.Schema) -> avro.Schema:
+        return self.writers.get(schema, schema) if isinstance(schema, str) else schema
+
+    def _like(self, reader: avro.Schema, writer: avro.Schema | None) -> avro.Schema | None:
+        """What Avro reads as this schema: the writer's schema, or the branch that fits if only that is a union.
+
+        As in Avro's library, a record of a union may have another name than the writer's: an alias, another
+        namespace, and in the end any name that no other record of the reader has.
+        """
+        reader, writer = self._of_reader(reader), self._of_writer(writer)
+        if isinstance(reader, list) or not isinstance(writer, list):
+            return writer
+        branches = [self._of_writer(branch) for branch in writer]
+        base = _base(reader)
+        if base != "record":
+            fits = (base, *{"long": ("int",), "bytes": ("fixed",)}.get(base, ()))
+            return next((branch for kind in fits for branch in branches if _base(branch) == kind), None)
+        records = {branch["name"]: branch for branch in branches if _base(branch) == "record"}
+        name, aliases = reader["name"], reader.get("aliases", ())
+        others = [other for other in records if other not in self.readers and name not in self.writers]
+        namesakes = [other for other in others if other.rpartition(".")[2] == name.rpartition(".")[2]]
+        return next((records[other] for other in (name, *aliases, *namesakes, *others) if other in records), None)
 
     def _leaf(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
         one, other = avro.logical_of(reader), avro.logical_of(writer)
@@ -227,6 +299,24 @@ class Alignment:
             self.refusal = f"{path} is decimal({had}, {had_scale}), which does not fit decimal({precision}, {scale})"
             return reader
         return {**reader, "precision": had, "scale": had_scale}
+
+
+def _written(field: Mapping[str, avro.Schema], writer: avro.Schema | None) -> avro.Schema | None:
+    """The type of a reader's field in the writer's record, by its name or an alias; None if the writer lacks it."""
+    if writer is None:
+        return None
+    types = {each["name"]: each["type"] for each in writer["fields"]}
+    return next((types[name] for name in (field["name"], *field.get("aliases", ())) if name in types), None)
+
+
+def _branches(schema: avro.Schema | None) -> list[avro.Schema]:
+    if schema is None:
+        return []
+    return schema if isinstance(schema, list) else [schema]
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _base(schema: avro.Schema) -> str:

@@ -376,6 +376,29 @@ def test_columns_of_a_json_schema() -> None:
     assert stray.message == 'property "message" has no meaning without schema.registry or schema.location'
 
 
+def test_a_json_schema_with_references_is_refreshed() -> None:
+    place = json.dumps({"type": "object", "properties": {"city": {"type": "string"}}})
+    properties: dict[str, Any] = {"id": {"type": "integer"}, "place": {"$ref": "place.json"}}
+
+    def register(world: CannedWorld, id_: int) -> None:
+        text = json.dumps({"type": "object", "properties": properties})
+        world.schemas["t-value"] = RegisteredSchema(id=id_, kind="JSON", text=text, imports=(("place.json", place),))
+
+    world = world_with()
+    register(world, 1)
+    world.run(f"CREATE SOURCE s (*) {of().replace('AVRO', 'JSON')}")
+    assert "(id BIGINT, place STRUCT<city CHARACTER VARYING>)" in " ".join(shown(world).split())
+    assert "column" not in world.explained("ALTER SOURCE s REFRESH SCHEMA")
+    properties["new"] = {"type": "array", "items": {"$ref": "place.json#/properties/city"}}
+    register(world, 2)
+    assert "column new CHARACTER VARYING[] added" in world.explained("ALTER SOURCE s REFRESH SCHEMA")
+    world.run("ALTER SOURCE s REFRESH SCHEMA")
+    assert [column.name for column in source(world).columns] == ["id", "place", "new"]
+    place = place.replace("string", "integer")
+    register(world, 3)
+    assert "will change columns" in error_of(world, "ALTER SOURCE s REFRESH SCHEMA").message
+
+
 def test_columns_of_a_protobuf_message() -> None:
     text = """syntax = "proto3"; package shop;
         message Order { int64 id = 1; optional string note = 2; repeated Line lines = 3; }

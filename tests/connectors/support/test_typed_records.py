@@ -1,0 +1,70 @@
+"""Rows of a table whose columns have changed since the source was created."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as f
+
+from rw_sql.connectors.support.typed_records import cast_columns, typed_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+BIG = 3_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("has", "wanted", "value", "row", "is_fault"),
+    [
+        ("INT", "INT", "7", 7, False),
+        ("BIGINT", "INT", str(BIG), None, True),
+        # Fields of a struct that were moved, added, dropped, or are written in another case.
+        (
+            "STRUCT<last: STRING, first: STRING>",
+            "STRUCT<first: STRING, last: STRING>",
+            "named_struct('last', 'b', 'first', 'a')",
+            {"first": "a", "last": "b"},
+            False,
+        ),
+        (
+            "STRUCT<a: INT, new: STRING, B: INT>",
+            "STRUCT<a: INT, b: INT>",
+            "named_struct('a', 1, 'new', 'x', 'B', 2)",
+            {"a": 1, "b": 2},
+            False,
+        ),
+        ("STRUCT<a: INT>", "STRUCT<a: INT, b: INT>", "named_struct('a', 1)", {"a": 1, "b": None}, False),
+        ("STRUCT<a: BIGINT>", "STRUCT<a: INT>", "CAST(NULL AS STRUCT<a: BIGINT>)", None, False),
+        # A part that no longer fits.
+        ("STRUCT<a: BIGINT>", "STRUCT<a: INT>", "named_struct('a', 5L)", {"a": 5}, False),
+        ("STRUCT<a: BIGINT>", "STRUCT<a: INT>", f"named_struct('a', {BIG}L)", {"a": None}, True),
+        ("ARRAY<BIGINT>", "ARRAY<INT>", "array(1L, NULL)", [1, None], False),
+        ("ARRAY<BIGINT>", "ARRAY<INT>", f"array(1L, {BIG}L)", [1, None], True),
+        ("MAP<STRING, BIGINT>", "MAP<STRING, INT>", f"map('a', 1L, 'b', {BIG}L)", {"a": 1, "b": None}, True),
+        (
+            "ARRAY<STRUCT<y: BIGINT, x: BIGINT>>",
+            "ARRAY<STRUCT<x: BIGINT, y: INT>>",
+            f"array(named_struct('y', 1L, 'x', 2L), NULL, named_struct('y', {BIG}L, 'x', 2L))",
+            [{"x": 2, "y": 1}, None, {"x": 2, "y": None}],
+            True,
+        ),
+    ],
+)
+def test_parts_of_values_are_matched_by_name_and_checked(
+    spark: SparkSession, has: str, wanted: str, value: str, row: Any, is_fault: bool
+) -> None:
+    frame = spark.sql(f"SELECT CAST({value} AS {has}) AS v")
+    (made,) = typed_records(frame, "t", f"`v` {wanted}", f.lit(1)).collect()
+    assert (made["_rw_fault"] is not None) == is_fault
+    assert made["_rw_row"].asDict(recursive=True) == {"v": row}
+    # REFRESH TABLE reads the same, and fails at the first value that does not fit.
+    snapshot = frame.select(*cast_columns(frame, {"v": wanted.lower()}))
+    if is_fault:
+        with pytest.raises(Exception, match=r"the value does not fit it|CAST_OVERFLOW"):
+            snapshot.collect()
+    else:
+        assert snapshot.collect()[0].asDict(recursive=True) == {"v": row}
