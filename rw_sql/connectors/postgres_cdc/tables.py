@@ -44,7 +44,7 @@ WHERE n.nspname = %(schema)s AND c.relname = %(name)s AND c.relkind IN ('r', 'p'
 _COLUMNS = """
 SELECT a.attname::text, a.atttypid::bigint, a.atttypmod::int, pg_catalog.format_type(a.atttypid, a.atttypmod),
     a.attnotnull, a.attgenerated::text <> '', pg_catalog.pg_get_expr(d.adbin, d.adrelid),
-    pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT')
+    pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'), a.attnum::int
 FROM pg_catalog.pg_attribute a
 LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -109,7 +109,9 @@ class CatalogTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogColumn:
-    """A column in the catalog. ``default`` is an expression."""
+    """A column in the catalog. ``default`` is an expression. ``number`` is never used again after the column is
+    dropped.
+    """
 
     name: str
     type: int
@@ -119,6 +121,7 @@ class CatalogColumn:
     is_generated: bool
     default: str | None
     is_readable: bool
+    number: int
 
 
 def find_table(connection: Connection[Any], table: str, publication: str | None = None) -> CatalogTable | None:
@@ -176,8 +179,9 @@ def columns_of(connection: Connection[Any], oid: int) -> tuple[CatalogColumn, ..
             is_generated=generated,
             default=default,
             is_readable=readable,
+            number=number,
         )
-        for name, kind, modifier, written, required, generated, default, readable in connection.execute(
+        for name, kind, modifier, written, required, generated, default, readable, number in connection.execute(
             query.encode(), [oid]
         ).fetchall()
     )

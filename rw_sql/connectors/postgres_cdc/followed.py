@@ -1,0 +1,237 @@
+"""Checks that an upstream table is still the one that was read, and that the stream has all of its changes.
+
+Some changes are not in the stream, although they change rows: those made while the publication omits the table or the
+kind of change, a partition that is dropped, detached, attached or truncated, and a column that is dropped and added
+again. They are recognized by the catalog, with the traits that are stored in :attr:`TableProgress.traits`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.changes import CaptureError, SchemaChange, other_key
+from rw_sql.connectors.postgres_cdc.server import AGAIN
+from rw_sql.connectors.postgres_cdc.tables import PARTITIONED, columns_of, find_table, missing_table
+from rw_sql.errors import UPSTREAM_MISSING
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from rw_sql.connectors.changes import TableProgress
+    from rw_sql.connectors.postgres_cdc.tables import CatalogTable
+
+_WITH_FILTERS = 150_000
+_SEEN_SECONDS = 3600.0
+"""The interval in seconds at which the newest transaction that was seen is stored for partitioned tables."""
+
+_PUBLICATION = "SELECT to_json(p), p.xmin::text, p.pubowner::text FROM pg_catalog.pg_publication p WHERE p.pubname = %s"
+_ENTRY = """
+SELECT to_json(t)->>'rowfilter',
+    (SELECT string_agg(n.oid::text, ',') FROM pg_catalog.pg_publication_namespace n
+        JOIN pg_catalog.pg_publication p ON p.oid = n.pnpubid JOIN pg_catalog.pg_namespace s ON s.oid = n.pnnspid
+        WHERE p.pubname = t.pubname AND s.nspname = t.schemaname)
+FROM pg_catalog.pg_publication_tables t WHERE t.pubname = %s AND t.schemaname = %s AND t.tablename = %s
+"""
+_PARTITIONS = """
+WITH RECURSIVE part (id, attached, command) AS (
+    SELECT i.inhrelid, i.xmin, i.cmin FROM pg_catalog.pg_inherits i WHERE i.inhparent = %s::oid
+    UNION ALL
+    SELECT i.inhrelid, CASE WHEN age(i.xmin) < age(part.attached) THEN i.xmin ELSE part.attached END,
+        CASE WHEN age(i.xmin) < age(part.attached) THEN i.cmin ELSE part.command END
+    FROM pg_catalog.pg_inherits i JOIN part ON i.inhparent = part.id)
+SELECT c.oid::bigint, c.oid::regclass::text, part.attached::text, part.command::text, c.relfilenode::bigint,
+    pg_catalog.has_table_privilege(c.oid, 'SELECT')
+FROM part JOIN pg_catalog.pg_class c ON c.oid = part.id WHERE c.relkind = 'r'
+"""
+"""The partitions of a table that contain rows: the newest transaction that attached one, or a table above it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    oid: int
+    name: str
+    attached: str
+    command: str
+    file: int
+    is_readable: bool
+
+
+def followed(
+    connection: Connection[Any], progress: TableProgress, publication: str, position: int
+) -> tuple[TableProgress, SchemaChange | None]:
+    """The table's progress with its present identity and traits, and the columns that were replaced.
+
+    Raises psycopg.Error, and CaptureError if the table is missing, is another one, or if changes are not in the stream.
+    """
+    name = progress.table
+    table = find_table(connection, name, publication)
+    if table is None:
+        raise missing_table(connection, name)
+    _require_key(table, progress)
+    _require_membership(table, progress, publication)
+    traits = _publication_traits(connection, table, progress, publication)
+    change = _replaced_columns(connection, table, progress, traits, position)
+    if table.kind == PARTITIONED:
+        _partition_traits(connection, table, progress, traits)
+    estimated = progress.rows_estimated if progress.rows_estimated is not None else table.rows_estimated
+    made = replace(
+        progress,
+        identity=table.stored_identity,
+        key_columns=table.key,
+        rows_estimated=estimated,
+        traits=traits,
+    )
+    return made, change
+
+
+def _require_key(table: CatalogTable, progress: TableProgress) -> None:
+    if not table.key:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f"table {progress.table} has no primary key, so its rows cannot be identified",
+            hint=f"ALTER TABLE {table.statement_name} ADD PRIMARY KEY (…)",
+        )
+    if progress.key_columns and set(progress.key_columns) != set(table.key):
+        raise other_key(progress.table, progress.key_columns, table.key)
+
+
+def _require_membership(table: CatalogTable, progress: TableProgress, publication: str) -> None:
+    name = progress.table
+    if table.membership is None:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f'publication "{publication}" does not exist',
+            hint=f'CREATE PUBLICATION "{publication}" FOR TABLE {table.statement_name}',
+        )
+    if not table.is_published:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f'table {name} is not in publication "{publication}"',
+            hint=f'ALTER PUBLICATION "{publication}" ADD TABLE {table.statement_name}; '
+            f"its changes until then are missing: {AGAIN}",
+        )
+    if progress.identity is not None and progress.identity != table.stored_identity:
+        raise CaptureError(UPSTREAM_MISSING, _not_the_same(name, publication), hint=AGAIN)
+
+
+def _publication_traits(
+    connection: Connection[Any], table: CatalogTable, progress: TableProgress, publication: str
+) -> dict[str, str]:
+    """Checks that the publication has all changes of the table, and had them since the traits were stored."""
+    (options, xmin, owner), *_ = connection.execute(_PUBLICATION.encode(), [publication]).fetchall() or [({}, "", "")]
+    kinds = ("insert", "update", "delete", "truncate")
+    left_out = [kind for kind in kinds if not options.get(f"pub{kind}", True)]
+    if left_out:
+        wanted = ", ".join(kind for kind in kinds if f"pub{kind}" in options)
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f'publication "{publication}" does not publish {", ".join(left_out)}',
+            hint=f"ALTER PUBLICATION \"{publication}\" SET (publish = '{wanted}'); the changes until then are missing: "
+            f"{AGAIN}",
+        )
+    flags = "".join("t" if options.get(f"pub{word}", False) else "f" for word in (*kinds, "viaroot", "alltables"))
+    traits = {"publication": f"{xmin}/{owner}/{flags}"}
+    before = progress.traits.get("publication", traits["publication"])
+    # Of two alterations that undo each other, only the row's version remains.
+    if before.partition("/")[0] != xmin and before.partition("/")[2] == f"{owner}/{flags}":
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f'publication "{publication}" was altered and has its earlier options again, so changes of table '
+            f"{progress.table} may be missing",
+            hint=AGAIN,
+        )
+    if connection.info.server_version >= _WITH_FILTERS:
+        row = connection.execute(_ENTRY.encode(), [publication, table.schema, table.name]).fetchone()
+        row_filter, schema_entry = row or (None, None)
+        if row_filter:
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f'publication "{publication}" omits rows of table {progress.table}: WHERE {row_filter}',
+                hint=f'ALTER PUBLICATION "{publication}" SET TABLE {table.statement_name}, …; then {AGAIN}',
+            )
+        if schema_entry is not None and (table.membership or "").endswith("/0"):
+            traits["schema"] = schema_entry
+            if progress.traits.get("schema", schema_entry) != schema_entry:
+                raise CaptureError(UPSTREAM_MISSING, _not_the_same(progress.table, publication), hint=AGAIN)
+    return traits
+
+
+def _replaced_columns(
+    connection: Connection[Any],
+    table: CatalogTable,
+    progress: TableProgress,
+    traits: dict[str, str],
+    position: int,
+) -> SchemaChange | None:
+    """The columns that were dropped and added again, or whose names were exchanged: the stream shows no difference, but
+    the values in the existing rows differ."""
+    columns = {column.name: column for column in columns_of(connection, table.oid)}
+    traits |= {f"column {name}": str(column.number) for name, column in columns.items()}
+    replaced = {
+        name: column.type_name
+        for name, column in columns.items()
+        if name in progress.columns and progress.traits.get(f"column {name}", str(column.number)) != str(column.number)
+    }
+    if not replaced:
+        return None
+    before = {name: progress.columns[name] for name in replaced}
+    return SchemaChange(table=progress.table, position=position, added=replaced, dropped=before)
+
+
+def _partition_traits(
+    connection: Connection[Any], table: CatalogTable, progress: TableProgress, traits: dict[str, str]
+) -> None:
+    """Checks that the rows of the table's partitions came and went by changes in the stream."""
+    found = [_Partition(*row) for row in connection.execute(_PARTITIONS.encode(), [table.oid]).fetchall()]
+    traits |= {f"partition {each.oid}": f"{each.attached}/{each.file}/{each.name}" for each in found}
+    known = {key: value for key, value in progress.traits.items() if key.startswith("partition ")}
+    seen, _, at = progress.traits.get("seen", "").partition("/")
+    if progress.identity is not None and "seen" in progress.traits:
+        for key in known.keys() - traits.keys():
+            raise _unlogged(progress.table, f"partition {known[key].split('/', 2)[2]} was dropped or detached")
+        for each in found:
+            attached, file, _ = known.get(f"partition {each.oid}", "//").split("/", 2)
+            if attached != each.attached and _has_rows_before(connection, table, each, each.attached, each.command):
+                raise _unlogged(progress.table, f"partition {each.name} was attached with rows")
+            # VACUUM FULL and others rewrite a partition too, but its rows keep their transactions.
+            is_rewritten = attached == each.attached and file != str(each.file)
+            if is_rewritten and not _has_rows_before(connection, table, each, seen, "0"):
+                raise _unlogged(progress.table, f"partition {each.name} was truncated")
+    has_news = {key: value for key, value in traits.items() if key != "seen"} != {
+        key: value for key, value in progress.traits.items() if key != "seen"
+    }
+    if seen and not has_news and abs(time.time() - float(at)) < _SEEN_SECONDS:
+        traits["seen"] = progress.traits["seen"]
+        return
+    row = connection.execute(b"SELECT (txid_snapshot_xmin(txid_current_snapshot()) & 4294967295)::text").fetchone()
+    traits["seen"] = f"{row[0] if row else ''}/{int(time.time())}"
+
+
+def _has_rows_before(
+    connection: Connection[Any], table: CatalogTable, partition: _Partition, xid: str, command: str
+) -> bool:
+    """True if a partition has a row of an earlier transaction, or of an earlier command of that transaction."""
+    source = f"ONLY {partition.name}" if partition.is_readable else table.quoted
+    row = connection.execute(
+        f"SELECT EXISTS (SELECT 1 FROM {source} p WHERE p.tableoid = %(oid)s::oid AND (age(p.xmin) > age(%(xid)s::xid) "
+        "OR (p.xmin = %(xid)s::xid AND p.cmin::text::bigint < %(command)s)))".encode(),
+        {"oid": partition.oid, "xid": xid, "command": int(command)},
+    ).fetchone()
+    return bool(row and row[0])
+
+
+def _unlogged(table: str, what: str) -> CaptureError:
+    return CaptureError(
+        UPSTREAM_MISSING,
+        f"{what}, and the stream does not contain which rows of table {table} it added or removed",
+        hint=AGAIN,
+    )
+
+
+def _not_the_same(name: str, publication: str) -> str:
+    return (
+        f"table {name} is not the table that was read: it was dropped and created again, or was not in publication "
+        f'"{publication}" for a time, so changes are missing'
+    )
