@@ -1,8 +1,8 @@
 """Checks that an upstream table is still the one that was read, and that the stream has all of its changes.
 
 Some changes are not in the stream, although they change rows: those made while the publication omits the table or the
-kind of change, a partition that is dropped, detached, attached or truncated, and a column that is dropped and added
-again. They are recognized by the catalog, with the traits that are stored in :attr:`TableProgress.traits`.
+kind of change, a partition that is dropped, detached, attached or truncated, and a column whose values an ALTER TABLE
+replaces. They are recognized by the catalog, with the traits that are stored in :attr:`TableProgress.traits`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ SELECT to_json(t)->>'rowfilter',
         WHERE p.pubname = t.pubname AND s.nspname = t.schemaname)
 FROM pg_catalog.pg_publication_tables t WHERE t.pubname = %s AND t.schemaname = %s AND t.tablename = %s
 """
+_FILE = "SELECT c.relfilenode::text, c.xmin::text FROM pg_catalog.pg_class c WHERE c.oid = %s::oid"
 _PARTITIONS = """
 WITH RECURSIVE part (id, attached, command) AS (
     SELECT i.inhrelid, i.xmin, i.cmin FROM pg_catalog.pg_inherits i WHERE i.inhparent = %s::oid
@@ -165,19 +166,29 @@ def _replaced_columns(
     traits: dict[str, str],
     position: int,
 ) -> SchemaChange | None:
-    """The columns that were dropped and added again, or whose names were exchanged: the stream shows no difference, but
-    the values in the existing rows differ."""
+    """The columns that were dropped and added again, whose names were exchanged, or whose values an ``ALTER COLUMN …
+    TYPE … USING`` computed: the stream may show no difference, but the values in the existing rows differ.
+    """
     columns = {column.name: column for column in columns_of(connection, table.oid)}
-    traits |= {f"column {name}": str(column.number) for name, column in columns.items()}
-    replaced = {
-        name: column.type_name
-        for name, column in columns.items()
-        if name in progress.columns and progress.traits.get(f"column {name}", str(column.number)) != str(column.number)
-    }
+    row = connection.execute(_FILE.encode(), [table.oid]).fetchone()
+    file, altered = row or ("", "")
+    traits["file"] = file
+    traits |= {f"column {name}": f"{column.number}/{column.altered}" for name, column in columns.items()}
+    is_rewritten = progress.traits.get("file", file) != file
+    replaced: dict[str, str] = {}
+    for name, column in columns.items():
+        before = progress.traits.get(f"column {name}")
+        if before is None or name not in progress.columns:
+            continue
+        number, _, version = before.partition("/")
+        # VACUUM FULL and others rewrite a table too, but do not alter a column in the same transaction.
+        has_values = is_rewritten and version != column.altered and column.altered == altered
+        if number != str(column.number) or has_values:
+            replaced[name] = column.type_name
     if not replaced:
         return None
-    before = {name: progress.columns[name] for name in replaced}
-    return SchemaChange(table=progress.table, position=position, added=replaced, dropped=before)
+    known = {name: progress.columns[name] for name in replaced}
+    return SchemaChange(table=progress.table, position=position, added=replaced, dropped=known)
 
 
 def _partition_traits(
@@ -198,7 +209,7 @@ def _partition_traits(
             # VACUUM FULL and others rewrite a partition too, but its rows keep their transactions.
             is_rewritten = attached == each.attached and file != str(each.file)
             if is_rewritten and not _has_rows_before(connection, table, each, seen, "0"):
-                raise _unlogged(progress.table, f"partition {each.name} was truncated")
+                raise _unlogged(progress.table, f"partition {each.name} was truncated or rewritten by an ALTER TABLE")
     has_news = {key: value for key, value in traits.items() if key != "seen"} != {
         key: value for key, value in progress.traits.items() if key != "seen"
     }

@@ -44,7 +44,7 @@ WHERE n.nspname = %(schema)s AND c.relname = %(name)s AND c.relkind IN ('r', 'p'
 _COLUMNS = """
 SELECT a.attname::text, a.atttypid::bigint, a.atttypmod::int, pg_catalog.format_type(a.atttypid, a.atttypmod),
     a.attnotnull, a.attgenerated::text <> '', pg_catalog.pg_get_expr(d.adbin, d.adrelid),
-    pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'), a.attnum::int
+    pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'), a.attnum::int, a.xmin::text
 FROM pg_catalog.pg_attribute a
 LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -110,7 +110,7 @@ class CatalogTable:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogColumn:
     """A column in the catalog. ``default`` is an expression. ``number`` is never used again after the column is
-    dropped.
+    dropped. ``altered`` is the transaction that last altered the column.
     """
 
     name: str
@@ -122,6 +122,7 @@ class CatalogColumn:
     default: str | None
     is_readable: bool
     number: int
+    altered: str
 
 
 def find_table(connection: Connection[Any], table: str, publication: str | None = None) -> CatalogTable | None:
@@ -169,6 +170,7 @@ def columns_of(connection: Connection[Any], oid: int) -> tuple[CatalogColumn, ..
     """The columns of a table, in order. Raises psycopg.Error."""
     has_generated = connection.info.server_version >= _WITH_GENERATED
     query = _COLUMNS if has_generated else _COLUMNS.replace("a.attgenerated::text <> ''", "false")
+    rows = connection.execute(query.encode(), [oid]).fetchall()
     return tuple(
         CatalogColumn(
             name=name,
@@ -180,10 +182,9 @@ def columns_of(connection: Connection[Any], oid: int) -> tuple[CatalogColumn, ..
             default=default,
             is_readable=readable,
             number=number,
+            altered=altered,
         )
-        for name, kind, modifier, written, required, generated, default, readable, number in connection.execute(
-            query.encode(), [oid]
-        ).fetchall()
+        for name, kind, modifier, written, required, generated, default, readable, number, altered in rows
     )
 
 
