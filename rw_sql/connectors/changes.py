@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 INSERT, UPDATE, DELETE, SNAPSHOT, TRUNCATE = "c", "u", "d", "r", "t"
 """The values of ``op`` in :attr:`Taken.records`."""
 
+BATCH_BYTES = 128 << 20
+"""The size in bytes at which a batch of :meth:`ChangeReader.take` ends, also with fewer rows than requested. A single
+transaction may exceed it."""
+
 
 class CaptureError(SqlError):
     """The reason why changes cannot be read.
@@ -264,9 +268,9 @@ class ChangeReader(Protocol):
     def take(self, max_rows: int, wait_seconds: float) -> Taken:
         """Returns whole transactions and chunks.
 
-        Waits until they have at least ``max_rows`` rows or the time is over.
+        Waits until they have at least ``max_rows`` rows or BATCH_BYTES bytes, or the time is over.
 
-        A single transaction may exceed ``max_rows``. Raises CaptureError if the connection is lost; results of
+        A single transaction may exceed both. Raises CaptureError if the connection is lost; results of
         earlier calls stay valid.
         """
         ...

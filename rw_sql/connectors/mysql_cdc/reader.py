@@ -264,7 +264,7 @@ class MysqlReader:
             done = self._step(into, max_rows, idle, has_taken=transactions > 0)
             has_left = self._failure is None and self._leave_all(snapshot, into, max_rows)
             transactions += done
-            if len(into) >= max_rows or self._is_closed or self._failure is not None:
+            if not into.has_room(max_rows) or self._is_closed or self._failure is not None:
                 break
             is_held = bool(self._backlog) and not done
             if not done and not has_left and (into or transactions or is_held or time.monotonic() >= deadline):
@@ -306,7 +306,7 @@ class MysqlReader:
     def _step(self, into: Records, max_rows: int, idle: int, *, has_taken: bool) -> int:
         """Decodes transactions until there is no room for more. Returns their number."""
         done = 0
-        while self._backlog and len(into) < max_rows:
+        while self._backlog and into.has_room(max_rows):
             transaction = self._backlog[0]
             if transaction.position > self._position:
                 is_first = not (has_taken or done or into)
@@ -447,7 +447,7 @@ class MysqlReader:
         """
         has_left = False
         gathered = self._gathering.rows_at(self._position, self._progress.values())
-        while len(into) < max(max_rows, gathered) and (chunk := snapshot.first()) is not None:
+        while (into.has_room(max_rows) or len(into) < gathered) and (chunk := snapshot.first()) is not None:
             if chunk.position > self._position:
                 break
             if self._position <= self._returned:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rw_sql.connectors.changes import (
+    BATCH_BYTES,
     DELETE,
     INSERT,
     TRUNCATE,
@@ -98,6 +99,15 @@ class Decoded:
     def rows(self) -> int:
         """The number of records."""
         return sum(batch.num_rows for batch in self.batches)
+
+    @property
+    def size(self) -> int:
+        """The size of the records in bytes."""
+        return sum(batch.nbytes for batch in self.batches)
+
+    def has_room(self, rows: int) -> bool:
+        """True if there are fewer than ``rows`` records, of fewer than BATCH_BYTES bytes."""
+        return self.rows < rows and self.size < BATCH_BYTES
 
 
 class Decoder:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
-from rw_sql.connectors.changes import SNAPSHOT, CaptureError, Taken, records_schema, schema_change
+from rw_sql.connectors.changes import BATCH_BYTES, SNAPSHOT, CaptureError, Taken, records_schema, schema_change
 from rw_sql.connectors.postgres_cdc import pgoutput
 from rw_sql.connectors.postgres_cdc.connection import connect, lsn_text, unreachable
 from rw_sql.connectors.postgres_cdc.decoder import Decoded, Decoder, KnownTable, convert_cells, json_of, make_batch
@@ -249,7 +249,11 @@ class PostgresReader:
             done = self._step(into, max_rows, idle)
             has_left = self._leave_all(snapshot, into, max_rows)
             transactions += done
-            if into.rows >= max_rows or self._is_closed or (done and self._position <= _UNREADABLE.get(self._key, 0)):
+            if (
+                not into.has_room(max_rows)
+                or self._is_closed
+                or (done and self._position <= _UNREADABLE.get(self._key, 0))
+            ):
                 break
             if not done and not has_left and (into.batches or transactions or time.monotonic() >= deadline):
                 break
@@ -269,11 +273,13 @@ class PostgresReader:
         """Decodes transactions until the batch is full. Returns their number."""
         group: list[Transaction] = []
         room = max_rows - into.rows if self._position >= _UNREADABLE.get(self._key, 0) else 1
-        while self._backlog and room > 0:
+        space = BATCH_BYTES - into.size
+        while self._backlog and room > 0 and space > 0:
             transaction = self._backlog.popleft()
             if transaction.position > self._position:
                 group.append(transaction)
                 room -= transaction.count
+                space -= transaction.size + transaction.spooled
         if group:
             try:
                 self._decode(group, into)
@@ -291,7 +297,7 @@ class PostgresReader:
         Their rows get a position that no earlier batch had.
         """
         has_left = False
-        while into.rows < max_rows and (chunk := snapshot.first()) is not None:
+        while into.has_room(max_rows) and (chunk := snapshot.first()) is not None:
             if chunk.position > self._position:
                 break
             if self._position <= self._returned:
