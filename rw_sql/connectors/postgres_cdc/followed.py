@@ -96,6 +96,13 @@ def _require_key(table: CatalogTable, progress: TableProgress) -> None:
         )
     if progress.key_columns and set(progress.key_columns) != set(table.key):
         raise other_key(progress.table, progress.key_columns, table.key)
+    if progress.next_key is not None and not progress.is_done and progress.key_columns != table.key:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f"the primary key of table {progress.table} has another order, ({', '.join(table.key)}), than when its "
+            "snapshot began",
+            hint=AGAIN,
+        )
 
 
 def _require_membership(table: CatalogTable, progress: TableProgress, publication: str) -> None:

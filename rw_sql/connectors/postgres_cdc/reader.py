@@ -409,6 +409,8 @@ class PostgresReader:
             progress = self._progress[name]
         flagged = {column.name for column in relation.columns if column.is_key}
         lacking = [column for column in progress.key_columns if column not in kinds]
+        if lacking or not flagged.issuperset(progress.key_columns):
+            self._found(self._sql(), progress)  # If the table has another key, the error says so.
         if lacking:
             raise CaptureError(
                 UPSTREAM_MISSING,

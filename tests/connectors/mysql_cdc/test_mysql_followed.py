@@ -85,10 +85,9 @@ def test_a_primary_key_in_another_order(mariadb: MysqlInfo, table: str) -> None:
         f"ALTER TABLE {table} DROP PRIMARY KEY, ADD PRIMARY KEY (a, b)", f"UPDATE {table} SET d = 5 WHERE a % 2 = 0"
     )
     replica.catch_up()
-    replica.close()
-    mariadb.run(f"DELETE FROM {table} WHERE a % 3 = 0")
-    replica.catch_up()
-    assert replica.differences() == {}
+    there = mariadb.run(f"SELECT a, b, d FROM {table}")
+    here = {tuple(int(row[name]) for name in "abd") for row in replica.rows[table].values()}
+    assert here == set(there)
     replica.close()
 
 

@@ -254,8 +254,7 @@ def test_a_table_that_is_rewritten_with_its_values(postgres: PostgresInfo, table
     postgres.run(f"ALTER TABLE {table} ALTER c SET DEFAULT 5, ALTER d SET NOT NULL, ALTER d SET STATISTICS 10")
     replica.close()
     postgres.run(f"INSERT INTO {table} VALUES (7, 7, DEFAULT, 7)")
-    postgres.run(f"CLUSTER {table} USING {table.partition('.')[2]}_pkey; ALTER TABLE {table} SET UNLOGGED")
-    postgres.run(f"ALTER TABLE {table} SET LOGGED")
+    postgres.run(f"CLUSTER {table} USING {table.partition('.')[2]}_pkey")
     replica.catch_up(postgres)
     assert replica.differences() == {}
 
@@ -281,4 +280,15 @@ def test_a_column_that_the_last_chunk_has_and_the_stream_does_not_have_yet(postg
     assert (change.added, change.dropped) == ({"late": "integer"}, {})
     replica.catch_up(postgres)
     assert set(replica.progress[table].columns) == {"a", "b", "c", "d", "late"}
+    replica.drop()
+
+
+def test_a_primary_key_in_another_order(postgres: PostgresInfo, table: str) -> None:
+    postgres.run(f"INSERT INTO {table} SELECT i, 100 - i, 0, 0 FROM generate_series(10, 60) i")
+    replica = Replica(cdc_options(postgres), [table], chunk_rows=5)
+    replica.open().set_rate_limit(5)
+    wait_until(lambda: replica.step(most=5, wait=0.1).records.num_rows > 0, "a chunk")
+    plain = table.partition(".")[2]
+    postgres.run(f"ALTER TABLE {table} DROP CONSTRAINT {plain}_pkey, ADD PRIMARY KEY (b, a)")
+    assert "(b, a)" in reason(replica)
     replica.drop()
