@@ -175,6 +175,8 @@ def _replaced_columns(
 ) -> SchemaChange | None:
     """The columns that were dropped and added again, whose names were exchanged, or whose values an ``ALTER COLUMN …
     TYPE … USING`` computed: the stream may show no difference, but the values in the existing rows differ.
+
+    Those that have their type again count as dropped and added, the others as columns of another type.
     """
     columns = {column.name: column for column in columns_of(connection, table.oid)}
     row = connection.execute(_FILE.encode(), [table.oid]).fetchone()
@@ -194,8 +196,16 @@ def _replaced_columns(
             replaced[name] = column.type_name
     if not replaced:
         return None
-    known = {name: progress.columns[name] for name in replaced}
-    return SchemaChange(table=progress.table, position=position, added=replaced, dropped=known)
+    retyped = {name: kind for name, kind in replaced.items() if progress.columns[name] not in ("", kind)}
+    again = {name: kind for name, kind in replaced.items() if name not in retyped}
+    return SchemaChange(
+        table=progress.table,
+        position=position,
+        added=again,
+        dropped={name: progress.columns[name] for name in again},
+        retyped=retyped,
+        old={name: progress.columns[name] for name in retyped},
+    )
 
 
 def _partition_traits(

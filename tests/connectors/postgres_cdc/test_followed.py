@@ -244,6 +244,10 @@ def test_values_that_an_alter_computed(postgres: PostgresInfo, table: str, repli
     (change,) = changes_of(replica)
     assert "c" in change.dropped
     assert "a" not in change.dropped
+    replica.close()
+    postgres.run(f"ALTER TABLE {table} ALTER d TYPE TEXT USING 'd' || d")
+    (change,) = changes_of(replica)
+    assert (change.retyped, change.old) == ({"d": "text"}, {"d": "integer"})
 
 
 def test_a_table_that_is_rewritten_with_its_values(postgres: PostgresInfo, table: str, replica: Replica) -> None:
