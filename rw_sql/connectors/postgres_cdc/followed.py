@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError, SchemaChange, other_key
 from rw_sql.connectors.postgres_cdc.server import AGAIN
-from rw_sql.connectors.postgres_cdc.tables import PARTITIONED, columns_of, find_table, missing_table
+from rw_sql.connectors.postgres_cdc.tables import PARTITIONED, find_table, missing_table
 from rw_sql.errors import UPSTREAM_MISSING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from psycopg import Connection
 
     from rw_sql.connectors.changes import TableProgress
@@ -34,7 +36,15 @@ SELECT to_json(t)->>'rowfilter',
         WHERE p.pubname = t.pubname AND s.nspname = t.schemaname)
 FROM pg_catalog.pg_publication_tables t WHERE t.pubname = %s AND t.schemaname = %s AND t.tablename = %s
 """
-_FILE = "SELECT c.relfilenode::text, c.xmin::text FROM pg_catalog.pg_class c WHERE c.oid = %s::oid"
+_COLUMNS = """
+SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnum::text, a.xmin::text,
+    c.relfilenode::text, c.xmin::text
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
+WHERE c.oid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
+"""
+"""The columns of a table with their numbers, which are not used again, and the transactions that last altered a column
+and the table. (The query waits for no lock, as one for defaults does in some versions.)"""
+
 _PARTITIONS = """
 WITH RECURSIVE part (id, attached, command) AS (
     SELECT i.inhrelid, i.xmin, i.cmin FROM pg_catalog.pg_inherits i WHERE i.inhparent = %s::oid
@@ -42,8 +52,8 @@ WITH RECURSIVE part (id, attached, command) AS (
     SELECT i.inhrelid, CASE WHEN age(i.xmin) < age(part.attached) THEN i.xmin ELSE part.attached END,
         CASE WHEN age(i.xmin) < age(part.attached) THEN i.cmin ELSE part.command END
     FROM pg_catalog.pg_inherits i JOIN part ON i.inhparent = part.id)
-SELECT c.oid::bigint, c.oid::regclass::text, part.attached::text, part.command::text, c.relfilenode::bigint,
-    pg_catalog.has_table_privilege(c.oid, 'SELECT')
+SELECT c.oid::bigint, c.oid::regclass::text, part.attached::text, part.command::text, c.relfilenode::text,
+    c.xmin::text, pg_catalog.has_table_privilege(c.oid, 'SELECT')
 FROM part JOIN pg_catalog.pg_class c ON c.oid = part.id WHERE c.relkind = 'r'
 """
 """The partitions of a table that contain rows: the newest transaction that attached one, or a table above it."""
@@ -55,8 +65,18 @@ class _Partition:
     name: str
     attached: str
     command: str
-    file: int
+    file: str
+    altered: str
     is_readable: bool
+
+    @property
+    def trait(self) -> str:
+        return f"partition {self.oid}"
+
+    def is_rewritten(self, traits: Mapping[str, str]) -> bool:
+        """True if it was there with these traits, but has its rows in another file."""
+        attached, file, _ = traits.get(self.trait, "//").split("/", 2)
+        return attached == self.attached and file != self.file
 
 
 def followed(
@@ -73,9 +93,12 @@ def followed(
     _require_key(table, progress)
     _require_membership(table, progress, publication)
     traits = _publication_traits(connection, table, progress, publication)
-    change = _replaced_columns(connection, table, progress, traits, position)
-    if table.kind == PARTITIONED:
-        _partition_traits(connection, table, progress, traits)
+    is_parted = table.kind == PARTITIONED
+    rows = connection.execute(_PARTITIONS.encode(), [table.oid]).fetchall() if is_parted else []
+    partitions = [_Partition(*row) for row in rows]
+    change = _replaced_columns(connection, table, progress, traits, partitions, position)
+    if is_parted:
+        _partition_traits(connection, table, progress, traits, partitions)
     estimated = progress.rows_estimated if progress.rows_estimated is not None else table.rows_estimated
     made = replace(
         progress,
@@ -171,6 +194,7 @@ def _replaced_columns(
     table: CatalogTable,
     progress: TableProgress,
     traits: dict[str, str],
+    partitions: Sequence[_Partition],
     position: int,
 ) -> SchemaChange | None:
     """The columns that were dropped and added again, whose names were exchanged, or whose values an ``ALTER COLUMN …
@@ -178,22 +202,19 @@ def _replaced_columns(
 
     Those that have their type again count as dropped and added, the others as columns of another type.
     """
-    columns = {column.name: column for column in columns_of(connection, table.oid)}
-    row = connection.execute(_FILE.encode(), [table.oid]).fetchone()
-    file, altered = row or ("", "")
-    traits["file"] = file
-    traits |= {f"column {name}": f"{column.number}/{column.altered}" for name, column in columns.items()}
-    is_rewritten = progress.traits.get("file", file) != file
     replaced: dict[str, str] = {}
-    for name, column in columns.items():
+    rewritten = {each.altered for each in partitions if each.is_rewritten(progress.traits)}
+    for name, kind, number, altered, file, table_altered in connection.execute(_COLUMNS.encode(), [table.oid]):
+        traits["file"], traits[f"column {name}"] = file, f"{number}/{altered}"
+        if progress.traits.get("file", file) != file:
+            rewritten.add(table_altered)
         before = progress.traits.get(f"column {name}")
         if before is None or name not in progress.columns:
             continue
-        number, _, version = before.partition("/")
+        known_number, _, known_altered = before.partition("/")
         # VACUUM FULL and others rewrite a table too, but do not alter a column in the same transaction.
-        has_values = is_rewritten and version != column.altered and column.altered == altered
-        if number != str(column.number) or has_values:
-            replaced[name] = column.type_name
+        if known_number != number or (known_altered != altered and altered in rewritten):
+            replaced[name] = kind
     if not replaced:
         return None
     retyped = {name: kind for name, kind in replaced.items() if progress.columns[name] not in ("", kind)}
@@ -209,24 +230,29 @@ def _replaced_columns(
 
 
 def _partition_traits(
-    connection: Connection[Any], table: CatalogTable, progress: TableProgress, traits: dict[str, str]
+    connection: Connection[Any],
+    table: CatalogTable,
+    progress: TableProgress,
+    traits: dict[str, str],
+    partitions: Sequence[_Partition],
 ) -> None:
     """Checks that the rows of the table's partitions came and went by changes in the stream."""
-    found = [_Partition(*row) for row in connection.execute(_PARTITIONS.encode(), [table.oid]).fetchall()]
-    traits |= {f"partition {each.oid}": f"{each.attached}/{each.file}/{each.name}" for each in found}
+    alters = {value.partition("/")[2] for key, value in traits.items() if key.startswith("column ")}
+    traits |= {each.trait: f"{each.attached}/{each.file}/{each.name}" for each in partitions}
     known = {key: value for key, value in progress.traits.items() if key.startswith("partition ")}
     seen, _, at = progress.traits.get("seen", "").partition("/")
-    if progress.identity is not None and "seen" in progress.traits:
+    if progress.identity is not None and seen:
         for key in known.keys() - traits.keys():
             raise _unlogged(progress.table, f"partition {known[key].split('/', 2)[2]} was dropped or detached")
-        for each in found:
-            attached, file, _ = known.get(f"partition {each.oid}", "//").split("/", 2)
-            if attached != each.attached and _has_rows_before(connection, table, each, each.attached, each.command):
+        for each in partitions:
+            is_new = known.get(each.trait, "/").partition("/")[0] != each.attached
+            if is_new and _has_rows_before(connection, table, each, each.attached, each.command):
                 raise _unlogged(progress.table, f"partition {each.name} was attached with rows")
-            # VACUUM FULL and others rewrite a partition too, but its rows keep their transactions.
-            is_rewritten = attached == each.attached and file != str(each.file)
+            # VACUUM FULL and others rewrite a partition too, but its rows keep their transactions. An ALTER of a
+            # column rewrites them; the columns that it concerns are found by their traits.
+            is_rewritten = each.is_rewritten(progress.traits) and each.altered not in alters
             if is_rewritten and not _has_rows_before(connection, table, each, seen, "0"):
-                raise _unlogged(progress.table, f"partition {each.name} was truncated or rewritten by an ALTER TABLE")
+                raise _unlogged(progress.table, f"partition {each.name} was truncated")
     has_news = {key: value for key, value in traits.items() if key != "seen"} != {
         key: value for key, value in progress.traits.items() if key != "seen"
     }

@@ -51,6 +51,9 @@ _CHECK_SECONDS = 10.0
 """The interval in seconds between two checks that the tables, and their entries in the publication, were not
 replaced."""
 
+_LOCK_SECONDS = 10
+"""The longest wait in seconds for a lock that an ALTER TABLE holds, while such a check reads a partition."""
+
 _CHECK_SHARE = 20
 """The least ratio of that interval and the duration of a check, for sources with many tables."""
 
@@ -198,6 +201,7 @@ class PostgresReader:
     def _sql(self) -> Connection[Any]:
         if self._catalog is None or self._catalog.closed:
             self._catalog = connect(self._options, self._timeout)
+            self._catalog.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'".encode())
         return self._catalog
 
     def _accept(self, tables: Mapping[str, TableProgress]) -> None:

@@ -44,7 +44,7 @@ WHERE n.nspname = %(schema)s AND c.relname = %(name)s AND c.relkind IN ('r', 'p'
 _COLUMNS = """
 SELECT a.attname::text, a.atttypid::bigint, a.atttypmod::int, pg_catalog.format_type(a.atttypid, a.atttypmod),
     a.attnotnull, a.attgenerated::text <> '', pg_catalog.pg_get_expr(d.adbin, d.adrelid),
-    pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'), a.attnum::int, a.xmin::text
+    pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT')
 FROM pg_catalog.pg_attribute a
 LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -109,9 +109,7 @@ class CatalogTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogColumn:
-    """A column in the catalog. ``default`` is an expression. ``number`` is never used again after the column is
-    dropped. ``altered`` is the transaction that last altered the column.
-    """
+    """A column in the catalog. ``default`` is an expression."""
 
     name: str
     type: int
@@ -121,8 +119,6 @@ class CatalogColumn:
     is_generated: bool
     default: str | None
     is_readable: bool
-    number: int
-    altered: str
 
 
 def find_table(connection: Connection[Any], table: str, publication: str | None = None) -> CatalogTable | None:
@@ -170,7 +166,6 @@ def columns_of(connection: Connection[Any], oid: int) -> tuple[CatalogColumn, ..
     """The columns of a table, in order. Raises psycopg.Error."""
     has_generated = connection.info.server_version >= _WITH_GENERATED
     query = _COLUMNS if has_generated else _COLUMNS.replace("a.attgenerated::text <> ''", "false")
-    rows = connection.execute(query.encode(), [oid]).fetchall()
     return tuple(
         CatalogColumn(
             name=name,
@@ -181,10 +176,10 @@ def columns_of(connection: Connection[Any], oid: int) -> tuple[CatalogColumn, ..
             is_generated=generated,
             default=default,
             is_readable=readable,
-            number=number,
-            altered=altered,
         )
-        for name, kind, modifier, written, required, generated, default, readable, number, altered in rows
+        for name, kind, modifier, written, required, generated, default, readable in connection.execute(
+            query.encode(), [oid]
+        ).fetchall()
     )
 
 
