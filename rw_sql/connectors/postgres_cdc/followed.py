@@ -91,6 +91,7 @@ def followed(
     if table is None:
         raise missing_table(connection, name)
     _require_key(table, progress)
+    _require_logged(table, progress)
     _require_membership(table, progress, publication)
     traits = _publication_traits(connection, table, progress, publication)
     is_parted = table.kind == PARTITIONED
@@ -125,6 +126,15 @@ def _require_key(table: CatalogTable, progress: TableProgress) -> None:
             f"the primary key of table {progress.table} has another order, ({', '.join(table.key)}), than when its "
             "snapshot began",
             hint=AGAIN,
+        )
+
+
+def _require_logged(table: CatalogTable, progress: TableProgress) -> None:
+    if table.persistence != "p":  # PostgreSQL itself refuses this only for tables that the publication names.
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f"table {progress.table} is UNLOGGED: its changes are not in the server's log",
+            hint=f"ALTER TABLE {table.statement_name} SET LOGGED; then {AGAIN}",
         )
 
 

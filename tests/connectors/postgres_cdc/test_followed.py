@@ -138,6 +138,16 @@ def test_a_schema_that_was_removed_from_the_publication_and_added(postgres: Post
     replica.drop()
 
 
+def test_a_table_of_a_publication_of_all_tables_that_is_not_logged(postgres: PostgresInfo, table: str) -> None:
+    options = cdc_options(postgres)
+    postgres.run(f"CREATE PUBLICATION {options['publication.name']} FOR ALL TABLES")
+    replica = Replica(options, [table])
+    replica.catch_up(postgres)
+    postgres.run(f"ALTER TABLE {table} SET UNLOGGED")
+    assert reason(replica) == f"table {table} is UNLOGGED: its changes are not in the server's log"
+    replica.drop()
+
+
 @pytest.mark.parametrize(
     ("statements", "message"),
     [
