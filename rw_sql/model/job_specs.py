@@ -301,6 +301,9 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
                 before, tables=(*before.tables, table.id), columns=tuple(sorted({*before.columns, *columns}))
             )
             continue
+        key = tuple(fields.get(name, name) for name in table.primary_key)
+        if before is not None and set(before.key_columns) != set(key):
+            key = before.key_columns  # The key changed upstream: the reader stalls until the older tables are dropped.
         repeats = source.snapshot > table.live_from[0]
         name = f"{table.id}.{source.snapshot if repeats else 0}"
         if table.added_columns:
@@ -312,7 +315,7 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
             snapshot=name,
             tables=(*(before.tables if before is not None else ()), table.id),
             columns=tuple(sorted({*columns, *(before.columns if before is not None else ())})),
-            key_columns=tuple(fields.get(name, name) for name in table.primary_key),
+            key_columns=key,
             has_snapshot=has_snapshot,
             chunk_rows=int(given[SNAPSHOT_BATCH_SIZE]) if SNAPSHOT_BATCH_SIZE in given else None,
             repeats=repeats or (before is not None and before.repeats),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import TYPE_CHECKING
 
+import pymysql
 import pytest
 
 from rw_sql.connectors.changes import CaptureError, SchemaChange
-from rw_sql.connectors.mysql_cdc import decoder
+from rw_sql.connectors.mysql_cdc import connection, decoder
 from rw_sql.connectors.mysql_cdc.source import MysqlCdcConnector
+from tests.support.lossy_relay import relay
 from tests.support.mysql_changes import Replica, cdc_options, read_on
 from tests.support.waits import wait_until
 
@@ -200,3 +203,18 @@ def test_a_batch_ends_at_a_number_of_bytes(mariadb: MysqlInfo, table: str, monke
     assert max(sizes) < limit + 4 * row
     assert replica.differences() == {}
     replica.close()
+
+
+def test_a_network_that_loses_every_packet_ends_a_wait_for_rows(
+    mariadb: MysqlInfo, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connection._ALIVE, "TCP_USER_TIMEOUT", 1000)
+    options = cdc_options(mariadb, table.partition(".")[0])
+    with relay(mariadb.port) as (port, lose):
+        used = connection.connect(options | {"port": str(port)}, 10, read_timeout=600)
+        assert connection.rows_of(used, f"SELECT count(*) FROM {table}") == [(3,)]
+        lose()
+        began = time.monotonic()
+        with pytest.raises(pymysql.Error):
+            connection.rows_of(used, f"SELECT count(*) FROM {table}")
+        assert time.monotonic() - began < 60
