@@ -283,7 +283,8 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, ...]:
     """The upstream tables of a change data capture source, sorted; empty for another source.
 
-    If several tables read one upstream table, the newest of them determines its snapshot.
+    If several tables read one upstream table, the newest of them determines its snapshot. If their keys differ, the
+    oldest's counts: the key changed upstream, and the reader stalls until the older tables are dropped.
     """
     found: dict[str, CdcTableSpec] = {}
     for table in snapshot.users_of(source.id):
@@ -295,15 +296,15 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
         fields = {column.name: field_of(column) for column in written.columns}
         has_snapshot = given.get(SNAPSHOT, "true").lower() == "true"
         before = found.get(upstream)
-        columns = tuple(field_of(column) for column in written.columns if column.generated is None)
-        if before is not None and not has_snapshot:
-            found[upstream] = replace(
-                before, tables=(*before.tables, table.id), columns=tuple(sorted({*before.columns, *columns}))
-            )
-            continue
+        columns = {field_of(column) for column in written.columns if column.generated is None}
+        tables: tuple[int, ...] = (table.id,)
         key = tuple(fields.get(name, name) for name in table.primary_key)
-        if before is not None and set(before.key_columns) != set(key):
-            key = before.key_columns  # The key changed upstream: the reader stalls until the older tables are dropped.
+        if before is not None:
+            columns, tables = columns | {*before.columns}, (*before.tables, table.id)
+            key = before.key_columns if set(before.key_columns) != set(key) else key
+            if not has_snapshot:
+                found[upstream] = replace(before, tables=tables, columns=tuple(sorted(columns)))
+                continue
         repeats = source.snapshot > table.live_from[0]
         name = f"{table.id}.{source.snapshot if repeats else 0}"
         if table.added_columns:
@@ -313,8 +314,8 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
         found[upstream] = CdcTableSpec(
             upstream=upstream,
             snapshot=name,
-            tables=(*(before.tables if before is not None else ()), table.id),
-            columns=tuple(sorted({*columns, *(before.columns if before is not None else ())})),
+            tables=tables,
+            columns=tuple(sorted(columns)),
             key_columns=key,
             has_snapshot=has_snapshot,
             chunk_rows=int(given[SNAPSHOT_BATCH_SIZE]) if SNAPSHOT_BATCH_SIZE in given else None,
