@@ -373,7 +373,9 @@ class ChangeConnector(Protocol):
 
         The caller passes True only for objects that :meth:`prepare` created.
 
-        Returns a notice for each thing that could not be dropped, with the statement that drops it.
+        Returns a notice for each thing that cannot be dropped with these options, with the statement that drops it.
+        Raises CaptureError, which is temporary, if the call must be repeated: the server does not answer, or another
+        reader uses the slot.
         """
         ...
 

@@ -283,8 +283,7 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, ...]:
     """The upstream tables of a change data capture source, sorted; empty for another source.
 
-    If several tables read one upstream table, the newest of them determines its snapshot. If their keys differ, the
-    oldest's counts: the key changed upstream, and the reader stalls until the older tables are dropped.
+    If several tables read one upstream table, the newest of them determines its snapshot, and the oldest its key.
     """
     found: dict[str, CdcTableSpec] = {}
     for table in snapshot.users_of(source.id):

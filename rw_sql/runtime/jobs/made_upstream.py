@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import HoldingConnector
@@ -29,6 +30,12 @@ logger = logging.getLogger(__name__)
 
 _NAME = "upstream.json"
 _SECONDS = 8.0
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 5.0, 3600.0
+
+_RETRIES: dict[tuple[str, int], tuple[float, float]] = {}
+"""For each source whose objects could not be dropped, by (warehouse, source): when to try again, by the monotonic
+clock, and the delay after that. An upstream that is gone for good must not delay the owner with every statement.
+"""
 
 
 def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
@@ -54,13 +61,20 @@ def note_made(warehouse: Warehouse, source: SourceRecord, **made: bool) -> None:
 def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bool:
     """Drops the objects that a dropped source had created upstream.
 
-    Returns False if the upstream does not answer, so that the call must be repeated.
+    Returns False if the upstream does not answer, so that the call must be repeated. Calls before a retry is due
+    return False at once.
     """
     made = _read(context.warehouse, source_id)
     if not made:
         return True
-    is_done = _released(context, snapshot, made, made["definition"])
-    if is_done:
+    place = (context.warehouse.uri, source_id)
+    due, delay = _RETRIES.pop(place, (0.0, _FIRST_RETRY_SECONDS))
+    is_due = time.monotonic() >= due
+    is_done = is_due and _released(context, snapshot, made, made["definition"])
+    if not is_done:
+        next_due = (time.monotonic() + delay, min(2 * delay, _LAST_RETRY_SECONDS)) if is_due else (due, delay)
+        _RETRIES[place] = next_due
+    else:
         for former in made.get("former", []):
             # Not repeated: what the source has read formerly may be out of reach for good.
             _released(context, snapshot, made, former)

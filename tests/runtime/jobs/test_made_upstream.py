@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.postgres_cdc import setup
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import SourceRecord
+from rw_sql.runtime.jobs import made_upstream as made_upstream_module
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.made_upstream import made_upstream, note_made, release_upstream
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax import parse_statement, render
+from tests.support.postgres import running_server
+from tests.support.postgres_changes import TIMEOUT, cdc_options
 from tests.support.pulsar_server import new_name
 
 if TYPE_CHECKING:
@@ -54,3 +58,27 @@ def test_a_broker_that_is_away_is_asked_again(tmp_path: Path) -> None:
     note_made(warehouse, source_of("t", "pulsar://127.0.0.1:1"), slot=True)
     context = Context(warehouse=warehouse, metastore=cast("Any", None), sessions=cast("Any", None), owner="me")
     assert not release_upstream(context, Snapshot(), 7)
+
+
+@pytest.mark.postgres
+def test_a_slot_is_dropped_when_its_server_answers_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(made_upstream_module, "_FIRST_RETRY_SECONDS", 1000.0)
+    warehouse = Warehouse(str(tmp_path))
+    context = Context(warehouse=warehouse, metastore=cast("Any", None), sessions=cast("Any", None), owner="me")
+    with running_server(wal_level="logical") as server:
+        options = cdc_options(server.info)
+        setup.prepare(options, [], TIMEOUT)
+        listed = ", ".join(f"{name} = '{value}'" for name, value in options.items())
+        statement = parse_statement(f"CREATE SOURCE s WITH (connector = 'postgres-cdc', {listed})")
+        source = SourceRecord(
+            id=7, name="s", definition=render(statement), connector="postgres-cdc", options=(), is_shared=True
+        )
+        note_made(warehouse, source, slot=True, publication=True)
+        server.stop()
+        assert not release_upstream(context, Snapshot(), 7)
+        server.start()
+        assert not release_upstream(context, Snapshot(), 7), "the next attempt is not due yet"
+        made_upstream_module._RETRIES.clear()
+        assert release_upstream(context, Snapshot(), 7)
+        assert server.run("SELECT count(*) FROM pg_replication_slots") == [(0,)]
+        assert server.run("SELECT count(*) FROM pg_publication") == [(0,)]
