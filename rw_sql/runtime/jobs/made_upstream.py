@@ -16,7 +16,7 @@ from rw_sql.connectors.base import HoldingConnector
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.registry import captures_changes, connector
 from rw_sql.errors import SqlError
-from rw_sql.model.definitions import connector_of, source_definition
+from rw_sql.model.definitions import connector_of, option_text, source_definition
 from rw_sql.model.options import plan_options
 from rw_sql.runtime.support.event_log import log_event
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NAME = "upstream.json"
+_OBJECTS = {"slot": "slot.name", "publication": "publication.name"}
+_PLACE = ("hostname", "port", "database.name", *_OBJECTS.values())
+"""The options that determine where the objects of a captured database are."""
+
 _SECONDS = 8.0
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 5.0, 3600.0
 
@@ -46,16 +50,30 @@ def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
 def note_made(warehouse: Warehouse, source: SourceRecord, **made: bool) -> None:
     """Records that a run creates a slot or a publication, and the source's current definition.
 
-    Definitions that read another upstream are kept, because the objects that their runs created still exist there.
+    Definitions that read another upstream are kept, because the objects that their runs created still exist there. A
+    slot of another name was not created by these runs.
     """
     known = _read(warehouse, source.id)
     told = {**known, **made, "definition": source.definition}
-    former = known.get("former", [])
-    before, is_captured = known.get("definition"), captures_changes(source.connector)
-    if before not in (None, source.definition, *former) and not is_captured:
-        told["former"] = [*former, before]
-    if told != known and any(told.get(what) for what in ("slot", "publication")):
+    before, former = known.get("definition"), list(known.get("former", []))
+    if before not in (None, source.definition):
+        if not captures_changes(source.connector):
+            former += [before] if before not in former else []
+        elif (old := _place(before)) != (new := _place(source.definition)):
+            left = {what: bool(known.get(what)) for what in _OBJECTS}
+            former += [{"definition": before, **left}] if any(left.values()) else []
+            for what, name in _OBJECTS.items():
+                if any(old.get(key) != new.get(key) for key in ("database.name", name)):
+                    told[what] = made.get(what, False)
+    if former:
+        told["former"] = former
+    if told != known and (former or any(told.get(what) for what in _OBJECTS)):
         warehouse.write_text(_path(warehouse, source.id), json.dumps(told))
+
+
+def _place(definition: str) -> dict[str, str]:
+    options = source_definition(definition).options
+    return {option.key: option_text(option.value) for option in options if option.key in _PLACE}
 
 
 def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bool:
@@ -77,7 +95,8 @@ def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bo
     else:
         for former in made.get("former", []):
             # Not repeated: what the source has read formerly may be out of reach for good.
-            _released(context, snapshot, made, former)
+            is_whole = isinstance(former, dict)
+            _released(context, snapshot, former if is_whole else made, former["definition"] if is_whole else former)
     return is_done
 
 
