@@ -42,7 +42,8 @@ def require_readable(connection: Connection[Any], table: CatalogTable, progress:
         raise other_key(name, progress.key_columns, table.key)
     if progress.next_key is not None and not progress.is_done and progress.key_columns != table.key:
         raise gone(
-            f"the primary key of table {name} has another order, ({', '.join(table.key)}), than when its snapshot began"
+            f"the primary key of table {name} changed from ({', '.join(progress.key_columns)}) to "
+            f"({', '.join(table.key)}) while its snapshot was read"
         )
 
 

@@ -7,7 +7,6 @@ replaces. They are recognized by the catalog, with the traits that are stored in
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from rw_sql.connectors.postgres_cdc.tables import CatalogTable
 
 _WITH_FILTERS = 150_000
-_SEEN_SECONDS = 3600.0
-"""The interval in seconds at which the newest transaction that was seen is stored for partitioned tables."""
 
 _PUBLICATION = "SELECT to_json(p), p.xmin::text, p.pubowner::text FROM pg_catalog.pg_publication p WHERE p.pubname = %s"
 _ENTRY = """
@@ -53,7 +50,8 @@ WITH RECURSIVE part (id, attached, command) AS (
         CASE WHEN age(i.xmin) < age(part.attached) THEN i.cmin ELSE part.command END
     FROM pg_catalog.pg_inherits i JOIN part ON i.inhparent = part.id)
 SELECT c.oid::bigint, c.oid::regclass::text, part.attached::text, part.command::text, c.relfilenode::text,
-    c.xmin::text, pg_catalog.has_table_privilege(c.oid, 'SELECT')
+    c.xmin::text, coalesce(pg_catalog.pg_relation_size(c.oid), 0) = 0,
+    pg_catalog.has_table_privilege(c.oid, 'SELECT') AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
 FROM part JOIN pg_catalog.pg_class c ON c.oid = part.id WHERE c.relkind = 'r'
 """
 """The partitions of a table that contain rows: the newest transaction that attached one, or a table above it."""
@@ -67,15 +65,22 @@ class _Partition:
     command: str
     file: str
     altered: str
+    is_empty: bool
     is_readable: bool
 
     @property
-    def trait(self) -> str:
+    def key(self) -> str:
+        """The name of its trait."""
         return f"partition {self.oid}"
 
+    @property
+    def trait(self) -> str:
+        """The transaction that attached it, the file of its rows, whether the file is empty, and its name."""
+        return f"{self.attached}/{self.file}/{'empty' if self.is_empty else 'rows'}/{self.name}"
+
     def is_rewritten(self, traits: Mapping[str, str]) -> bool:
-        """True if it was there with these traits, but has its rows in another file."""
-        attached, file, _ = traits.get(self.trait, "//").split("/", 2)
+        """True if it was there with these traits, and has its rows in another file now."""
+        attached, file, _, _ = traits.get(self.key, "///").split("/", 3)
         return attached == self.attached and file != self.file
 
 
@@ -123,8 +128,8 @@ def _require_key(table: CatalogTable, progress: TableProgress) -> None:
     if progress.next_key is not None and not progress.is_done and progress.key_columns != table.key:
         raise CaptureError(
             UPSTREAM_MISSING,
-            f"the primary key of table {progress.table} has another order, ({', '.join(table.key)}), than when its "
-            "snapshot began",
+            f"the primary key of table {progress.table} changed from ({', '.join(progress.key_columns)}) to "
+            f"({', '.join(table.key)}) while its snapshot was read",
             hint=AGAIN,
         )
 
@@ -248,29 +253,22 @@ def _partition_traits(
 ) -> None:
     """Checks that the rows of the table's partitions came and went by changes in the stream."""
     alters = {value.partition("/")[2] for key, value in traits.items() if key.startswith("column ")}
-    traits |= {each.trait: f"{each.attached}/{each.file}/{each.name}" for each in partitions}
-    known = {key: value for key, value in progress.traits.items() if key.startswith("partition ")}
-    seen, _, at = progress.traits.get("seen", "").partition("/")
-    if progress.identity is not None and seen:
-        for key in known.keys() - traits.keys():
-            raise _unlogged(progress.table, f"partition {known[key].split('/', 2)[2]} was dropped or detached")
-        for each in partitions:
-            is_new = known.get(each.trait, "/").partition("/")[0] != each.attached
-            if is_new and _has_rows_before(connection, table, each, each.attached, each.command):
-                raise _unlogged(progress.table, f"partition {each.name} was attached with rows")
-            # VACUUM FULL and others rewrite a partition too, but its rows keep their transactions. An ALTER of a
-            # column rewrites them; the columns that it concerns are found by their traits.
-            is_rewritten = each.is_rewritten(progress.traits) and each.altered not in alters
-            if is_rewritten and not _has_rows_before(connection, table, each, seen, "0"):
-                raise _unlogged(progress.table, f"partition {each.name} was truncated")
-    has_news = {key: value for key, value in traits.items() if key != "seen"} != {
-        key: value for key, value in progress.traits.items() if key != "seen"
-    }
-    if seen and not has_news and abs(time.time() - float(at)) < _SEEN_SECONDS:
-        traits["seen"] = progress.traits["seen"]
+    known = {key: value.split("/", 3) for key, value in progress.traits.items() if key.startswith("partition ")}
+    traits |= {each.key: each.trait for each in partitions}
+    if progress.identity is None or not progress.traits:
         return
-    row = connection.execute(b"SELECT (txid_snapshot_xmin(txid_current_snapshot()) & 4294967295)::text").fetchone()
-    traits["seen"] = f"{row[0] if row else ''}/{int(time.time())}"
+    for key in known.keys() - traits.keys():
+        raise _unlogged(progress.table, f"partition {known[key][3]} was dropped or detached")
+    for each in partitions:
+        attached, _, content, _ = known.get(each.key, ["", "", "", ""])
+        is_new = attached != each.attached
+        if is_new and _has_rows_before(connection, table, each, each.attached, each.command):
+            raise _unlogged(progress.table, f"partition {each.name} was attached with rows")
+        # VACUUM FULL and others rewrite a partition too, but its rows keep their earlier transactions. An ALTER of a
+        # column rewrites them; the columns that it concerns are found by their traits.
+        is_rewritten = each.is_rewritten(progress.traits) and each.altered not in alters and content != "empty"
+        if is_rewritten and not _has_rows_before(connection, table, each, each.altered, "0"):
+            raise _unlogged(progress.table, f"partition {each.name} was truncated")
 
 
 def _has_rows_before(

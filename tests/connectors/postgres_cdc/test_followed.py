@@ -9,6 +9,7 @@ import pytest
 
 from rw_sql.connectors.changes import CaptureError, SchemaChange
 from rw_sql.connectors.postgres_cdc import reader
+from tests.support.postgres import PASSWORD
 from tests.support.postgres_changes import Replica, cdc_options, read_on
 from tests.support.waits import wait_until
 
@@ -200,6 +201,23 @@ def test_partitions_whose_rows_come_and_go(
     assert f"the stream does not contain which rows of table {parted} it added or removed" in told
 
 
+def test_a_partition_that_the_user_may_not_read_by_its_name(
+    postgres: PostgresInfo, parted: str, replica: Replica
+) -> None:
+    replica.close()
+    role = f"reader_{parted.partition('.')[2]}"
+    postgres.run(f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD '{PASSWORD}'; GRANT SELECT ON {parted} TO {role}")
+    own, replica.options = replica.options, replica.options | {"username": role}
+    postgres.run(f"CREATE TABLE {parted}_3 PARTITION OF {parted} FOR VALUES FROM (30) TO (40)")
+    postgres.run(f"INSERT INTO {parted} VALUES (31, 'x')")
+    replica.catch_up(postgres)
+    postgres.run(f"CREATE TABLE {parted}_9 (word TEXT, id INT PRIMARY KEY); INSERT INTO {parted}_9 VALUES ('x', 91)")
+    postgres.run(f"ALTER TABLE {parted} ATTACH PARTITION {parted}_9 FOR VALUES FROM (90) TO (100)")
+    assert "was attached with rows" in reason(replica)
+    replica.options = own
+    postgres.run(f"REVOKE ALL ON {parted} FROM {role}; DROP ROLE {role}")
+
+
 def test_partitions_that_are_made_rewritten_or_attached_without_rows(
     postgres: PostgresInfo, parted: str, replica: Replica
 ) -> None:
@@ -212,12 +230,14 @@ def test_partitions_that_are_made_rewritten_or_attached_without_rows(
         f"CREATE TABLE {parted}_4 (LIKE {parted} INCLUDING ALL)",
         f"ALTER TABLE {parted} ATTACH PARTITION {parted}_4 FOR VALUES FROM (40) TO (50)",
         f"INSERT INTO {parted} VALUES (41, 'later')",
+        f"CREATE TABLE {parted}_5 PARTITION OF {parted} FOR VALUES FROM (50) TO (60)",
     ):
         postgres.run(statement)
     replica.catch_up(postgres)
+    postgres.run(f"UPDATE {parted} SET word = 'w'")
     with connect(replica.options, 30) as connection:
         connection.execute(f"VACUUM (FULL, FREEZE) {parted}".encode())
-    postgres.run(f"UPDATE {parted} SET word = 'z' WHERE id % 2 = 0")
+    postgres.run(f"UPDATE {parted} SET word = 'z' WHERE id % 2 = 0; TRUNCATE {parted}_5")
     replica.catch_up(postgres)
     replica.close()
     replica.catch_up(postgres)
