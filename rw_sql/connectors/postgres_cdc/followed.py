@@ -259,6 +259,8 @@ def _partition_traits(
         return
     for key in known.keys() - traits.keys():
         raise _unlogged(progress.table, f"partition {known[key][3]} was dropped or detached")
+    # TRUNCATE of the table itself, which is in the stream, rewrites them all.
+    is_whole = all(each.is_rewritten(progress.traits) for each in partitions if each.key in known)
     for each in partitions:
         attached, _, content, _ = known.get(each.key, ["", "", "", ""])
         is_new = attached != each.attached
@@ -267,7 +269,7 @@ def _partition_traits(
         # VACUUM FULL and others rewrite a partition too, but its rows keep their earlier transactions. An ALTER of a
         # column rewrites them; the columns that it concerns are found by their traits.
         is_rewritten = each.is_rewritten(progress.traits) and each.altered not in alters and content != "empty"
-        if is_rewritten and not _has_rows_before(connection, table, each, each.altered, "0"):
+        if is_rewritten and not is_whole and not _has_rows_before(connection, table, each, each.altered, "0"):
             raise _unlogged(progress.table, f"partition {each.name} was truncated")
 
 

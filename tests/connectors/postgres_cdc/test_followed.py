@@ -241,6 +241,11 @@ def test_partitions_that_are_made_rewritten_or_attached_without_rows(
     replica.catch_up(postgres)
     replica.close()
     replica.catch_up(postgres)
+    postgres.run(f"TRUNCATE {parted}; INSERT INTO {parted} VALUES (11, 'after')")
+    replica.catch_up(postgres)
+    replica.close()
+    postgres.run(f"TRUNCATE {parted}")
+    replica.catch_up(postgres)
     assert replica.differences() == {}
 
 
