@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
-from rw_sql.errors import SqlError
+from rw_sql.errors import UPSTREAM_MISSING, SqlError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 INSERT, UPDATE, DELETE, SNAPSHOT, TRUNCATE = "c", "u", "d", "r", "t"
 """The values of ``op`` in :attr:`Taken.records`."""
+
+BATCH_BYTES = 128 << 20
+"""The size in bytes at which a batch of :meth:`ChangeReader.take` ends, also with fewer rows than requested. A single
+transaction may exceed it."""
 
 
 class CaptureError(SqlError):
@@ -79,7 +83,9 @@ class TableProgress:
     ``next_key`` is the last key read, as a JSON object; None before the first chunk. ``again`` lists the keys (JSON
     objects) of rows that the next chunk must re-read, because a change to such a row omitted a value that the
     snapshot had not read yet. ``identity`` changes if the table, or its entry in the publication, is dropped and
-    recreated under the same name. ``chunk_rows`` is the number of rows per chunk; if it is None, the reader adapts
+    recreated under the same name. ``traits`` are further properties of the upstream table, by which the connector
+    recognizes changes of rows that the stream does not contain. ``chunk_rows`` is the number of rows per chunk; if it
+    is None, the reader adapts
     the number to the size of the rows. ``is_done`` is True from the beginning for a table without a snapshot.
     """
 
@@ -93,6 +99,7 @@ class TableProgress:
     rows_done: int = 0
     rows_estimated: int | None = None
     chunk_rows: int | None = None
+    traits: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The progress as JSON, keys sorted."""
@@ -137,6 +144,16 @@ def schema_change(table: str, before: Mapping[str, str], now: Mapping[str, str],
         dropped=dropped,
         retyped=retyped,
         old={column: before[column] for column in retyped},
+    )
+
+
+def other_key(table: str, before: Sequence[str], now: Sequence[str]) -> CaptureError:
+    """The error for a table whose primary key has other columns than the key by which its rows were read."""
+    return CaptureError(
+        UPSTREAM_MISSING,
+        f"the primary key of table {table} is ({', '.join(now)}) now, it was ({', '.join(before)})",
+        hint=f"drop the tables here that read it, and create them again: CREATE TABLE … (*) FROM SOURCE_NAME TABLE "
+        f"'{table}'",
     )
 
 
@@ -251,9 +268,9 @@ class ChangeReader(Protocol):
     def take(self, max_rows: int, wait_seconds: float) -> Taken:
         """Returns whole transactions and chunks.
 
-        Waits until they have at least ``max_rows`` rows or the time is over.
+        Waits until they have at least ``max_rows`` rows or BATCH_BYTES bytes, or the time is over.
 
-        A single transaction may exceed ``max_rows``. Raises CaptureError if the connection is lost; results of
+        A single transaction may exceed both. Raises CaptureError if the connection is lost; results of
         earlier calls stay valid.
         """
         ...
@@ -356,7 +373,9 @@ class ChangeConnector(Protocol):
 
         The caller passes True only for objects that :meth:`prepare` created.
 
-        Returns a notice for each thing that could not be dropped, with the statement that drops it.
+        Returns a notice for each thing that cannot be dropped with these options, with the statement that drops it.
+        Raises CaptureError, which is temporary, if the call must be repeated: the server does not answer, or another
+        reader uses the slot.
         """
         ...
 

@@ -283,7 +283,7 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, ...]:
     """The upstream tables of a change data capture source, sorted; empty for another source.
 
-    If several tables read one upstream table, the newest of them determines its snapshot.
+    If several tables read one upstream table, the newest of them determines its snapshot, and the oldest its key.
     """
     found: dict[str, CdcTableSpec] = {}
     for table in snapshot.users_of(source.id):
@@ -295,12 +295,15 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
         fields = {column.name: field_of(column) for column in written.columns}
         has_snapshot = given.get(SNAPSHOT, "true").lower() == "true"
         before = found.get(upstream)
-        columns = tuple(field_of(column) for column in written.columns if column.generated is None)
-        if before is not None and not has_snapshot:
-            found[upstream] = replace(
-                before, tables=(*before.tables, table.id), columns=tuple(sorted({*before.columns, *columns}))
-            )
-            continue
+        columns = {field_of(column) for column in written.columns if column.generated is None}
+        tables: tuple[int, ...] = (table.id,)
+        key = tuple(fields.get(name, name) for name in table.primary_key)
+        if before is not None:
+            columns, tables = columns | {*before.columns}, (*before.tables, table.id)
+            key = before.key_columns if set(before.key_columns) != set(key) else key
+            if not has_snapshot:
+                found[upstream] = replace(before, tables=tables, columns=tuple(sorted(columns)))
+                continue
         repeats = source.snapshot > table.live_from[0]
         name = f"{table.id}.{source.snapshot if repeats else 0}"
         if table.added_columns:
@@ -310,9 +313,9 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
         found[upstream] = CdcTableSpec(
             upstream=upstream,
             snapshot=name,
-            tables=(*(before.tables if before is not None else ()), table.id),
-            columns=tuple(sorted({*columns, *(before.columns if before is not None else ())})),
-            key_columns=tuple(fields.get(name, name) for name in table.primary_key),
+            tables=tables,
+            columns=tuple(sorted(columns)),
+            key_columns=key,
             has_snapshot=has_snapshot,
             chunk_rows=int(given[SNAPSHOT_BATCH_SIZE]) if SNAPSHOT_BATCH_SIZE in given else None,
             repeats=repeats or (before is not None and before.repeats),

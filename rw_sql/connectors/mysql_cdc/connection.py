@@ -5,6 +5,7 @@ Every session writes values in the same form: UTC, utf8mb4, and no SQL mode that
 
 from __future__ import annotations
 
+import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,10 @@ else:
     pymysql = deferred("pymysql")
 
 SETTINGS = "SET time_zone = '+00:00', sql_mode = '', net_write_timeout = 600, wait_timeout = 31536000"
+
+_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
+"""The socket's options, where the system has them: a firewall does not forget a connection that is rarely used, and one
+whose packets nobody confirms ends after a minute, before the longest wait for rows."""
 
 _SYNTAX = 1064
 _REFUSED = frozenset({1044, 1045, 1049, 1054, 1142, 1143, 1146, 1227, 1236, 1251, 1370, 1698, 3118, 3159, 1064})
@@ -93,9 +98,18 @@ def connect(
             f"ssl.mode is '{mode}', but the server encrypts no connection",
             hint="set ssl.mode = 'preferred', or use a server with TLS",
         )
+    _keep_alive(connection)
     # PyMySQL reads this number before each wait.
     connection._read_timeout = least if read_timeout is None else read_timeout
     return connection
+
+
+def _keep_alive(connection: Connection[Any]) -> None:
+    sock: socket.socket | None = getattr(connection, "_sock", None)
+    for name, value in _ALIVE.items():
+        option = getattr(socket, name, None)
+        if sock is not None and option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def rows_of(connection: Connection[Any], query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:

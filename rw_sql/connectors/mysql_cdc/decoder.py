@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rw_sql.connectors.changes import DELETE, INSERT, SNAPSHOT, TRUNCATE, UPDATE, CaptureError, records_schema
+from rw_sql.connectors.changes import (
+    BATCH_BYTES,
+    DELETE,
+    INSERT,
+    SNAPSHOT,
+    TRUNCATE,
+    UPDATE,
+    CaptureError,
+    records_schema,
+)
 from rw_sql.connectors.mysql_cdc import events
 from rw_sql.connectors.mysql_cdc.server import AGAIN
 from rw_sql.connectors.mysql_cdc.templates import Template
@@ -65,6 +74,7 @@ class Records:
         self.positions: list[int] = []
         self.ordinals: list[int] = []
         self.times: list[int] = []
+        self.size = 0
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -80,11 +90,17 @@ class Records:
         self.positions.append(position)
         self.ordinals.append(ordinal)
         self.times.append(time)
+        self.size += len(row) if row is not None else 0
+
+    def has_room(self, rows: int) -> bool:
+        """True if there are fewer than ``rows`` records, with fewer than BATCH_BYTES characters."""
+        return len(self.ops) < rows and self.size < BATCH_BYTES
 
     def cut(self, count: int) -> None:
         """Keeps the first ``count`` records and removes the others."""
         for column in (self.tables, self.ops, self.keys, self.rows, self.positions, self.ordinals, self.times):
             del column[count:]
+        self.size = sum(len(row) for row in self.rows if row is not None)
 
     def truncate(self, table: str, position: int, ordinal: int, seconds: int) -> None:
         """The record of a TRUNCATE."""
@@ -100,6 +116,7 @@ class Records:
         self.positions += [position] * count
         self.ordinals += range(first, first + count)
         self.times += [0] * count
+        self.size += sum(map(len, rows))
 
     def as_table(self) -> pa.Table:
         """The columns of :func:`records_schema`."""

@@ -14,6 +14,7 @@ from rw_sql.connectors.mysql_cdc.charsets import Charsets
 from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, unreachable
 from rw_sql.connectors.mysql_cdc.decoder import Records, decode_rows
 from rw_sql.connectors.mysql_cdc.events import RowsPart, TableMap
+from rw_sql.connectors.mysql_cdc.followed import altered, require_readable
 from rw_sql.connectors.mysql_cdc.gathering import Gathering
 from rw_sql.connectors.mysql_cdc.known import KnownTables
 from rw_sql.connectors.mysql_cdc.marks import Mark
@@ -21,12 +22,12 @@ from rw_sql.connectors.mysql_cdc.positions import STEPS, parts_of, shown
 from rw_sql.connectors.mysql_cdc.server import AGAIN, await_prepared, check_position, facts_over, gone
 from rw_sql.connectors.mysql_cdc.snapshot import SnapshotThread
 from rw_sql.connectors.mysql_cdc.stream import Stream, Watched
-from rw_sql.connectors.mysql_cdc.tables import cascade_error, cascades_of, find_table, missing_table, named
+from rw_sql.connectors.mysql_cdc.tables import find_table, missing_table, named
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pymysql
     from pymysql.connections import Connection
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from rw_sql.connectors.mysql_cdc.snapshot import Chunk
     from rw_sql.connectors.mysql_cdc.statements import Effect
     from rw_sql.connectors.mysql_cdc.stream import Transaction
-    from rw_sql.connectors.mysql_cdc.tables import CatalogTable
 else:
     pymysql = deferred("pymysql")
 
@@ -208,7 +208,7 @@ class MysqlReader:
         table = find_table(self._sql(), name)
         if table is None:
             raise missing_table(self._sql(), self._options, name)
-        self._require_readable(table, name)
+        require_readable(self._sql(), table, progress)
         if progress.identity is None:
             # Its rows until now come with the snapshot; the log may have those of an older table of this name.
             begin = self._position if progress.is_done else max(facts.end, self._position)
@@ -229,18 +229,6 @@ class MysqlReader:
         self._marks[name] = mark
         estimated = progress.rows_estimated if progress.rows_estimated is not None else table.rows_estimated
         return replace(progress, key_columns=table.key, rows_estimated=estimated)
-
-    def _require_readable(self, table: CatalogTable, name: str) -> None:
-        if not table.key:
-            raise CaptureError(
-                UPSTREAM_MISSING,
-                f"table {name} has no primary key, so its rows cannot be identified",
-                hint=f"ALTER TABLE {table.quoted} ADD PRIMARY KEY (…)",
-            )
-        cascades = cascades_of(self._sql(), table)
-        if cascades:
-            message, hint = cascade_error(table, cascades)
-            raise CaptureError(UPSTREAM_MISSING, message, hint=f"{hint}; then {AGAIN}")
 
     def _check_log(self) -> None:
         """Waits for the first event, and checks that this log was read before."""
@@ -276,7 +264,7 @@ class MysqlReader:
             done = self._step(into, max_rows, idle, has_taken=transactions > 0)
             has_left = self._failure is None and self._leave_all(snapshot, into, max_rows)
             transactions += done
-            if len(into) >= max_rows or self._is_closed or self._failure is not None:
+            if not into.has_room(max_rows) or self._is_closed or self._failure is not None:
                 break
             is_held = bool(self._backlog) and not done
             if not done and not has_left and (into or transactions or is_held or time.monotonic() >= deadline):
@@ -318,7 +306,7 @@ class MysqlReader:
     def _step(self, into: Records, max_rows: int, idle: int, *, has_taken: bool) -> int:
         """Decodes transactions until there is no room for more. Returns their number."""
         done = 0
-        while self._backlog and len(into) < max_rows:
+        while self._backlog and into.has_room(max_rows):
             transaction = self._backlog[0]
             if transaction.position > self._position:
                 is_first = not (has_taken or done or into)
@@ -434,19 +422,19 @@ class MysqlReader:
                     f"{shown(position)}, and the log does not contain them"
                 )
             case "altered":
-                self._altered(name, position)
+                self._altered(name, effect.columns, position)
+            case "versioned":
+                raise gone(f"the system versioning of table {name} was changed at {shown(position)}")
 
-    def _altered(self, name: str, position: int) -> None:
+    def _altered(self, name: str, columns: Sequence[str], position: int) -> None:
         table = find_table(self._sql(), name)
         if table is None:
             return  # The log tells later what happened to it.
-        self._require_readable(table, name)
-        if table.key != self._progress[name].key_columns:
-            raise gone(
-                f"the primary key of table {name} is ({', '.join(table.key)}) now, it was "
-                f"({', '.join(self._progress[name].key_columns)})"
-            )
+        require_readable(self._sql(), table, self._progress[name])
         self._known.forget(name)
+        self._progress[name], change = altered(table, self._progress[name], columns, position)
+        if change is not None:
+            self._changes.append(change)
         if self._marks[name].names and tuple(column.name for column in table.columns) != self._marks[name].names:
             raise gone(
                 f"the columns of table {name} changed at {shown(position)}, and the server's log contains no "
@@ -459,7 +447,7 @@ class MysqlReader:
         """
         has_left = False
         gathered = self._gathering.rows_at(self._position, self._progress.values())
-        while len(into) < max(max_rows, gathered) and (chunk := snapshot.first()) is not None:
+        while (into.has_room(max_rows) or len(into) < gathered) and (chunk := snapshot.first()) is not None:
             if chunk.position > self._position:
                 break
             if self._position <= self._returned:

@@ -385,7 +385,7 @@ def _bounds(table: CatalogTable, next_key: str | None) -> str:
     if next_key is None:
         return ""
     values: dict[str, str] = json.loads(next_key)
-    if set(values) != set(table.key):
+    if tuple(values) != table.key:
         raise CaptureError(
             UPSTREAM_MISSING,
             f"the primary key of table {table.database}.{table.name} changed from ({', '.join(values)}) to "

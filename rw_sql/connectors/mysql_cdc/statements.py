@@ -15,22 +15,31 @@ _TOKEN = re.compile(
     r"|[\w$\u0080-\uffff]+|\S",
     re.DOTALL,
 )
-_CHANGES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "MERGE")
+_CHANGES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "MERGE", "SELECT", "DO", "CALL")
+"""The first words of statements that are in the log instead of rows; SELECT calls a function that changes rows."""
 
-Did = Literal["truncated", "dropped", "renamed", "created", "altered", "emptied", "database", "changed"]
+_NO_COLUMNS = ("INDEX", "KEY", "PRIMARY", "FOREIGN", "CONSTRAINT", "CHECK", "PARTITION", "PERIOD", "SYSTEM")
+"""The words after DROP and RENAME in an ALTER TABLE that do not concern a column."""
+
+Did = Literal["truncated", "dropped", "renamed", "created", "altered", "emptied", "versioned", "database", "changed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """An event of a table: ``truncated``, ``dropped``, ``renamed`` (to ``other``), ``created``, ``altered`` (its
-    definition), ``emptied`` (rows were added or removed that the log does not contain, for example with a partition),
+    """An event of a table.
+
+    ``truncated``, ``dropped``, ``renamed`` (to ``other``), ``created``, ``altered`` (its definition; ``columns`` are
+    those that were dropped or renamed, by their names before), ``emptied`` (rows were added or removed that the log
+    does not contain, for example with a partition), ``versioned`` (system versioning was added or dropped),
     ``database`` (dropped with all tables), ``changed`` (the log contains a statement instead of rows; ``table`` is
-    empty if unknown)."""
+    empty if unknown).
+    """
 
     did: Did
     database: str
     table: str = ""
     other: tuple[str, str] | None = None
+    columns: tuple[str, ...] = ()
 
 
 def effects_of(text: str, database: str) -> tuple[Effect, ...]:
@@ -77,13 +86,17 @@ class _Words:
     def _part(self) -> str:
         word = self.words[self.at] if self.at < len(self.words) else ""
         self.at += 1
-        if word[:1] in ("`", '"') and len(word) > 1:
-            return word[1:-1].replace(word[0] * 2, word[0])
-        return word
+        return _unquoted(word)
 
     def rest(self) -> list[str]:
         """The words that follow, in upper case."""
         return [word.upper() for word in self.words[self.at :]]
+
+
+def _unquoted(word: str) -> str:
+    if word[:1] in ("`", '"') and len(word) > 1:
+        return word[1:-1].replace(word[0] * 2, word[0])
+    return word
 
 
 def _effects(words: _Words, database: str) -> Iterator[Effect]:
@@ -158,9 +171,14 @@ def _altered(words: _Words, database: str) -> Iterator[Effect]:
         return
     _if_exists(words)
     database, table = words.name(database)
+    if not words.take("NOWAIT") and words.take("WAIT"):  # MariaDB: WAIT n, NOWAIT
+        words.at += 1
     rest = words.rest()
     pairs = set(pairwise(rest))
-    parts = {(word, "PARTITION") for word in ("TRUNCATE", "DROP", "EXCHANGE", "IMPORT", "CONVERT")}
+    if ("SYSTEM", "VERSIONING") in pairs:
+        yield Effect("versioned", database, table)
+        return
+    parts = {(word, "PARTITION") for word in ("TRUNCATE", "DROP", "EXCHANGE", "IMPORT", "DISCARD", "CONVERT")}
     spaces = {("IMPORT", "TABLESPACE"), ("DISCARD", "TABLESPACE"), ("CONVERT", "TABLE")}
     if pairs & (parts | spaces):
         yield Effect("emptied", database, table)
@@ -179,4 +197,27 @@ def _altered(words: _Words, database: str) -> Iterator[Effect]:
                 words.take("AS") or words.take("=")
             yield Effect("renamed", database, table, other=words.name(database))
             return
-    yield Effect("altered", database, table)
+    yield Effect("altered", database, table, columns=tuple(_columns_gone(words.words[words.at :])))
+
+
+def _columns_gone(words: list[str]) -> Iterator[str]:
+    """The columns that the clauses of an ALTER TABLE drop or rename, by their names before."""
+    depth, start = 0, 0
+    for at, word in enumerate([*words, ","]):
+        depth += (word == "(") - (word == ")")
+        if word == "," and not depth:
+            yield from _column_gone(words[start:at])
+            start = at + 1
+
+
+def _column_gone(clause: list[str]) -> Iterator[str]:
+    upper = [word.upper() for word in clause]
+    if not upper or upper[0] not in ("DROP", "CHANGE", "RENAME"):
+        return
+    at = 1 + (upper[1:2] == ["COLUMN"])
+    if at == 1 and (upper[0] == "RENAME" or (upper[1:2] and upper[1] in _NO_COLUMNS)):
+        return
+    at += 2 * (upper[at : at + 2] == ["IF", "EXISTS"])
+    names = [_unquoted(word) for word in clause[at : at + 2]]
+    if names and not (upper[0] == "CHANGE" and len(names) > 1 and names[0].lower() == names[1].lower()):
+        yield names[0]

@@ -320,9 +320,8 @@ class Stream:
             return effect.database in watched.databases
         if effect.did == "changed":
             words = text.replace("`", " ").replace(".", " ").split()
-            return effect.database in watched.databases or any(
-                name in words for pair in watched.tables for name in pair
-            )
+            named = {name for pair in watched.tables for name in pair} | watched.databases
+            return effect.database in watched.databases or not named.isdisjoint(words)
         if effect.other is not None and watched.has(*effect.other):
             return True
         return watched.has(effect.database, effect.table)

@@ -65,11 +65,12 @@ class CatalogColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogTable:
-    """A table or view."""
+    """A table or view. ``is_versioned``: MariaDB keeps earlier versions of its rows (system versioning)."""
 
     database: str
     name: str
     is_view: bool
+    is_versioned: bool
     engine: str | None
     rows_estimated: int | None
     columns: tuple[CatalogColumn, ...]
@@ -111,6 +112,7 @@ def find_table(connection: Connection[Any], table: str) -> CatalogTable | None:
         database=schema,
         name=plain,
         is_view="VIEW" in kind.upper(),
+        is_versioned="VERSIONED" in kind.upper(),
         engine=engine,
         rows_estimated=None if rows is None else int(rows),
         columns=columns_of(connection, schema, plain),
@@ -167,6 +169,17 @@ def cascade_error(table: CatalogTable, names: tuple[str, ...]) -> tuple[str, str
         "and MySQL does not write to its log which rows the action changes",
         f"ALTER TABLE {table.quoted} DROP FOREIGN KEY {quoted(names[0])}, and add it with ON DELETE RESTRICT "
         "ON UPDATE RESTRICT",
+    )
+
+
+def versioning_error(table: CatalogTable) -> tuple[str, str]:
+    """The message and the hint for a table with system versioning, which cannot be captured: its log contains an
+    update for a DELETE, and inserts of earlier versions with the key of the present row.
+    """
+    return (
+        f"table {table.database}.{table.name} has system versioning, and the log does not distinguish its rows from "
+        "their earlier versions",
+        f"ALTER TABLE {table.quoted} DROP SYSTEM VERSIONING",
     )
 
 

@@ -22,6 +22,7 @@ from rw_sql.connectors.mysql_cdc.tables import (
     missing_table,
     other_database,
     shared_lock,
+    versioning_error,
 )
 from rw_sql.errors import near_names
 from rw_sql.packages import deferred
@@ -176,6 +177,9 @@ def _table(
             message=f"MySQL table doesn't define the primary key: the rows of {table} cannot be identified",
             hint=f"ALTER TABLE {found.quoted} ADD PRIMARY KEY (…)",
         )
+    if found.is_versioned:
+        message, hint = versioning_error(found)
+        yield Lack(check="table", message=message, hint=hint)
     cascades = cascades_of(connection, found)
     if cascades:
         message, hint = cascade_error(found, cascades)

@@ -38,8 +38,14 @@ With ``row_security = off``, a policy that would hide rows from the snapshot cau
 
 _WITH_IDLE_TIMEOUT = 140_000
 
+_WITH_USER_TIMEOUT = 120_000
+"""The first version of libpq with ``tcp_user_timeout``."""
+
 _SSL_MODES = {"disabled": "disable", "preferred": "prefer", "required": "require"}
 _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
+_UNANSWERED = {"tcp_user_timeout": "60000"}
+"""Ends a connection whose packets nobody confirms: keepalives are not sent while packets are unconfirmed, and the
+system would repeat those for a quarter of an hour."""
 
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:
@@ -96,6 +102,7 @@ def connect_for_replication(options: Mapping[str, str], timeout: float) -> Conne
 def _connected(made: Mapping[str, Any], options: Mapping[str, str]) -> Connection[Any]:
     try:
         connect_to = psycopg.connect
+        limits = _UNANSWERED if psycopg.pq.version() >= _WITH_USER_TIMEOUT else {}
     except ImportError as error:  # Without libpq, psycopg raises an ImportError without a module's name.
         raise CaptureError(
             PACKAGE_MISSING,
@@ -103,7 +110,7 @@ def _connected(made: Mapping[str, Any], options: Mapping[str, str]) -> Connectio
             hint="pip install 'rw-sql[postgres-cdc]'",
         ) from error
     try:
-        return connect_to(**made, autocommit=True)
+        return connect_to(**limits, **made, autocommit=True)
     except psycopg.Error as error:
         raise unreachable(error, options) from error
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rw_sql.connectors.changes import (
+    BATCH_BYTES,
     DELETE,
     INSERT,
     TRUNCATE,
@@ -99,26 +100,36 @@ class Decoded:
         """The number of records."""
         return sum(batch.num_rows for batch in self.batches)
 
+    @property
+    def size(self) -> int:
+        """The size of the records in bytes."""
+        return sum(batch.nbytes for batch in self.batches)
+
+    def has_room(self, rows: int) -> bool:
+        """True if there are fewer than ``rows`` records, of fewer than BATCH_BYTES bytes."""
+        return self.rows < rows and self.size < BATCH_BYTES
+
 
 class Decoder:
     """Decodes the transactions of one connection in order.
 
-    ``on_relation`` returns the table for a Relation message; None if the table is not read.
+    ``on_relation`` returns the table for a Relation message and the position of its transaction; None if the table is
+    not read. Without a position, the message was received before, and the table may have other columns by now.
     """
 
     def __init__(
         self,
         split: str,
-        on_relation: Callable[[Relation, int], KnownTable | None],
+        on_relation: Callable[[Relation, int | None], KnownTable | None],
     ) -> None:
         self._split = split
         self._on_relation = on_relation
         self._relations: dict[int, Relation] = {}
         self._tables: dict[int, KnownTable | None] = {}
 
-    def refresh(self, position: int) -> None:
+    def refresh(self) -> None:
         """Calls ``on_relation`` again for each known relation, because the set of tables to read has changed."""
-        self._tables = {oid: self._on_relation(relation, position) for oid, relation in self._relations.items()}
+        self._tables = {oid: self._on_relation(relation, None) for oid, relation in self._relations.items()}
 
     def decode(self, transactions: Sequence[Transaction], into: Decoded) -> None:
         """Adds the records of whole transactions. Raises CaptureError for a row that cannot be read."""

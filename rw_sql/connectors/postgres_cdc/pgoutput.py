@@ -58,7 +58,7 @@ class Transaction:
     """A committed transaction: its messages between Begin and Commit, in memory or in a file.
 
     ``position`` is the end of its commit record, ``time`` its commit in microseconds since 1970, ``count`` the number
-    of its messages.
+    of its messages. ``size`` are the bytes in memory, ``spooled`` those in the file.
     """
 
     xid: int
@@ -67,6 +67,7 @@ class Transaction:
     messages: list[bytes] = field(default_factory=list)
     size: int = 0
     count: int = 0
+    spooled: int = 0
     spool: IO[bytes] | None = None
 
     def spill(self) -> None:
@@ -75,6 +76,7 @@ class Transaction:
             self.spool = tempfile.TemporaryFile(prefix="rw_sql-transaction-")  # noqa: SIM115
         self.spool.write(b"".join(piece for body in self.messages for piece in (_LENGTH.pack(len(body)), body)))
         self.messages = []
+        self.spooled, self.size = self.spooled + self.size, 0
 
     def pieces(self, most_messages: int, most_bytes: int) -> Iterator[list[bytes]]:
         """The messages in order, in lists of limited size. Can be called only once."""

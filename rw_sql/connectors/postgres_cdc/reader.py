@@ -15,14 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
-from rw_sql.connectors.changes import SNAPSHOT, CaptureError, Taken, records_schema, schema_change
+from rw_sql.connectors.changes import BATCH_BYTES, SNAPSHOT, CaptureError, Taken, records_schema, schema_change
 from rw_sql.connectors.postgres_cdc import pgoutput
 from rw_sql.connectors.postgres_cdc.connection import connect, lsn_text, unreachable
 from rw_sql.connectors.postgres_cdc.decoder import Decoded, Decoder, KnownTable, convert_cells, json_of, make_batch
+from rw_sql.connectors.postgres_cdc.followed import followed
 from rw_sql.connectors.postgres_cdc.server import AGAIN, check_position, read_facts
 from rw_sql.connectors.postgres_cdc.snapshot import SnapshotThread
 from rw_sql.connectors.postgres_cdc.stream import Stream
-from rw_sql.connectors.postgres_cdc.tables import find_table, missing_table, named, type_names
+from rw_sql.connectors.postgres_cdc.tables import named, type_names
 from rw_sql.connectors.postgres_cdc.types import resolve_types
 from rw_sql.connectors.support.cut_off import cut_off
 from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
@@ -49,6 +50,12 @@ _RECENT = 200_000
 _CHECK_SECONDS = 10.0
 """The interval in seconds between two checks that the tables, and their entries in the publication, were not
 replaced."""
+
+_LOCK_SECONDS = 10
+"""The longest wait in seconds for a lock that an ALTER TABLE holds, while such a check reads a partition."""
+
+_CHECK_SHARE = 20
+"""The least ratio of that interval and the duration of a check, for sources with many tables."""
 
 _SLOT_SECONDS = 10.0
 """How long in seconds opening waits for a slot that is in use, because the server notices the end of a client with a
@@ -88,7 +95,7 @@ class PostgresReader:
         self._types: dict[int, PostgresType] = {}
         self._money: str | None = None
         self._changes: list[SchemaChange] = []
-        self._checked_at = 0.0
+        self._check_at = 0.0
         self._catalog: Connection[Any] | None = None
         self._stream: Stream | None = None
         self._snapshot: SnapshotThread | None = None
@@ -149,7 +156,7 @@ class PostgresReader:
             self._accept(kept)
         except psycopg.Error as error:
             raise unreachable(error, self._options) from error
-        self._decoder.refresh(self._position)
+        self._decoder.refresh()
         if self._snapshot is not None:
             self._snapshot.set_tables(self._progress)
 
@@ -194,6 +201,7 @@ class PostgresReader:
     def _sql(self) -> Connection[Any]:
         if self._catalog is None or self._catalog.closed:
             self._catalog = connect(self._options, self._timeout)
+            self._catalog.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'".encode())
         return self._catalog
 
     def _accept(self, tables: Mapping[str, TableProgress]) -> None:
@@ -214,44 +222,21 @@ class PostgresReader:
         self._by_name = {named(name): name for name in accepted}
 
     def _found(self, connection: Connection[Any], progress: TableProgress) -> TableProgress:
-        name, publication = progress.table, self._options["publication.name"]
-        table = find_table(connection, name, publication)
-        if table is None:
-            raise missing_table(connection, name)
-        if not table.key:
-            raise CaptureError(
-                UPSTREAM_MISSING,
-                f"table {name} has no primary key, so its rows cannot be identified",
-                hint=f"ALTER TABLE {table.statement_name} ADD PRIMARY KEY (…)",
-            )
-        if table.membership is None:
-            raise CaptureError(
-                UPSTREAM_MISSING,
-                f'publication "{publication}" does not exist',
-                hint=f'CREATE PUBLICATION "{publication}" FOR TABLE {table.statement_name}',
-            )
-        if not table.is_published:
-            raise CaptureError(
-                UPSTREAM_MISSING,
-                f'table {name} is not in publication "{publication}"',
-                hint=f'ALTER PUBLICATION "{publication}" ADD TABLE {table.statement_name}; '
-                f"its changes until then are missing: {AGAIN}",
-            )
-        if progress.identity is not None and progress.identity != table.stored_identity:
-            raise CaptureError(UPSTREAM_MISSING, _not_the_same(name, progress.identity, publication), hint=AGAIN)
-        estimated = progress.rows_estimated if progress.rows_estimated is not None else table.rows_estimated
-        return replace(progress, identity=table.stored_identity, key_columns=table.key, rows_estimated=estimated)
+        found, change = followed(connection, progress, self._options["publication.name"], self._position)
+        if change is not None:
+            self._changes.append(change)
+        return found
 
     def _check(self) -> None:
-        """Checks periodically that no table was replaced or temporarily removed from the publication."""
-        now = time.monotonic()
-        if now < self._checked_at + _CHECK_SECONDS:
+        """Checks periodically that the stream has all changes of the tables."""
+        began = time.monotonic()
+        if began < self._check_at:
             return
-        if self._checked_at:
+        if self._check_at:
             connection = self._sql()
-            for progress in self._progress.values():
-                self._found(connection, progress)
-        self._checked_at = now
+            self._progress = {name: self._found(connection, each) for name, each in self._progress.items()}
+        now = time.monotonic()
+        self._check_at = now + max(_CHECK_SECONDS, _CHECK_SHARE * (now - began))
 
     def _take(self, stream: Stream, snapshot: SnapshotThread, max_rows: int, wait_seconds: float) -> Taken:
         self._check()
@@ -268,7 +253,11 @@ class PostgresReader:
             done = self._step(into, max_rows, idle)
             has_left = self._leave_all(snapshot, into, max_rows)
             transactions += done
-            if into.rows >= max_rows or self._is_closed or (done and self._position <= _UNREADABLE.get(self._key, 0)):
+            if (
+                not into.has_room(max_rows)
+                or self._is_closed
+                or (done and self._position <= _UNREADABLE.get(self._key, 0))
+            ):
                 break
             if not done and not has_left and (into.batches or transactions or time.monotonic() >= deadline):
                 break
@@ -288,11 +277,13 @@ class PostgresReader:
         """Decodes transactions until the batch is full. Returns their number."""
         group: list[Transaction] = []
         room = max_rows - into.rows if self._position >= _UNREADABLE.get(self._key, 0) else 1
-        while self._backlog and room > 0:
+        space = BATCH_BYTES - into.size
+        while self._backlog and room > 0 and space > 0:
             transaction = self._backlog.popleft()
             if transaction.position > self._position:
                 group.append(transaction)
                 room -= transaction.count
+                space -= transaction.size + transaction.spooled
         if group:
             try:
                 self._decode(group, into)
@@ -310,7 +301,7 @@ class PostgresReader:
         Their rows get a position that no earlier batch had.
         """
         has_left = False
-        while into.rows < max_rows and (chunk := snapshot.first()) is not None:
+        while into.has_room(max_rows) and (chunk := snapshot.first()) is not None:
             if chunk.position > self._position:
                 break
             if self._position <= self._returned:
@@ -386,7 +377,7 @@ class PostgresReader:
         if done:
             self._tracked.pop(chunk.table, None)
             self._progress[chunk.table] = replace(self._progress[chunk.table], again=())
-            self._decoder.refresh(self._position)
+            self._decoder.refresh()
 
     def _chunk_batch(self, chunk: Chunk, names: list[str], keep: Any) -> pa.RecordBatch:
         cells = chunk.cells.pick(np.flatnonzero(keep))
@@ -410,17 +401,20 @@ class PostgresReader:
             times=np.zeros(count, dtype=np.int64),
         )
 
-    def _on_relation(self, relation: Relation, position: int) -> KnownTable | None:
+    def _on_relation(self, relation: Relation, position: int | None) -> KnownTable | None:
         name = self._by_name.get((relation.schema, relation.name))
         self._check_renamed(relation, name)
         if name is None:
             return None
         progress = self._progress[name]
         kinds = {column.name: (column.type, column.modifier) for column in relation.columns}
-        self._compare(name, type_names(self._sql(), kinds), position)
-        progress = self._progress[name]
+        if position is not None:
+            self._compare(name, type_names(self._sql(), kinds), position)
+            progress = self._progress[name]
         flagged = {column.name for column in relation.columns if column.is_key}
         lacking = [column for column in progress.key_columns if column not in kinds]
+        if lacking or not flagged.issuperset(progress.key_columns):
+            self._found(self._sql(), progress)  # If the table has another key, the error says so.
         if lacking:
             raise CaptureError(
                 UPSTREAM_MISSING,
@@ -491,10 +485,3 @@ class PostgresReader:
             row = self._sql().execute(b"SELECT '1234567.89'::numeric::money::text").fetchone()
             self._money = str(row[0]) if row else ""
         return self._money
-
-
-def _not_the_same(name: str, before: str, publication: str) -> str:
-    return (
-        f"table {name} is not the table that was read: it was dropped and created again, or was not in publication "
-        f'"{publication}" for a time, so changes are missing'
-    )

@@ -26,6 +26,9 @@ _WITH_ROOT = 130_000
 
 _SLOTS_USED_UP = "53400"
 
+_UNUSED_SECONDS = 5.0
+"""The longest wait for the reader of a slot that is to be dropped."""
+
 
 def prepare(options: Mapping[str, str], tables: Sequence[str], timeout: float) -> Prepared:
     """See :meth:`rw_sql.connectors.changes.ChangeConnector.prepare`."""
@@ -147,14 +150,36 @@ def release(options: Mapping[str, str], *, slot: bool, publication: bool, timeou
         )
     if publication:
         statements.append((f"DROP PUBLICATION {quoted(published)}", f"DROP PUBLICATION IF EXISTS {quoted(published)}"))
-    notices = []
+    notices: list[str] = []
     try:
         with connect(options, timeout) as connection:
+            if slot:
+                _wait_until_unused(connection, name, min(timeout, _UNUSED_SECONDS))
             for shown, statement in statements:
                 try:
                     connection.execute(statement.encode())
                 except psycopg.Error as error:
+                    if unreachable(error, options).is_temporary:
+                        raise
                     notices.append(f"{' '.join(str(error).split())}; on the server: {shown}")
+    except psycopg.Error as error:
+        raise unreachable(error, options) from error
     except CaptureError as error:
+        if error.is_temporary:
+            raise
         return tuple(f"{error.message}; on the server: {shown}" for shown, _ in statements)
     return tuple(notices)
+
+
+def _wait_until_unused(connection: Connection[Any], slot: str, seconds: float) -> None:
+    """Waits until no reader uses the slot, because the server notices the end of a client with a delay."""
+    deadline = time.monotonic() + seconds
+    query = "SELECT active_pid FROM pg_catalog.pg_replication_slots WHERE slot_name = %s AND active"
+    while (row := connection.execute(query, [slot]).fetchone()) is not None:
+        if time.monotonic() > deadline:
+            raise CaptureError(
+                UPSTREAM_UNREACHABLE,
+                f'replication slot "{slot}" is in use by the server process {row[0]}',
+                is_temporary=True,
+            )
+        time.sleep(0.05)

@@ -411,7 +411,7 @@ class SnapshotThread:
             return f" WHERE {left} IN ({', '.join(_key_literal(table, key) for key in again)})", False
         if next_key is None:
             return "", True
-        return f" WHERE {left} > {_key_literal(table, next_key)}", True
+        return f" WHERE {left} > {_key_literal(table, next_key, is_ordered=True)}", True
 
     def _wait_for_writers(self, connection: Connection[Any], name: str) -> None:
         """Waits for the end of the transactions that are currently writing to the table. Their changes from before
@@ -460,9 +460,9 @@ class SnapshotThread:
         return lsn_number(row[0])
 
 
-def _key_literal(table: CatalogTable, key: str) -> str:
+def _key_literal(table: CatalogTable, key: str, *, is_ordered: bool = False) -> str:
     values: dict[str, str] = json.loads(key)
-    if set(values) != set(table.key):
+    if set(values) != set(table.key) or (is_ordered and tuple(values) != table.key):
         raise CaptureError(
             UPSTREAM_MISSING,
             f"the primary key of table {table.schema}.{table.name} changed from ({', '.join(values)}) to "

@@ -249,7 +249,6 @@ class Stream:
             transaction.count += 1
             if transaction.size >= SPOOL_BYTES:
                 transaction.spill()
-                transaction.size = 0
         elif kind != pgoutput.MESSAGE:  # A message outside of a transaction is not used here.
             raise pgoutput.BrokenMessageError(f"a message of kind {chr(kind)!r} outside of a transaction")
 

@@ -319,7 +319,7 @@ class Owner:
                 self._next_sweep, self._is_sweep_owed = time.monotonic() + _SWEEP_AGAIN_SECONDS, True
                 return  # The owner of another group may still write to what was dropped.
             self._is_sweep_owed = False
-            sweep(self._context, epoch)
+            self._is_sweep_owed = not sweep(self._context, epoch)
         except (SqlError, OSError, DeltaError) as error:
             # The sweep after the next statement removes the rest.
             logger.warning("dropped objects could not be removed yet: %s", error)

@@ -107,7 +107,8 @@ def _note(warehouse: Warehouse, source: SourceRecord) -> tuple[int, dict[str, li
 class Capture:
     """The reader of one run.
 
-    ``tables`` is the progress stored in the newest commit, with the names of the snapshots.
+    ``tables`` is the progress stored in the newest commit, with the names of the snapshots. ``least_bucket`` is the
+    first hour that all tables read: rows that are written while the clock shows an earlier one get this hour.
     """
 
     context: Context
@@ -120,6 +121,7 @@ class Capture:
     columns: Mapping[str, frozenset[str]]
     adds_columns: bool
     _written: dict[str, tuple[str, TableProgress]]
+    least_bucket: int = 0
     started_ms: int = field(default_factory=now_ms)
     _reported: dict[str, tuple[float, TableProgress]] = field(default_factory=dict)
 
@@ -160,7 +162,8 @@ class Capture:
         specs = {table.upstream: table for table in spec.tables}
         columns = {table.upstream: frozenset(table.columns) for table in spec.tables}
         adds = options.get("auto.schema.change", "false").strip().lower() == "true"
-        capture = Capture(context, source, split, specs, feed, tables, made, columns, adds, stored)
+        least = _least_bucket(snapshot, spec)
+        capture = Capture(context, source, split, specs, feed, tables, made, columns, adds, stored, least)
         capture._limit_snapshots()
         return capture
 
@@ -189,7 +192,7 @@ class Capture:
             rows = pa.concat_tables([given[0], rows, given[1]])
         count = rows.num_rows
         constants = {SPLIT: (self.split, pa.string()), RUN: (run, pa.int64()), BATCH: (batch, pa.int64())}
-        constants |= {SINCE: (since, pa.int64()), BUCKET: (bucket, pa.int32())}
+        constants |= {SINCE: (since, pa.int64()), BUCKET: (max(bucket, self.least_bucket), pa.int32())}
         for name, (value, kind) in constants.items():
             rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), count))
         return rows
@@ -326,6 +329,16 @@ class Capture:
 def rows_by_table(rows: pa.Table) -> dict[str, int]:
     """The number of rows of a batch by upstream table, markers included."""
     return {each["values"].as_py(): each["counts"].as_py() for each in rows["table_name"].value_counts()}
+
+
+def _least_bucket(snapshot: Snapshot, spec: IngestSpec) -> int:
+    """The first hour that all tables of the source read: each reads no rows from before its creation.
+
+    If the clock was set back since a table was created, or differs from that of the session that created the table, the
+    table would otherwise ignore rows.
+    """
+    found = (snapshot.get(id_) for table in spec.tables for id_ in table.tables)
+    return max((each.live_from[2] for each in found if isinstance(each, TableRecord) and each.live_from), default=0)
 
 
 def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, positions: Positions) -> bool:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import HoldingConnector
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.registry import captures_changes, connector
 from rw_sql.errors import SqlError
-from rw_sql.model.definitions import connector_of, source_definition
+from rw_sql.model.definitions import connector_of, option_text, source_definition
 from rw_sql.model.options import plan_options
 from rw_sql.runtime.support.event_log import log_event
 
@@ -28,7 +29,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NAME = "upstream.json"
+_OBJECTS = {"slot": "slot.name", "publication": "publication.name"}
+_PLACE = ("hostname", "port", "database.name", *_OBJECTS.values())
+"""The options that determine where the objects of a captured database are."""
+
 _SECONDS = 8.0
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 5.0, 3600.0
+
+_RETRIES: dict[tuple[str, int], tuple[float, float]] = {}
+"""For each source whose objects could not be dropped, by (warehouse, source): when to try again, by the monotonic
+clock, and the delay after that. An upstream that is gone for good must not delay the owner with every statement.
+"""
 
 
 def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
@@ -39,31 +50,53 @@ def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
 def note_made(warehouse: Warehouse, source: SourceRecord, **made: bool) -> None:
     """Records that a run creates a slot or a publication, and the source's current definition.
 
-    Definitions that read another upstream are kept, because the objects that their runs created still exist there.
+    Definitions that read another upstream are kept, because the objects that their runs created still exist there. A
+    slot of another name was not created by these runs.
     """
     known = _read(warehouse, source.id)
     told = {**known, **made, "definition": source.definition}
-    former = known.get("former", [])
-    before, is_captured = known.get("definition"), captures_changes(source.connector)
-    if before not in (None, source.definition, *former) and not is_captured:
-        told["former"] = [*former, before]
-    if told != known and any(told.get(what) for what in ("slot", "publication")):
+    before, former = known.get("definition"), list(known.get("former", []))
+    if before not in (None, source.definition):
+        if not captures_changes(source.connector):
+            former += [before] if before not in former else []
+        elif (old := _place(before)) != (new := _place(source.definition)):
+            left = {what: bool(known.get(what)) for what in _OBJECTS}
+            former += [{"definition": before, **left}] if any(left.values()) else []
+            for what, name in _OBJECTS.items():
+                if any(old.get(key) != new.get(key) for key in ("database.name", name)):
+                    told[what] = made.get(what, False)
+    if former:
+        told["former"] = former
+    if told != known and (former or any(told.get(what) for what in _OBJECTS)):
         warehouse.write_text(_path(warehouse, source.id), json.dumps(told))
+
+
+def _place(definition: str) -> dict[str, str]:
+    options = source_definition(definition).options
+    return {option.key: option_text(option.value) for option in options if option.key in _PLACE}
 
 
 def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bool:
     """Drops the objects that a dropped source had created upstream.
 
-    Returns False if the upstream does not answer, so that the call must be repeated.
+    Returns False if the upstream does not answer, so that the call must be repeated. Calls before a retry is due
+    return False at once.
     """
     made = _read(context.warehouse, source_id)
     if not made:
         return True
-    is_done = _released(context, snapshot, made, made["definition"])
-    if is_done:
+    place = (context.warehouse.uri, source_id)
+    due, delay = _RETRIES.pop(place, (0.0, _FIRST_RETRY_SECONDS))
+    is_due = time.monotonic() >= due
+    is_done = is_due and _released(context, snapshot, made, made["definition"])
+    if not is_done:
+        next_due = (time.monotonic() + delay, min(2 * delay, _LAST_RETRY_SECONDS)) if is_due else (due, delay)
+        _RETRIES[place] = next_due
+    else:
         for former in made.get("former", []):
             # Not repeated: what the source has read formerly may be out of reach for good.
-            _released(context, snapshot, made, former)
+            is_whole = isinstance(former, dict)
+            _released(context, snapshot, former if is_whole else made, former["definition"] if is_whole else former)
     return is_done
 
 

@@ -21,15 +21,17 @@ Finding such a time requires reading all operations; it never changes.
 """
 
 
-def sweep(context: Context, applied_epoch: int) -> None:
+def sweep(context: Context, applied_epoch: int) -> bool:
     """Deletes the data and checkpoints of ids that are not in the catalog of ``applied_epoch``.
 
     Only the owner may call it, after the jobs of the dropped objects have stopped. Does nothing if the catalog has
-    advanced.
+    advanced. Returns False if it must be repeated, because an upstream that has a slot of a dropped source does not
+    answer.
     """
     warehouse, snapshot = context.warehouse, context.metastore.snapshot()
+    is_complete = True
     if snapshot.epoch != applied_epoch:
-        return
+        return is_complete
     for name in warehouse.list_names(f"{warehouse.uri}/data"):
         if name.isdigit() and int(name) < snapshot.next_id and snapshot.get(int(name)) is None:
             warehouse.remove(f"{warehouse.uri}/data/{name}")
@@ -37,6 +39,7 @@ def sweep(context: Context, applied_epoch: int) -> None:
         id_ = name.rpartition("-")[2]
         if id_.isdigit() and int(id_) < snapshot.next_id and snapshot.get(int(id_)) is None:
             if name.startswith("ranges-") and not release_upstream(context, snapshot, int(id_)):
+                is_complete = False
                 continue  # The next sweep tries again.
             warehouse.remove(f"{warehouse.uri}/checkpoints/{name}")
     _sweep_generations(context, snapshot)
@@ -45,6 +48,7 @@ def sweep(context: Context, applied_epoch: int) -> None:
     ]
     if gone:
         context.metastore.jobs.drop_jobs(gone)
+    return is_complete
 
 
 def _sweep_generations(context: Context, snapshot: Snapshot) -> None:

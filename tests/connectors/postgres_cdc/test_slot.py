@@ -433,5 +433,19 @@ def test_only_what_was_made_is_dropped(postgres: PostgresInfo, table: str) -> No
     assert postgres.run(f"SELECT 1 FROM pg_publication WHERE pubname = '{options['publication.name']}'")
     assert setup.release(options, slot=True, publication=True, timeout=TIMEOUT) == ()
     assert not postgres.run(f"SELECT 1 FROM pg_publication WHERE pubname = '{options['publication.name']}'")
-    (notice,) = setup.release(options | {"port": "1"}, slot=True, publication=False, timeout=2.0)
+    with pytest.raises(CaptureError) as caught:
+        setup.release(options | {"port": "1"}, slot=True, publication=False, timeout=2.0)
+    assert caught.value.is_temporary
+    (notice,) = setup.release(options | {"password": "x"}, slot=True, publication=False, timeout=2.0)
     assert f"on the server: SELECT pg_drop_replication_slot('{options['slot.name']}')" in notice
+
+
+def test_a_slot_that_is_still_read_is_dropped_later(
+    postgres: PostgresInfo, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setup, "_UNUSED_SECONDS", 0.2)
+    replica.catch_up(postgres)
+    with pytest.raises(CaptureError, match="is in use by the server process") as caught:
+        setup.release(replica.options, slot=True, publication=False, timeout=TIMEOUT)
+    assert caught.value.is_temporary
+    assert CONNECTOR.slot_details(replica.options) is not None

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.changes import UpstreamColumn, UpstreamTable
 from rw_sql.connectors.registry import change_connector, connector
-from rw_sql.metastore.records import DEFAULT_GROUP, SourceRecord
+from rw_sql.metastore.records import DEFAULT_GROUP, SourceRecord, TableRecord
 from rw_sql.model.definitions import definition_of, log_columns
 from rw_sql.model.job_ids import view_job
 from rw_sql.model.job_specs import IngestSpec, desired_jobs
@@ -397,3 +397,16 @@ def test_a_lost_slot_is_replaced_only_where_the_tables_are_read_again(tmp_path: 
         log.write_until(lambda changes: changes[-1][0] == "s")
         assert kind.slot_details(log.options).status == "reserved"  # type: ignore[union-attr]
         assert [json.loads(row or "{}").get("id") for op, _, row in log.changes() if op == "r"] == ["1", "1", "2"]
+
+
+def test_rows_that_are_written_after_the_clock_was_set_back_are_those_that_the_table_reads(log: Log) -> None:
+    found = log.world.snapshot.find("table", "t")
+    assert isinstance(found, TableRecord)
+    assert found.live_from is not None
+    _, _, hour = found.live_from
+    assert hour > 1, "the reader of this test writes at hour 1"
+    log.postgres.run(f"INSERT INTO {table_of(log)} VALUES (1, 'a')")
+    log.open()
+    log.write_until(lambda changes: len(changes) == 1)
+    rows = DeltaTable(log.warehouse.data(log.source.id, 1)).to_pyarrow_table(columns=[BUCKET])
+    assert rows[BUCKET].to_pylist() == [hour]

@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.postgres_cdc import setup
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import SourceRecord
+from rw_sql.runtime.jobs import made_upstream as made_upstream_module
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.made_upstream import made_upstream, note_made, release_upstream
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax import parse_statement, render
+from tests.support.postgres import running_server
+from tests.support.postgres_changes import TIMEOUT, cdc_options
 from tests.support.pulsar_server import new_name
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.postgres import PostgresInfo
     from tests.support.pulsar_server import PulsarServer
 
 
@@ -54,3 +59,55 @@ def test_a_broker_that_is_away_is_asked_again(tmp_path: Path) -> None:
     note_made(warehouse, source_of("t", "pulsar://127.0.0.1:1"), slot=True)
     context = Context(warehouse=warehouse, metastore=cast("Any", None), sessions=cast("Any", None), owner="me")
     assert not release_upstream(context, Snapshot(), 7)
+
+
+def captured(options: dict[str, str]) -> SourceRecord:
+    listed = ", ".join(f"{name} = '{value}'" for name, value in options.items())
+    statement = parse_statement(f"CREATE SOURCE s WITH (connector = 'postgres-cdc', {listed})")
+    return SourceRecord(
+        id=7, name="s", definition=render(statement), connector="postgres-cdc", options=(), is_shared=True
+    )
+
+
+@pytest.mark.postgres
+def test_only_the_slots_that_a_source_made_are_dropped_wherever_it_was_moved(
+    tmp_path: Path, postgres: PostgresInfo
+) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    context = Context(warehouse=warehouse, metastore=cast("Any", None), sessions=cast("Any", None), owner="me")
+    own = cdc_options(postgres)
+    setup.prepare(own, [], TIMEOUT)
+    note_made(warehouse, captured(own), slot=True, publication=True)
+    # UNSAFE SET of a slot that somebody else made, of the same publication.
+    other = own | {"slot.name": f"{own['slot.name']}_2"}
+    setup.prepare(other, [], TIMEOUT)
+    note_made(warehouse, captured(other))
+    moved = other | {"hostname": "localhost"}
+    note_made(warehouse, captured(moved))
+    note_made(warehouse, captured(moved))
+    assert made_upstream(warehouse, captured(moved))["slot"] is False
+    assert release_upstream(context, Snapshot(), 7)
+    slots = postgres.run(f"SELECT slot_name FROM pg_replication_slots WHERE slot_name LIKE '{own['slot.name']}%'")
+    assert slots == [(other["slot.name"],)]
+    assert not postgres.run(f"SELECT 1 FROM pg_publication WHERE pubname = '{own['publication.name']}'")
+    assert setup.release(other, slot=True, publication=False, timeout=TIMEOUT) == ()
+
+
+@pytest.mark.postgres
+def test_a_slot_is_dropped_when_its_server_answers_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(made_upstream_module, "_FIRST_RETRY_SECONDS", 1000.0)
+    warehouse = Warehouse(str(tmp_path))
+    context = Context(warehouse=warehouse, metastore=cast("Any", None), sessions=cast("Any", None), owner="me")
+    with running_server(wal_level="logical") as server:
+        options = cdc_options(server.info)
+        setup.prepare(options, [], TIMEOUT)
+        source = captured(options)
+        note_made(warehouse, source, slot=True, publication=True)
+        server.stop()
+        assert not release_upstream(context, Snapshot(), 7)
+        server.start()
+        assert not release_upstream(context, Snapshot(), 7), "the next attempt is not due yet"
+        made_upstream_module._RETRIES.clear()
+        assert release_upstream(context, Snapshot(), 7)
+        assert server.run("SELECT count(*) FROM pg_replication_slots") == [(0,)]
+        assert server.run("SELECT count(*) FROM pg_publication") == [(0,)]

@@ -116,6 +116,17 @@ def test_the_reader_knows_every_table() -> None:
     assert ingest(world) != before
 
 
+def test_the_key_is_that_of_the_oldest_table_until_it_is_dropped() -> None:
+    world = cdc_world(TABLE)
+    world.upstream_tables = {"public.orders": replace(ORDERS, key=("id", "word"))}
+    world.run("CREATE TABLE newer (*) FROM pg TABLE 'public.orders'")
+    (orders,) = ingest(world).tables
+    assert (orders.snapshot, orders.key_columns) == (f"{table(world, 'newer').id}.0", ("id",))
+    world.run("DROP TABLE orders")
+    (orders,) = ingest(world).tables
+    assert orders.key_columns == ("id", "word")
+
+
 def test_forgetting_offsets_reads_every_table_again() -> None:
     world = cdc_world(TABLE)
     (before,) = ingest(world).tables

@@ -1,0 +1,66 @@
+"""Checks that the log contains every change of a table's rows, and finds the changes that an ALTER makes without
+events."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.changes import CaptureError, SchemaChange, other_key
+from rw_sql.connectors.mysql_cdc.server import AGAIN, gone
+from rw_sql.connectors.mysql_cdc.tables import cascade_error, cascades_of, versioning_error
+from rw_sql.errors import UPSTREAM_MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pymysql.connections import Connection
+
+    from rw_sql.connectors.changes import TableProgress
+    from rw_sql.connectors.mysql_cdc.tables import CatalogTable
+
+
+def require_readable(connection: Connection[Any], table: CatalogTable, progress: TableProgress) -> None:
+    """Raises CaptureError if the rows cannot be identified by the key by which they were read, or if the log lacks
+    changes of them. Raises pymysql.Error.
+    """
+    name = progress.table
+    if not table.key:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f"table {name} has no primary key, so its rows cannot be identified",
+            hint=f"ALTER TABLE {table.quoted} ADD PRIMARY KEY (…)",
+        )
+    if table.is_versioned:
+        message, hint = versioning_error(table)
+        raise CaptureError(UPSTREAM_MISSING, message, hint=f"{hint}; then {AGAIN}")
+    cascades = cascades_of(connection, table)
+    if cascades:
+        message, hint = cascade_error(table, cascades)
+        raise CaptureError(UPSTREAM_MISSING, message, hint=f"{hint}; then {AGAIN}")
+    if progress.key_columns and set(progress.key_columns) != set(table.key):
+        raise other_key(name, progress.key_columns, table.key)
+    if progress.next_key is not None and not progress.is_done and progress.key_columns != table.key:
+        raise gone(
+            f"the primary key of table {name} changed from ({', '.join(progress.key_columns)}) to "
+            f"({', '.join(table.key)}) while its snapshot was read"
+        )
+
+
+def altered(
+    table: CatalogTable, progress: TableProgress, columns: Sequence[str], position: int
+) -> tuple[TableProgress, SchemaChange | None]:
+    """The progress after an ALTER that dropped or renamed columns, and the change of those that are known.
+
+    A column that has its name again, because it was added again or names were exchanged, counts as dropped and added:
+    existing rows have other values in it, and the log contains no event for them.
+    """
+    named = {column.lower() for column in columns}
+    known = {column: kind for column, kind in progress.columns.items() if column.lower() in named}
+    if not known:
+        return progress, None
+    again = {column: table.types[column] for column in known if column in table.types}
+    kept = {column: again.get(column, kind) for column, kind in progress.columns.items()}
+    kept = {column: kind for column, kind in kept.items() if column not in known or column in again}
+    change = SchemaChange(table=progress.table, position=position, added=again, dropped=known)
+    return replace(progress, columns=kept), change
