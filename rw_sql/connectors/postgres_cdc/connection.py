@@ -102,7 +102,7 @@ def connect_for_replication(options: Mapping[str, str], timeout: float) -> Conne
 def _connected(made: Mapping[str, Any], options: Mapping[str, str]) -> Connection[Any]:
     try:
         connect_to = psycopg.connect
-        limits = _UNANSWERED if psycopg.pq.version() >= _WITH_USER_TIMEOUT else {}
+        limits: Mapping[str, Any] = _UNANSWERED if psycopg.pq.version() >= _WITH_USER_TIMEOUT else {}
     except ImportError as error:  # Without libpq, psycopg raises an ImportError without a module's name.
         raise CaptureError(
             PACKAGE_MISSING,

@@ -178,7 +178,7 @@ def test_an_alter_that_replaces_no_values(mariadb: MysqlInfo, table: str, replic
         f"ALTER TABLE {table} DROP INDEX i, MODIFY d INT FIRST",
         f"UPDATE {table} SET d = 6",
     )
-    changes = []
+    changes: list[SchemaChange] = []
     for _ in range(5):
         changes += replica.step(wait=0.2).changes
     assert changes == []
