@@ -56,7 +56,10 @@ def _appended(spark: SparkSession, path: str, schema: StructType, commit: TableC
     if _is_mapped(spark, path):
         table = table_at(spark, path, commit.version)
         names = [_full(path, file.path) for file in commit.appended]
-        return table.where(f.regexp_replace(f.col("_metadata.file_path"), "^file:/+", "/").isin(names))
+        found = f.regexp_replace(f.col("_metadata.file_path"), "^file:/+", "/")
+        # Spark's paths are encoded as in a URI, where + is itself and not a blank.
+        decoded = f.try_url_decode(f.replace(found, f.lit("+"), f.lit("%2B")))
+        return table.where(found.isin(names) | f.coalesce(decoded.isin(names), f.lit(False)))
     by_partition: dict[tuple[tuple[str, str | None], ...], list[str]] = {}
     for file in commit.appended:
         by_partition.setdefault(file.partition, []).append(_full(path, file.path))
