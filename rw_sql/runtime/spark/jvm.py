@@ -29,6 +29,17 @@ def java_packages(spark: SparkSession) -> Any:
     return session._jvm
 
 
+def set_default_property(name: str, value: str) -> None:
+    """Sets a system property of the driver's JVM, unless it has one. Without a running Spark, it does nothing."""
+    from pyspark import SparkContext
+
+    context: Any = SparkContext._active_spark_context
+    if context is not None and context._jvm is not None:
+        system = context._jvm.java.lang.System
+        if system.getProperty(name) is None:
+            system.setProperty(name, value)
+
+
 def java_session(spark: SparkSession) -> Any:
     """The ``org.apache.spark.sql.classic.SparkSession``."""
     session: Any = spark

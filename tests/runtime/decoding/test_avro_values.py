@@ -99,3 +99,26 @@ def test_a_record_without_a_needed_field_is_an_error(spark: SparkSession, writer
     assert bad[1] is not None
     assert bad[1].startswith("the bytes are no record of schema ")
     assert good == ({"a": 1, "b": 2}, None)
+
+
+@pytest.mark.parametrize(("kind", "length"), [("bytes", 2**30), ("string", 2**30), ("array", 10**9), ("map", 10**9)])
+def test_a_broken_length_is_an_error_of_its_record(
+    spark: SparkSession, writer: AvroWriter, kind: str, length: int
+) -> None:
+    of = {"array": {"type": "array", "items": "long"}, "map": {"type": "map", "values": "long"}}.get(kind, kind)
+    reader = record_schema("Broken", {"value": of})
+    empty: Any = {"bytes": b"", "string": "", "array": [], "map": []}[kind]
+    good = writer.framed(f"broken-{kind}", reader, {"value": {} if kind == "map" else empty})
+    found = read_values(spark, writer.url, f"broken-{kind}", reader, [good, good[:5] + _varint(length)])
+    assert found[0] == ({"value": empty}, None)
+    assert found[1][1] is not None
+    assert "the bytes are no record of schema" in found[1][1]
+
+
+def _varint(number: int) -> bytes:
+    """A number as Avro writes it: zigzag, seven bits in each byte."""
+    left, found = number * 2, bytearray()
+    while left > 127:
+        found.append(left & 127 | 128)
+        left >>= 7
+    return bytes((*found, left))

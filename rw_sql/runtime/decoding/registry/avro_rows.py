@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from rw_sql.connectors.schemas import avro
 from rw_sql.runtime.decoding.json_text import NO_VALUE, once
 from rw_sql.runtime.decoding.registry.writers import HEAD_BYTES, Writer, Writers
+from rw_sql.runtime.spark.jvm import set_default_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,13 @@ Spark returns a record without any values if it cannot read a record; this field
 """
 
 _MOST_BYTES = 2**31 - 1
+
+_LIMITS = {"bytes.maxLength": 2**27, "string.maxLength": 2**27, "collectionItems.maxLength": 10_000_000}
+"""The lengths that Avro accepts within a record, in bytes and in items, by the last part of the system property.
+
+Avro allocates memory for a length before it reads on: a broken record could otherwise end the JVM. Avro reads the
+properties when a JVM first decodes a record.
+"""
 
 
 @dataclass(slots=True)
@@ -202,6 +210,8 @@ def _of_values(item: Callable[[Column], Column] | None, *, is_json: bool) -> Cal
 def _from_avro(payload: Column, writer: str, options: Mapping[str, str]) -> Column:
     from pyspark.sql.avro.functions import from_avro
 
+    for name, limit in _LIMITS.items():
+        set_default_property(f"org.apache.avro.limits.{name}", str(limit))
     return from_avro(payload, writer, dict(options))
 
 
