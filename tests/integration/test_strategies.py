@@ -50,6 +50,26 @@ QUERIES = {
     "different": ("keys", "SELECT DISTINCT n FROM best"),
     "first_two": ("diff", "SELECT item, total FROM best ORDER BY total DESC, item LIMIT 2"),
 }
+WITHIN = {
+    "above_mean": (
+        "diff",
+        "SELECT item FROM (SELECT item, total FROM best) AS x WHERE total > (SELECT avg(total) FROM best)",
+    ),
+    "high_groups": (
+        "diff",
+        "SELECT n, m FROM (SELECT n, max(total) AS m FROM best GROUP BY n) WHERE m > (SELECT avg(total) FROM best)",
+    ),
+    "joined_to_top": (
+        "diff",
+        "SELECT b.item, l.low FROM best AS b LEFT JOIN lowest AS l ON b.n = l.class AND b.total = "
+        "(SELECT max(total) FROM best)",
+    ),
+    "different_joined": ("diff", "SELECT DISTINCT b.n, l.low FROM best AS b LEFT JOIN lowest AS l ON b.n = l.class"),
+    "different_tops": ("diff", "SELECT DISTINCT m FROM (SELECT n, max(total) AS m FROM best GROUP BY n) AS x"),
+    "named_group": ("keys", "SELECT upper(item) AS u, max(total) AS m FROM best GROUP BY u"),
+}
+"""Queries with a query inside an expression, over several relations, or with a group that is an item's name."""
+
 JOINED = ("keys", "SELECT b.item, l.low FROM best AS b LEFT JOIN lowest AS l ON b.n = l.class")
 
 _TYPES = {"item": "string", "n": "long", "total": "long"}
@@ -188,3 +208,18 @@ def test_each_equals_a_batch_query_also_where_its_batches_broke_off(below: Below
         for name, query in queries.items():
             assert below.rows(name) == below.expected(query), f"{name} after {point or 'the beginning'}"
     assert broken == ["batch.before_merge", "batch.after_merge"]
+
+
+def test_queries_that_read_rows_of_other_groups_equal_batch_queries(below: Below) -> None:
+    below.write(COMMITS[0])
+    below.create("lowest", QUERIES["lowest"][1])
+    for name, (strategy, query) in WITHIN.items():
+        assert below.create(name, query).maintenance.strategy == strategy, name
+    # The last commit changes one row, and by it the mean and the maximum of all.
+    for number, rows in enumerate((None, *COMMITS[1:], [("e", 9, 100, True)])):
+        if rows is not None:
+            below.write(rows)
+        for name in ("lowest", *WITHIN):
+            below.wait(name)
+        for name, (_, query) in WITHIN.items():
+            assert below.rows(name) == below.expected(query), f"{name} after commit {number}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from types import SimpleNamespace
@@ -166,6 +167,27 @@ def test_a_value_is_read_exactly_or_refused(spark: SparkSession) -> None:
         answers = zip(cases, rows, strict=True)
         found = {(kinds[at], value): as_text(value_of(row, at)) for (at, value, _), row in answers}
         assert found == {(kinds[at], value): wanted for at, value, wanted in cases}, format
+
+
+CSV_LINES = (
+    '"x""y",1', '"x"",y",2', r'"C:\",3', r'"C:\\x",4', r"C:\x,5", '"""",6', '"""q""",7', 'a"b,8', 'a""b,9',
+    r'"x\y",10', "' a',11", " a ,12", '"é, ü",13', "#c,14", '"a""b,c""d",15',
+)  # fmt: skip
+
+
+def test_fields_of_csv_are_quoted_as_python_and_rfc_4180_quote_them(spark: SparkSession) -> None:
+    format = "PLAIN ENCODE CSV (without_header = 'true', delimiter = ',')"
+    rows = read(spark, ["VARCHAR", "VARCHAR"], format, [f"0,{line}".encode() for line in CSV_LINES])
+    found = [[row["v0"], row["v1"]] if isinstance(row, dict) else "refused" for row in rows]
+    assert found == list(csv.reader(CSV_LINES))
+
+
+def test_a_line_of_csv_whose_last_field_does_not_end_is_an_error(spark: SparkSession) -> None:
+    format = "PLAIN ENCODE CSV (without_header = 'true', delimiter = '|')"
+    lines = ['x|"first', 'x|"', '"a|b"|"c""', 'x|"a|"""', 'x|a"b', 'x|""', '"a"|"b"""']
+    rows = read(spark, ["VARCHAR", "VARCHAR"], format, [f"0|{line}".encode() for line in lines])
+    found = [row["v1"] if isinstance(row, dict) else "refused" for row in rows]
+    assert found == ["refused", "refused", "refused", 'a|"', 'a"b', None, 'b"']
 
 
 @pytest.mark.long

@@ -48,6 +48,25 @@ _VIOLATED = "failed validation check"
 _CAST_ERROR = "Cast error: "
 """The text in the exception (whose class varies) when values do not fit the table's current types."""
 
+_REFUSED_COMMIT = re.compile(r"append-only|[Uu]nsupported table features")
+"""The texts in delta-rs's CommitFailedError if the table accepts no such commit, as opposed to a conflict."""
+
+_UNWRITABLE = frozenset(
+    {
+        "allowColumnDefaults",
+        "clustering",
+        "domainMetadata",
+        "icebergCompatV1",
+        "icebergCompatV2",
+        "identityColumns",
+        "inCommitTimestamp",
+        "rowTracking",
+        "typeWidening",
+    }
+)
+"""The table features with which delta-rs does not write a table."""
+
+_APPEND_ONLY = "delta.appendOnly"
 _INDEX = "_rw_index"
 _RETENTION = "delta.setTransactionRetentionDuration"
 """The table property that lets Delta forget application transactions. Without it, Delta keeps them forever."""
@@ -95,15 +114,27 @@ class DeltaSink:
             table = deltalake.DeltaTable(_uri(location), storage_options=self.storage(options))
             there = {field.name: field for field in table.schema().fields}
             properties = table.metadata().configuration
+            features = set(table.protocol().writer_features or ())
         except exceptions.TableNotFoundError:
             return _look_at_folder(location)
         except _faults() as error:
             return SinkLook(error=f"{location}: {_first_line(error)}")
-        if (retention := _retention(properties)) is not None:
+        if (retention := _property(properties, _RETENTION)) is not None:
             return SinkLook(
                 misfit=f"the table at {location} discards after {retention} which batches were written, so one could "
                 "be written twice",
                 hint=f"ALTER TABLE delta.`{location}` UNSET TBLPROPERTIES ('{_RETENTION}')",
+            )
+        if shape.type == UPSERT and (_property(properties, _APPEND_ONLY) or "").lower() == "true":
+            return SinkLook(
+                misfit=f"the table at {location} is append-only, so rows cannot be replaced or deleted",
+                hint=f"ALTER TABLE delta.`{location}` UNSET TBLPROPERTIES ('{_APPEND_ONLY}'), or type = 'append-only'",
+            )
+        if unwritable := sorted(features & _UNWRITABLE):
+            return SinkLook(
+                misfit=f"the table at {location} has table features with which this sink cannot write it: "
+                + ", ".join(unwritable),
+                hint="another location: the sink creates the table there",
             )
         wanted = {field.name: field for field in deltalake.Schema.from_json(shape.schema).fields}
         for name, field in wanted.items():
@@ -258,6 +289,8 @@ class DeltaWriter:
                 self._table.update_incremental()
                 act()
             except exceptions.CommitFailedError as error:
+                if _REFUSED_COMMIT.search(str(error)):
+                    raise TargetUnfitError(_first_line(error)) from error
                 if attempt == _ATTEMPTS:
                     raise SinkError(f"other writers commit to the table too often: {_first_line(error)}") from error
             except (exceptions.SchemaMismatchError, exceptions.TableNotFoundError) as error:
@@ -291,9 +324,9 @@ def _uri(location: str) -> str:
     return "s3://" + location.removeprefix("s3a://") if location.startswith("s3a://") else location
 
 
-def _retention(properties: Mapping[str, str | None]) -> str | None:
-    """The time after which a table forgets its application transactions; None if it keeps them."""
-    return next((value for key, value in properties.items() if key.casefold() == _RETENTION.casefold()), None)
+def _property(properties: Mapping[str, str | None], name: str) -> str | None:
+    """The value of a table property, whose name may have any case; None if it is not set."""
+    return next((value for key, value in properties.items() if key.casefold() == name.casefold()), None)
 
 
 def _word(field: Any) -> str:

@@ -136,10 +136,18 @@ def column_order(header: bytes, columns: Sequence[str], delimiter: str) -> list[
 
 
 def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter: str) -> list[bytes]:
-    """Lines with their fields reordered. A line whose number of fields differs from the header's stays malformed."""
+    """Lines with their fields reordered.
+
+    A line whose number of fields differs from the header's, or whose last quoted field does not end, stays malformed.
+    """
     made = []
+    # Python's default limit is 128 KiB.
+    csv.field_size_limit(2**31 - 1)
     for text in texts:
-        fields = next(csv.reader([text.decode("utf-8", "surrogateescape")], delimiter=delimiter), [])
+        fields = _fields(text.decode("utf-8", "surrogateescape"), delimiter)
+        if fields is None:
+            made.append(text)
+            continue
         if len(fields) != count:
             wrong = text if len(fields) != len(order) else text + delimiter.encode()
             made.append(wrong)
@@ -149,6 +157,16 @@ def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter
         writer.writerow(["" if at is None else fields[at] for at in order])
         made.append(out.getvalue().encode("utf-8", "surrogateescape"))
     return made
+
+
+def _fields(line: str, delimiter: str) -> list[str] | None:
+    """The fields of a line; None if the last one is quoted and does not end."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter, strict=True), [])
+    except csv.Error as error:
+        if "unexpected end" in str(error):
+            return None
+    return next(csv.reader([line], delimiter=delimiter), [])
 
 
 def parquet_rows(

@@ -138,6 +138,9 @@ class JdbcSink:
             codec = connection.info.encoding
             # Otherwise the client would use the database's encoding and fail at characters that are missing from it.
             connection.execute("SET client_encoding TO 'UTF8'")
+            # Otherwise the server's or the role's settings would change how the texts of times and amounts are read.
+            connection.execute("SET TIME ZONE 'UTC'")
+            connection.execute("SET lc_monetary TO 'C'")
             seconds = int(self.spec.value(options, "jdbc.query.timeout") or 60)
             connection.execute(f"SET statement_timeout = {seconds * 1000}")
             connection.commit()

@@ -70,6 +70,7 @@ class JdbcWriter:
         self._writing = threading.Lock()
         on_error = options.get(ON_ERROR)
         self._finds_all = on_error == SKIP
+        self._has_equal_keys = False
         self._replaced = _Replaced(codec) if on_error == REPLACE else None
 
     def fence(self, run: int, generation: int) -> int | None:
@@ -85,16 +86,24 @@ class JdbcWriter:
         import psycopg
 
         try:
-            with self._connection.transaction():
-                self._apply(last_per_key(rows, self._shape.keys))
-                if self._is_cancelled:
-                    raise SinkError("stopped")
+            try:
+                self._transact(rows)
+            except psycopg.errors.CardinalityViolation:
+                # The table considers some keys equal, such as texts in a collation that ignores case.
+                self._has_equal_keys = True
+                self._transact(rows)
         except psycopg.Error as error:
             self._refuse(rows, error)
         except RefusedRowsError as error:
             # The refused indexes count the rows that last_per_key keeps, so the rows are searched again among all rows.
             found = self._refusals(rows)
             raise RefusedRowsError(found) if found else SinkError(str(error)) from error
+
+    def _transact(self, rows: pa.Table) -> None:
+        with self._connection.transaction():
+            self._apply(last_per_key(rows, self._shape.keys))
+            if self._is_cancelled:
+                raise SinkError("stopped")
 
     def _refuse(self, rows: pa.Table, error: psycopg.Error) -> None:
         """Raises the subclass of SinkError that matches a database error."""
@@ -196,6 +205,17 @@ class JdbcWriter:
         )
         return made
 
+    def _merged_rows(self, batch: Any, columns: list[str]) -> Any:
+        """The query of a batch's rows; the last one of each key, if the target considers some of the keys equal."""
+        from psycopg import sql
+
+        if not self._has_equal_keys:
+            return sql.SQL("SELECT {} FROM {}").format(_names(columns), batch)
+        # The rows of a temporary table that is only copied into lie in the order of the copy.
+        return sql.SQL("SELECT DISTINCT ON ({keys}) {columns} FROM {batch} ORDER BY {keys}, ctid DESC").format(
+            keys=_names(list(self._shape.keys)), columns=_names(columns), batch=batch
+        )
+
     def _put(self, rows: pa.Table) -> None:
         from psycopg import sql
 
@@ -209,8 +229,12 @@ class JdbcWriter:
         updates = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others)
         action = sql.SQL("UPDATE SET {}").format(updates) if others else sql.SQL("NOTHING")
         self._connection.execute(
-            sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}").format(
-                self._target, _names(columns), _names(columns), batch, _names(list(self._shape.keys)), action
+            sql.SQL("INSERT INTO {} ({}) {} ON CONFLICT ({}) DO {}").format(
+                self._target,
+                _names(columns),
+                self._merged_rows(batch, columns),
+                _names(list(self._shape.keys)),
+                action,
             )
         )
         self._connection.execute(sql.SQL("DROP TABLE {}").format(batch))

@@ -179,11 +179,14 @@ def _key_text(key: Any) -> str:
 
 
 def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The last row per key, in the original order. Null is treated as an ordinary key value."""
+    """The last row per key, in the original order. Null is treated as an ordinary key value; 0.0 and -0.0 are equal."""
     if rows.num_rows < 2 or not keys:
         return rows
     at = "__at"
     numbered = rows.select(list(keys)).append_column(at, pa.array(range(rows.num_rows), pa.int64()))
+    for number, key in enumerate(keys):
+        if pa.types.is_floating(kind := numbered.schema.field(key).type):
+            numbered = numbered.set_column(number, key, pc.add(numbered.column(key), pa.scalar(0.0, kind)))
     # The maximum, because several threads would return the groups in any order.
     last = numbered.group_by(list(keys)).aggregate([(at, "max")]).column(f"{at}_max")
     return rows if len(last) == rows.num_rows else rows.take(last.take(pc.sort_indices(last)))

@@ -48,7 +48,7 @@ _WHOLE_BECAUSE = {
     ROWS: "it produces several rows from one, or reads several tables",
     GROUPS: "it aggregates the result of another query or of a join",
     ONE_ROW: "its single row depends on every row of its inputs",
-    DISTINCT: "it has a DISTINCT inside another query",
+    DISTINCT: "it has a DISTINCT inside or over another query or a join",
     JOIN: "it joins more than two views, or not on equal columns",
 }
 
@@ -283,8 +283,8 @@ def _touched(
     exposed = query.exposed()
     if exposed is None or not query.is_direct:
         return None
-    inner = query.touched_groups(exposed.keys)
-    if inner is None:
+    inner = query.touched_groups(exposed.keys, [name for name, _ in relations[0].columns])
+    if inner is None or inspector.queries.analyze(inner, relations, form=WHOLE).refusal is not None:
         return None
     found = inspector.queries.analyze(exposed.text, relations, form=WHOLE)
     reason = "the groups of changed rows are computed again, because Spark cannot remove a row from such an aggregate"

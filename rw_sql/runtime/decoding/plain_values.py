@@ -146,6 +146,9 @@ def read_csv(
         f.when(f.col("value").isNull(), f.lit(NO_VALUE))
         .when(row.isNull(), f.lit("the value is not CSV"))
         .when(row[CORRUPT].isNotNull(), f.lit("the value is not CSV of the declared columns"))
+        .when(
+            _is_cut(f.col("value").cast("string"), separator), f.lit("a quoted field does not end: a line is a record")
+        )
     )
     rules = ValueRules(bytes_as="utf8")
     values = [value_of(row[column.name], column.data_type, rules).alias(column.name) for column in columns]
@@ -155,10 +158,22 @@ def read_csv(
     return records.withColumn(ROW, f.struct(*values)), f.coalesce(error, *misfits)
 
 
+def _is_cut(text: Column, separator: str) -> Column:
+    """True if the last field of a CSV line is quoted and does not end, because its value contains a line break.
+
+    Spark reads such a field as if it ended there.
+    """
+    quotes = f.length(text) - f.length(f.replace(text, f.lit('"'), f.lit("")))
+    is_open = text.rlike(f'(?s)(?:^|{re.escape(separator)})"(?:[^"]|"")*+$')
+    return text.contains('"') & (quotes % 2 == 1) & is_open
+
+
 def _read_fields(records: StepsT, names: Sequence[str], separator: str, into: str, text: Column) -> StepsT:
     """Adds the column ``into``: the fields of a CSV line, as text."""
     schema = ", ".join(f"{_quoted(name)} STRING" for name in (*names, CORRUPT))
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": separator, "header": "false"}
+    # A quote within a quoted field is doubled (RFC 4180); Spark's default is a backslash before it.
+    options["escape"] = '"'
     return records.withColumn(into, once(f.from_csv(text.cast("string"), schema, options)))
 
 

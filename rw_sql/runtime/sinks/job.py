@@ -151,7 +151,8 @@ class Sink:
             job._start_query()
         except SinkError as error:
             writer.close()
-            raise StalledError(f"UNREACHABLE {error}") from error
+            is_unfit = isinstance(error, TargetUnfitError)
+            raise StalledError(f"{'UNFIT' if is_unfit else 'UNREACHABLE'} {error}", is_lasting=is_unfit) from error
         except BaseException:
             # On any exception, Ctrl-C included: nothing else refers to this writer.
             writer.close()

@@ -20,6 +20,7 @@ from rw_sql.syntax.query.trees import (
     JOIN,
     ONE_ROW,
     OTHER,
+    QUERY_WITHIN,
     ROWS,
     aggregates_of,
     both,
@@ -28,6 +29,7 @@ from rw_sql.syntax.query.trees import (
     equal_columns,
     expression,
     guarded,
+    has_query,
     inlined,
     is_picking,
     is_true,
@@ -166,19 +168,20 @@ class ViewQuery:
         names = _add_keys(core, _group_keys(core) if self.kind == GROUPS else [(exp.Literal.number(0), None)])
         return _formed(chain, names, has_keep=None)
 
-    def touched_groups(self, keys: Sequence[str]) -> str | None:
-        """The groups of the core's input rows, under the names in ``keys``."""
+    def touched_groups(self, keys: Sequence[str], columns: Sequence[str]) -> str | None:
+        """The groups of the core's input rows, under the names in ``keys``. ``columns`` are the input's columns."""
         from sqlglot import exp
 
         if self.kind != GROUPS:
             return None
         core = copy_of(self._chain[-1])
-        listed = [exp.alias_(_stored(key), name) for (key, _), name in zip(_group_keys(core), keys, strict=True)]
+        groups = [_unaliased(core, key, columns) for key, _ in _group_keys(core)]
+        listed = [exp.alias_(_stored(key), name) for key, name in zip(groups, keys, strict=True)]
         return spent_sql(only(core, listed))
 
     def touched_rows(self) -> str | None:
-        """For a DISTINCT: the result row for each input row."""
-        if self.kind != DISTINCT or len(self._chain) != 1:
+        """For a DISTINCT over a single relation: the result row for each input row."""
+        if self.kind != DISTINCT or len(self._chain) != 1 or not self.is_direct:
             return None
         core = copy_of(self._chain[0])
         core.set("distinct", None)
@@ -270,6 +273,8 @@ def read_view_query(text: str) -> ViewQuery:
         if not isinstance(below, exp.Subquery) or not isinstance(below.this, exp.Select):
             break
         chain.append(below.this)
+    if any(has_query(select) for select in chain):
+        return ViewQuery(OTHER, QUERY_WITHIN, parsed, tuple(chain))
     kind, why = kind_of(chain[-1])
     return ViewQuery(kind, why, parsed, tuple(chain))
 
@@ -300,6 +305,23 @@ def _resolve_ordinals(core: exp.Select) -> None:
         else:
             keys.append(key)
     group.set("expressions", keys)
+
+
+def _unaliased(core: exp.Select, key: exp.Expr, columns: Sequence[str]) -> exp.Expr:
+    """A group key with the expressions of the select items that it names. As in Spark, a column of the input has
+    precedence."""
+    from sqlglot import exp
+
+    known = {column.lower() for column in columns}
+    items = {item.alias.lower(): item.this for item in reversed(core.expressions) if isinstance(item, exp.Alias)}
+
+    def replaced(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column) or node.table or node.name.lower() in known:
+            return node
+        item = items.get(node.name.lower())
+        return node if item is None else exp.paren(item.copy())
+
+    return key.copy().transform(replaced)
 
 
 def _group_keys(core: exp.Select) -> list[tuple[exp.Expr, str | None]]:

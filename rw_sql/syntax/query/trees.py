@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 ROWS, GROUPS, ONE_ROW, DISTINCT, JOIN, OTHER = "rows", "groups", "one row", "distinct", "join", "other"
 
+QUERY_WITHIN = "it has a query within an expression"
+"""The reason why such a query is recomputed as a whole: the inner query may read rows of other groups or join keys."""
+
 _UNORDERED = ("order", "limit", "offset", "sort", "cluster", "distribute", "qualify", "windows", "laterals", "pivots")
 _GROUPINGS = ("rollup", "cube", "grouping_sets", "totals", "all")
 
@@ -70,8 +73,8 @@ def kind_of(core: exp.Select) -> tuple[str, str]:
         return OTHER, "it selects the first rows of an order"
     if any(core.args.get(name) for name in _UNORDERED):
         return OTHER, "it orders its rows or produces several rows from one"
-    if any(True for part in _parts(core) for _ in part.find_all(exp.Query)):
-        return OTHER, "it has a query within an expression"
+    if has_query(core):
+        return OTHER, QUERY_WITHIN
     group, calls = core.args.get("group"), aggregates_of(core)
     several = (exp.Rollup, exp.Cube, exp.GroupingSets)
     if group is not None and any(isinstance(key, several) for key in group.expressions):
@@ -85,10 +88,18 @@ def kind_of(core: exp.Select) -> tuple[str, str]:
     return (JOIN, "") if core.args.get("joins") else (ROWS, "")
 
 
+def has_query(select: exp.Select) -> bool:
+    """True if an expression of a select, or the condition of a join, contains a query."""
+    from sqlglot import exp
+
+    return any(True for part in _parts(select) for _ in part.find_all(exp.Query))
+
+
 def _parts(select: exp.Select) -> list[exp.Expr]:
     """The expressions of a select, without its inputs."""
     found = [*select.expressions]
     found += [select.args[name] for name in ("where", "having", "group") if select.args.get(name)]
+    found += [join.args["on"] for join in select.args.get("joins") or () if join.args.get("on")]
     return found
 
 

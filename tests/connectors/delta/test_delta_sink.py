@@ -3,14 +3,16 @@ commit."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
-from rw_sql.connectors.delta.sink import DeltaSink
-from rw_sql.connectors.sink import DELETE, UPDATE, SinkError
+from rw_sql.connectors.delta.sink import _UNWRITABLE, DeltaSink
+from rw_sql.connectors.sink import DELETE, OP, UPDATE, SinkError, TargetUnfitError
 from tests.support.sink_batches import ARROW, batch, shape
 
 if TYPE_CHECKING:
@@ -126,3 +128,54 @@ def test_the_look_writes_nothing_and_tells_what_does_not_fit(tmp_path: Path) -> 
     (tmp_path / "full" / "letter.txt").write_text("dear")
     assert "is not a Delta table" in (sink.look({"location": str(tmp_path / "full")}, shape()).misfit or "")
     assert "is a file" in (sink.look({"location": str(tmp_path / "full" / "letter.txt" / "x")}, shape()).misfit or "")
+
+
+def test_zero_and_negative_zero_are_one_key(tmp_path: Path) -> None:
+    schema = json.dumps(
+        {
+            "type": "struct",
+            "fields": [
+                {"name": "id", "type": "double", "nullable": True, "metadata": {}},
+                {"name": "word", "type": "string", "nullable": True, "metadata": {}},
+            ],
+        }
+    )
+    writer, _ = opened(tmp_path / "t", replace(shape("upsert", "id"), schema=schema), 1)
+    rows_of = pa.schema([("id", pa.float64()), ("word", pa.string()), (OP, pa.string())])
+    for number, (first, second) in enumerate(((0.0, -0.0), (-0.0, 0.0))):
+        given = [{"id": first, "word": "a", OP: UPDATE}, {"id": second, "word": f"b{number}", OP: UPDATE}]
+        writer.write(pa.Table.from_pylist(given, rows_of), number)
+    assert rows(tmp_path / "t") == [(0.0, "b1")]
+
+
+def test_a_table_that_becomes_append_only_is_unfit_for_an_upsert(tmp_path: Path) -> None:
+    options = {"location": str(tmp_path / "t")}
+    writer, _ = opened(tmp_path / "t", shape("upsert", "id"), 1)
+    writer.write(batch((1, "a")), 0)
+    DeltaTable(options["location"]).alter.set_table_properties({"delta.appendOnly": "true"})
+    with pytest.raises(TargetUnfitError, match="append-only"):
+        writer.write(batch((1, "b", UPDATE)), 1)
+    look = DeltaSink().look(options, shape("upsert", "id"))
+    assert look.misfit == f"the table at {tmp_path / 't'} is append-only, so rows cannot be replaced or deleted"
+    assert "UNSET TBLPROPERTIES ('delta.appendOnly')" in (look.hint or "")
+    assert DeltaSink().look(options, shape()).misfit is None
+    opened(tmp_path / "t", shape(), 1, identity="other")[0].write(batch((2, "b")), 0)
+    assert rows(tmp_path / "t") == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("feature", sorted(_UNWRITABLE))
+def test_a_table_with_a_feature_that_delta_rs_does_not_write_is_unfit(tmp_path: Path, feature: str) -> None:
+    options = {"location": str(tmp_path / "t")}
+    DeltaTable.create(options["location"], Schema.from_json(shape().schema))
+    log = tmp_path / "t" / "_delta_log" / "00000000000000000000.json"
+    of_readers = [feature] if feature == "typeWidening" else []
+    protocol = {
+        "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": of_readers, "writerFeatures": [feature]
+    }  # fmt: skip
+    lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    changed = [{"protocol": protocol} if "protocol" in line else line for line in lines]
+    log.write_text("\n".join(json.dumps(line) for line in changed) + "\n", "utf-8")
+    look = DeltaSink().look(options, shape())
+    assert (look.misfit or "").endswith(f"table features with which this sink cannot write it: {feature}")
+    with pytest.raises(TargetUnfitError, match="nsupported table features"):
+        opened(tmp_path / "t", shape(), 1)

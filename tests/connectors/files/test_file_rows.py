@@ -100,6 +100,13 @@ def test_fields_are_put_in_the_columns_order() -> None:
     assert file_rows.reordered([b"a,b"], [0, 2], 3, ",") == [b"a,b,"]
 
 
+def test_a_value_with_a_line_break_stays_malformed_and_a_large_one_is_read() -> None:
+    large = b"x" * 200_000
+    texts = [b'"x","first', b'"a"" b",1', b"1," + large, b'a "b",2']
+    wanted = [b'"x","first', b'1,"a"" b"', large + b",1", b'2,"a ""b"""']
+    assert file_rows.reordered(texts, [1, 0], 2, ",") == wanted
+
+
 ROW = pa.struct([("id", pa.int64()), ("name", pa.string())])
 
 

@@ -81,6 +81,58 @@ def test_a_key_that_is_null_is_one_key(postgres: PostgresInfo) -> None:
 
 
 @pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("column", "kind", "one", "other"),
+    [
+        ("FLOAT8", "double", 0.0, -0.0),
+        ("CHAR(5)", "string", "a", "a "),
+        ("TEXT COLLATE no_case", "string", "Ann", "ann"),
+        ("NUMERIC(10, 1)", "decimal(20,4)", Decimal("1.1100"), Decimal("1.1200")),
+        ("DATE", "timestamp", datetime(2026, 1, 1, 8, tzinfo=UTC), datetime(2026, 1, 1, 9, tzinfo=UTC)),
+    ],
+)
+def test_keys_that_the_table_considers_equal_are_one_row(
+    postgres: PostgresInfo, column: str, kind: str, one: Any, other: Any
+) -> None:
+    table = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(
+        "CREATE COLLATION IF NOT EXISTS no_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+    )
+    postgres.run(f"CREATE TABLE {table} (k {column} PRIMARY KEY, word TEXT)")
+    fields = [{"name": name, "type": type_, "nullable": True, "metadata": {}} for name, type_ in
+              (("k", kind), ("word", "string"))]  # fmt: skip
+    of = replace(shape("upsert", "k"), schema=json.dumps({"type": "struct", "fields": fields}))
+    arrow = {"double": pa.float64(), "string": pa.string(), "timestamp": pa.timestamp("us", "UTC")}
+    rows = pa.schema([("k", arrow.get(kind, pa.decimal128(20, 4))), ("word", pa.string()), (OP, pa.string())])
+    writer = JdbcSink().open(options(postgres, table), of, "me")
+    for number, pair in enumerate(((one, other), (other, one), (one, other))):
+        given = [{"k": key, "word": f"{number}{at}", OP: UPDATE} for at, key in enumerate(pair)]
+        writer.write(pa.Table.from_pylist(given, rows), number)
+        assert postgres.run(f"SELECT word FROM {table}") == [(f"{number}1",)]
+    writer.close()
+
+
+@pytest.mark.postgres
+def test_times_without_a_zone_are_utc_whatever_the_server_s_zone(postgres: PostgresInfo) -> None:
+    table, role = f"t_{uuid.uuid4().hex[:8]}", f"r_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE TABLE {table} (id INT, at TIMESTAMPTZ, day TIMESTAMPTZ)")
+    postgres.run(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
+    postgres.run(f"ALTER ROLE {role} SET TimeZone = 'America/New_York'")
+    postgres.run(f"GRANT INSERT ON {table} TO {role}")
+    types = (("id", "integer"), ("at", "timestamp_ntz"), ("day", "date"))
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types]
+    of = replace(shape(), schema=json.dumps({"type": "struct", "fields": fields}))
+    schema = pa.schema([("id", pa.int32()), ("at", pa.timestamp("us")), ("day", pa.date32()), (OP, pa.string())])
+    # In New York, 02:30 does not exist on this day.
+    at = datetime(2026, 3, 8, 2, 30)
+    writer = JdbcSink().open(options(postgres, table, user=role), of, "me")
+    writer.write(pa.Table.from_pylist([{"id": 1, "at": at, "day": at.date(), OP: INSERT}], schema), 0)
+    writer.close()
+    found = postgres.run(f"SELECT (at AT TIME ZONE 'UTC')::text, (day AT TIME ZONE 'UTC')::text FROM {table}")
+    assert found == [("2026-03-08 02:30:00", "2026-03-08 00:00:00")]
+
+
+@pytest.mark.postgres
 def test_a_batch_that_fails_leaves_nothing_and_the_next_one_works(
     postgres: PostgresInfo, table: str, writer: SinkWriter
 ) -> None:

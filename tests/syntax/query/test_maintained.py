@@ -27,6 +27,11 @@ from rw_sql.syntax.query.trees import DISTINCT, GROUPS, JOIN, ONE_ROW, OTHER, RO
         ("SELECT a, sum(b) OVER (PARTITION BY a) AS s FROM t", OTHER),
         ("SELECT a, count(*) AS n FROM t GROUP BY ROLLUP (a)", OTHER),
         ("SELECT a FROM t WHERE b IN (SELECT b FROM u)", OTHER),
+        ("SELECT a FROM (SELECT a, b FROM t) AS x WHERE b > (SELECT avg(b) FROM t)", OTHER),
+        ("SELECT a, (SELECT max(b) FROM t) AS top FROM (SELECT a FROM t) AS x", OTHER),
+        ("SELECT a FROM (SELECT a, max(b) AS m FROM t GROUP BY a) AS x WHERE m > (SELECT avg(b) FROM t)", OTHER),
+        ("SELECT t.a FROM t JOIN u ON t.a = u.a AND t.b = (SELECT max(b) FROM t)", OTHER),
+        ("SELECT t.a FROM t LEFT JOIN u ON t.a = u.a AND EXISTS (SELECT 1 FROM t WHERE b = u.b)", OTHER),
         ("SELECT a, e FROM t LATERAL VIEW explode(b) AS e", OTHER),
         ("SELECT a FROM t UNION ALL SELECT a FROM u", OTHER),
         ("WITH x AS (SELECT a FROM t) SELECT x.a FROM x JOIN x AS y ON x.a = y.a", OTHER),
@@ -112,7 +117,34 @@ def test_other_aggregates_cannot_be_signed(call: str) -> None:
     assert query.signed_arguments() is None
     exposed = query.exposed()
     assert exposed is not None
-    assert query.touched_groups(exposed.keys) == "SELECT a AS a FROM v"
+    assert query.touched_groups(exposed.keys, ["a", "b"]) == "SELECT a AS a FROM v"
+
+
+@pytest.mark.parametrize(
+    ("query", "touched"),
+    [
+        ("SELECT upper(a) AS u, max(b) AS m FROM v GROUP BY u", "SELECT (UPPER(a)) AS _rw_key_0 FROM v"),
+        ("SELECT b % 2 AS p, max(b) AS m FROM v GROUP BY p + 1", "SELECT (b % 2) + 1 AS _rw_key_0 FROM v"),
+        # As in Spark, the name of a column is that column, whatever an item is named.
+        ("SELECT upper(a) AS A, max(b) AS m FROM v GROUP BY a", "SELECT a AS _rw_key_0 FROM v"),
+    ],
+)
+def test_a_group_may_be_the_name_of_an_item(query: str, touched: str) -> None:
+    found = read_view_query(query)
+    exposed = found.exposed()
+    assert exposed is not None
+    assert found.touched_groups(exposed.keys, ["a", "b"]) == touched
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT DISTINCT v.a FROM v LEFT JOIN w ON v.a = w.a",
+        "SELECT DISTINCT m FROM (SELECT a, max(b) AS m FROM v GROUP BY a) AS x",
+    ],
+)
+def test_a_distinct_over_more_than_one_relation_is_not_followed_row_by_row(query: str) -> None:
+    assert read_view_query(query).touched_rows() is None
 
 
 def test_rows_take_the_keys_of_what_they_come_from() -> None:
