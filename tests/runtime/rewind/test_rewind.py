@@ -199,8 +199,7 @@ def test_an_owner_that_was_suspended_leaves_the_next_owners_point_alone(tmp_path
         (view,) = mini.context.metastore.snapshot().all("materialized_view")
         checkpoint = Path(mini.context.warehouse.view_checkpoint(view.id, view.generation))
         for folder in ("offsets", "commits"):
-            first, *_ = sorted((checkpoint / folder).iterdir(), key=lambda file: int(file.name))
-            first.unlink()
+            min((checkpoint / folder).iterdir(), key=lambda file: int(file.name)).unlink()
         # And another point, which is being made while the suspended owner resumes.
         later.append(inject(mini, 12))
         mini.settle()
