@@ -334,8 +334,12 @@ class JobStore:
         self._holds().write(choose)
 
     def write_rewind_points(self, points: Sequence[RewindPoint]) -> None:
-        """Adds rewind points, or the reasons why there are none."""
-        self._rewind_points().write(lambda _: [_point_row(point) for point in points])
+        """Adds rewind points, or the reasons why there are none. A suspended owner replaces nothing."""
+
+        def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
+            return [_point_row(point) for point in points if (point.source_id, point.operation) not in present]
+
+        self._rewind_points().write(choose)
 
     def rewind_points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
         """All rewind points, or those of one source, in ascending order of their operations."""

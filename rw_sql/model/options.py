@@ -20,6 +20,7 @@ from rw_sql.model.definitions import (
     sink_definition,
 )
 from rw_sql.model.names import find_connection, find_secret
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import ConnectionValue, CreateSource, SecretValue
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str
                 INVALID_DEFINITION,
                 f'property "{option.key}" is set by connection "{connection.name}" too',
                 span=option.key_place,
-                hint=f"omit it here, or ALTER CONNECTION {connection.name} DROP ({theirs})",
+                hint=f"omit it here, or ALTER CONNECTION {sql_name(connection.name)} DROP ({theirs})",
             )
     return (*shared, *_planned(snapshot, options))
 
@@ -220,7 +221,9 @@ def visible(options: PlannedOptions) -> dict[str, str]:
 
 def shown(options: PlannedOptions) -> dict[str, str]:
     """The options as shown in a preview, with secrets by name."""
-    return {key: f"SECRET {value.name}" if isinstance(value, SecretReference) else value for key, value in options}
+    return {
+        key: f"SECRET {sql_name(value.name)}" if isinstance(value, SecretReference) else value for key, value in options
+    }
 
 
 def secrets_in(options: PlannedOptions) -> Mapping[str, SecretReference]:

@@ -12,6 +12,7 @@ from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.errors import CONNECTOR_IS_FIXED, INVALID_PROPERTY, SqlError
 from rw_sql.model.definitions import has_schema, option_text
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import Option, OptionKey, TextValue
 
 if TYPE_CHECKING:
@@ -77,5 +78,5 @@ def refuse_sharing(name: str, options: tuple[Option | OptionKey, ...]) -> None:
                 CONNECTOR_IS_FIXED,
                 f'whether source "{name}" is shared cannot change',
                 span=option.key_place,
-                hint=f"CREATE SOURCE {name}_2 (…) WITH (shared = …); views can read both sources",
+                hint=f"CREATE SOURCE {sql_name(name + '_2')} (…) WITH (shared = …); views can read both sources",
             )

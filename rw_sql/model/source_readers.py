@@ -9,6 +9,7 @@ from rw_sql.errors import SPLITS_UNKNOWN, SqlError
 from rw_sql.metastore.records import ForgetSplitStates, MaterializedViewRecord, UnassignSplits
 from rw_sql.model.job_ids import fragment_object, ingest_fragment, reader_fragment, view_job
 from rw_sql.model.pauses import pauses_of
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,7 +74,7 @@ def only_fragment(snapshot: Snapshot, source: SourceRecord, span: Span) -> str:
             f'source "{source.name}" has no single position: '
             + (f"{views} read it separately" if views else "no view reads it yet"),
             span=span,
-            hint=f"SHOW SOURCE SPLITS {source.name} shows their positions; name the offsets with VALUES",
+            hint=f"SHOW SOURCE SPLITS {sql_name(source.name)} shows their positions; name the offsets with VALUES",
         )
     return readers[0].fragment
 

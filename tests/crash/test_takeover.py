@@ -130,7 +130,7 @@ def test_in_an_object_store_processes_tell_who_is_gone_and_the_heartbeat_who_is_
     assert is_held(dead, is_local=False, now_ms=now_ms())
 
 
-@pytest.mark.parametrize("skew", [-60.0, 0.0])
+@pytest.mark.parametrize("skew", [-1800.0, -300.0, -60.0, 0.0, 60.0, 3600.0])
 def test_another_machines_lease_is_judged_by_this_ones_clock(tmp_path: Path, skew: float) -> None:
     clock = [0.0]
     watch = LeaseWatch(clock=lambda: clock[0])
@@ -144,7 +144,7 @@ def test_another_machines_lease_is_judged_by_this_ones_clock(tmp_path: Path, ske
     # It renews every two seconds, whatever its clock shows.
     for beat in range(1, 12):
         clock[0] += 2.0
-        assert facts.renew_lease(replace(lease, heartbeat_ms=lease.heartbeat_ms + beat * 2000))
+        assert facts.renew_lease(late(lease, -2.0 * beat))
         assert taken() is None
     assert facts.renew_lease(late(lease, LEASE_SECONDS + 1))
     assert taken() is None
@@ -152,6 +152,24 @@ def test_another_machines_lease_is_judged_by_this_ones_clock(tmp_path: Path, ske
     assert taken() is None
     clock[0] += 0.2
     assert taken() is not None
+
+
+@pytest.mark.parametrize("host", [this_machine(), "another machine"])
+def test_a_dead_owner_whose_clock_was_set_back_is_replaced(tmp_path: Path, host: str) -> None:
+    """The lease says that it is valid for another hour, and nobody renews it."""
+    clock = [0.0]
+    watch = LeaseWatch(clock=lambda: clock[0])
+    facts = Metastore.open(str(tmp_path)).jobs
+    assert facts.take_lease(late(replace(lease_of(gone(), gone()), host=host), -3600), None)
+    assert try_take(facts, "me", os.getpid(), is_local=False, watch=watch) is None
+    clock[0] += LEASE_SECONDS + 0.1
+    assert try_take(facts, "me", os.getpid(), is_local=False, watch=watch) is not None
+
+
+def test_a_lease_of_yesterday_need_not_be_observed(tmp_path: Path) -> None:
+    facts = Metastore.open(str(tmp_path)).jobs
+    assert facts.take_lease(late(replace(lease_of(gone(), gone()), host="another machine"), 24 * 3600), None)
+    assert try_take(facts, "me", os.getpid(), is_local=False, watch=LeaseWatch()) is not None
 
 
 def test_one_of_two_takes_a_free_lease(tmp_path: Path) -> None:

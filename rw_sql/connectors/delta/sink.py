@@ -148,7 +148,7 @@ class DeltaSink:
             if there[name].type != field.type:
                 return SinkLook(
                     misfit=f'column "{name}" of the table at {location} is {_word(there[name])}, not {_word(field)}',
-                    hint=f"CAST it in the sink's query: CREATE SINK {shape.name} AS SELECT CAST({name} AS …) …",
+                    hint=f"CAST it in the sink's query: CREATE SINK … AS SELECT CAST({name} AS …) …",
                 )
         required = [name for name, field in there.items() if name not in wanted and not field.nullable]
         if required:

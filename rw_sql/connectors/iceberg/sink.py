@@ -85,7 +85,7 @@ class IcebergSink:
             if there[field.name] != field.type:
                 return SinkLook(
                     misfit=f'column "{field.name}" of table {name} is {there[field.name]}, not {field.type}',
-                    hint=f"CAST it in the sink's query: CREATE SINK {shape.name} AS SELECT CAST({field.name} AS …) …",
+                    hint=f"CAST it in the sink's query: CREATE SINK … AS SELECT CAST({field.name} AS …) …",
                 )
         required = [each.name for each in table.schema().fields if each.required and each.name not in wanted.names]
         if required:

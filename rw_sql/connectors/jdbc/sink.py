@@ -121,7 +121,7 @@ class JdbcSink:
                 return SinkLook(
                     doubt=f'column "{column}" of table {name} is {there[column].name}, '
                     f"which does not take values of type {kind if isinstance(kind, str) else kind['type']}",
-                    hint=f"CAST it in the sink's query: CREATE SINK {shape.name} AS SELECT CAST({column} AS …) …",
+                    hint=f"CAST it in the sink's query: CREATE SINK … AS SELECT CAST({column} AS …) …",
                 )
         return SinkLook()
 

@@ -65,7 +65,7 @@ def require_source_between(statement: CreateTable) -> None:
         NOT_SUPPORTED,
         f'a table reads connector "{kind}" through a source, not directly',
         hint=f"CREATE SOURCE {source} WITH (connector = '{kind}', …) without the table's name, then "
-        f"CREATE TABLE {statement.name} (*) FROM {source} TABLE {literal(table)}",
+        f"CREATE TABLE {sql_name(statement.name.key)} (*) FROM {source} TABLE {literal(table)}",
         span=next(option.span for option in statement.options if option.key == "connector"),
     )
 
@@ -85,7 +85,7 @@ def check_cdc_table(statement: CreateTable, spec: ConnectorSpec) -> None:
             INVALID_DEFINITION,
             f'table "{statement.name.key}" has no columns',
             span=place,
-            hint=f"CREATE TABLE {statement.name.key} (*) FROM … takes all columns of the upstream table",
+            hint=f"CREATE TABLE {sql_name(statement.name.key)} (*) FROM … takes all columns of the upstream table",
         )
     refused = (
         (statement.is_temporary, "TEMPORARY is not supported yet in CREATE TABLE", "omit it"),

@@ -25,6 +25,7 @@ from rw_sql.model.names import connections_of
 from rw_sql.model.options import check_options, connection_of, connector_options, visible
 from rw_sql.model.sink_shape import FORCE_APPEND_ONLY, encode_options, key_encode
 from rw_sql.plan.checks.sources import require_registry_connection, require_secret
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.parsing.actions.formats import require_no_slip
 
 if TYPE_CHECKING:
@@ -298,7 +299,7 @@ def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span:
             SINK_CANNOT_FOLLOW,
             "FORMAT DEBEZIUM needs the previous rows, which the sink's query does not keep",
             span=span,
-            hint=f"CREATE MATERIALIZED VIEW v AS …; then CREATE SINK {statement.name.key} FROM v",
+            hint=f"CREATE MATERIALIZED VIEW v AS …; then CREATE SINK {sql_name(statement.name.key)} FROM v",
         )
 
 

@@ -32,7 +32,7 @@ from rw_sql.plan.checks.column_names import require_field_names, require_name
 from rw_sql.plan.checks.formats import check_source_format
 from rw_sql.syntax import canonical_type, spark_type
 from rw_sql.syntax.dialect.to_spark import watermark_delay
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import quoted, sql_name
 from rw_sql.syntax.parsing.actions.formats import require_no_slip
 from rw_sql.syntax.statements import SecretValue
 
@@ -185,7 +185,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
             INVALID_DEFINITION,
             "a source needs columns",
             span=statement.name.span,
-            hint=f"CREATE SOURCE {statement.name.key} (id INT, …) …",
+            hint=f"CREATE SOURCE {sql_name(statement.name.key)} (id INT, …) …",
         )
     for column in statement.columns:
         if column.field is not None:
@@ -201,7 +201,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
                 NOT_SUPPORTED,
                 f'column "{column.name}": a source has no PRIMARY KEY',
                 span=column.span,
-                hint=f"CREATE TABLE {statement.name.key} keeps the newest row of each key",
+                hint=f"CREATE TABLE {sql_name(statement.name.key)} keeps the newest row of each key",
             )
         if column.generated or column.default or column.is_not_null:
             raise SqlError(
@@ -296,5 +296,5 @@ def _check_bytes(statement: CreateSource) -> None:
             INVALID_DEFINITION,
             "ENCODE BYTES only accepts one BYTEA type column",
             span=first.span,
-            hint=f"CREATE SOURCE {statement.name.key} (data bytea) …",
+            hint=f"CREATE SOURCE {sql_name(statement.name.key)} (data bytea) …",
         )

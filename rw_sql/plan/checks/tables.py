@@ -17,7 +17,7 @@ from rw_sql.model.definitions import connector_of, field_of, has_changes, includ
 from rw_sql.plan.checks.column_names import misnamed, require_field_names, require_name
 from rw_sql.plan.checks.sources import check_watermarks
 from rw_sql.syntax import spark_type
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import quoted, sql_name
 
 if TYPE_CHECKING:
     from rw_sql.errors import Span
@@ -32,9 +32,8 @@ def check_runnable(statement: CreateTable) -> None:
     span = statement.name.span
     if connector_of(statement) is None:
         if statement.query is not None:
-            instead = (
-                f"CREATE MATERIALIZED VIEW {statement.name.key} AS … creates a query result that is kept up to date"
-            )
+            view = f"CREATE MATERIALIZED VIEW {sql_name(statement.name.key)} AS …"
+            instead = f"{view} creates a query result that is kept up to date"
         else:
             instead = (
                 "add WITH (connector = 'kafka', …); for a Delta table without a connector, write CREATE TABLE t "

@@ -139,7 +139,8 @@ def address_hint(options: Iterable[Option], otherwise: str, *, is_known: bool = 
     if name is not None:
         is_of_kafka = any(option.key == "connector" and option_text(option.value) == "kafka" for option in listed)
         key = "properties.bootstrap.server = '…'" if is_of_kafka else "…"
-        return f"SHOW CREATE CONNECTION {name} shows the address; ALTER CONNECTION {name} SET ({key}) corrects it"
+        written = sql_name(name.key)
+        return f"SHOW CREATE CONNECTION {written} shows the address; ALTER CONNECTION {written} SET ({key}) corrects it"
     return f"start the server at the address that {otherwise} shows, or change the address"
 
 

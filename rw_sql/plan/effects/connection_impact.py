@@ -14,6 +14,7 @@ from rw_sql.plan.checks.columns import require_columns
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.verdicts import UNREACHABLE
 from rw_sql.plan.result.plan import SplitPreview
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
@@ -117,7 +118,7 @@ def _effect_on_reader(
         elif state is not None and (status := identity_status(state, seen)) != OK:
             verdict = f"UNKNOWN ({status.lower().replace('_', ' ')})"
             if may_move:  # Otherwise it stalls already, and the change makes no difference.
-                doubts[f"{status}: the source stalls until RESET SOURCE SPLITS {source.name}"] = None
+                doubts[f"{status}: the source stalls until RESET SOURCE SPLITS {sql_name(source.name)}"] = None
         elif state is not None and may_move and not _is_known_to_be_the_same(state, seen):
             verdict = _UNTOLD
             doubts["the brokers report no cluster id, so they may be another cluster"] = None

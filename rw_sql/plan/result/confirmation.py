@@ -11,14 +11,17 @@ from rw_sql.errors import CONFIRMATION_NEEDED, UNSAFE_OPERATIONS_OFF, SqlError
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of
+from rw_sql.plan.result.allow import predicted_words
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.syntax import render
 from rw_sql.syntax.statements import InjectCheckpointOffsets
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.result.plan import Plan
+    from rw_sql.plan.result.plan import Plan, Preview, SplitPreview
 
 SWITCH = "enable_unsafe_ops"
 _TOKEN_DIGITS = 12
@@ -58,12 +61,12 @@ def require_switch(snapshot: Snapshot, span: Span) -> None:
 
 
 def token_of(snapshot: Snapshot, plan: Plan) -> str:
-    """A digest of the statement, its positions, and the epochs of the affected objects, of the objects that they
-    use, and of pauses.
+    """A digest of the statement, its positions, its effects on splits, and the epochs of the affected objects, of the
+    objects that they use, and of pauses.
 
     The token is valid only for this plan, and only until one of these changes.
     """
-    parts = [render(plan.statement), plan.fingerprint]
+    parts = [render(plan.statement), plan.fingerprint, *_effects(snapshot, plan)]
     for id_ in plan.affected:
         parts.append(f"{id_}@{snapshot.object_epoch(id_)}/{snapshot.fragment_epoch(f'ingest-{id_}')}")
         record = snapshot.get(id_)
@@ -73,6 +76,41 @@ def token_of(snapshot: Snapshot, plan: Plan) -> str:
             parts += [f"{r.fragment}@{snapshot.fragment_epoch(r.fragment)}" for r in readers_of(snapshot, record)]
         parts += [f"{other}@{snapshot.object_epoch(other)}" for other in (*uses, *held)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_TOKEN_DIGITS]
+
+
+def _effects(snapshot: Snapshot, plan: Plan) -> list[str]:
+    """What the preview says about each split, without the numbers that grow while a topic is written or read.
+
+    The upstream changes without a new epoch: a topic is deleted and created again, or its retention removes records.
+    A statement that is planned again then has another effect than the one that was shown.
+    """
+    sources = [record for record in map(snapshot.get, plan.affected) if isinstance(record, SourceRecord)]
+    is_still = bool(sources) and all(pauses_of(snapshot, source.id) for source in sources)
+    parts = () if plan.preview is None else _parts(plan.preview)
+    return [f"{part.title}: {_effect(split, is_still=is_still)}" for part in parts for split in part.splits]
+
+
+def _parts(preview: Preview) -> Iterator[Preview]:
+    """A preview, and its parts, which may have parts too."""
+    yield preview
+    for part in preview.parts:
+        yield from _parts(part)
+
+
+def _effect(split: SplitPreview, *, is_still: bool) -> str:
+    """The effect on one split. ``is_still``: no reader moves it, so that the numbers of a move do not change.
+
+    Not even then are these numbers fixed: the records left unread in a topic that is left, and the position and the
+    gap of a split that starts at the end.
+    """
+    if split.verdict.startswith("UNKNOWN"):
+        return f"{split.reader}/{split.split} {split.verdict}"
+    if split.new is None:
+        lost = "GAP" if split.gaps and is_still else ""
+        return f"{split.reader}/{split.split} left {lost}"
+    words = " ".join(predicted_words((split,)))
+    is_fixed = is_still and words and split.new != split.end
+    return f"{split.reader}/{split.split} {words} {f'{split.old}>{split.new}' if is_fixed else ''}"
 
 
 def question_of(snapshot: Snapshot, plan: Plan) -> Question:

@@ -1,7 +1,8 @@
 """Runs the statements that sessions without a JVM pass to the owner through the catalog, and stores their answers.
 
-A request runs at most once: the owner marks it as taken by compare-and-set before it runs it. Requests of one session
-run one after the other, those of several sessions at the same time.
+A request runs at most once: the owner marks it as taken by compare-and-set before it runs it. A request whose session
+was killed before an owner took it is not run later. Requests of one session run one after the other, those of several
+sessions at the same time.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.support.stall_timeout import spoken_seconds
 from rw_sql.syntax.parsing.script import parse_statement
 
 if TYPE_CHECKING:
@@ -50,6 +52,10 @@ _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.2, 1.0
 _PROGRESS_SECONDS = 1.0
 _STORE_AGAIN_SECONDS = 1.0
 """The pause after an answer could not be stored."""
+
+CLOCKS_SECONDS = 600.0
+"""How much the clocks of a session and of the owner may differ, in seconds, before the owner takes a request of the
+session for one that nobody waits for."""
 
 _TIDY_SECONDS = 60.0
 """How often the owner removes the texts of answered statements from the table's files."""
@@ -124,6 +130,10 @@ class RequestServer:
                 self._end_abandoned(request)
                 continue
             if session.running is not None:
+                continue
+            if (late := _lateness(request)) > CLOCKS_SECONDS:
+                done = replace(request, state=DONE, answer=to_json(_error_answer(request, _too_late(late))))
+                self._context.metastore.jobs.change_request(request, done)
                 continue
             taken = replace(request, state=TAKEN, taken_by=self._context.owner)
             if self._context.metastore.jobs.change_request(request, taken):
@@ -208,6 +218,31 @@ class RequestServer:
             idle = [name for name, session in self._sessions.items() if session.running is None]
             for name in sorted(idle, key=lambda name: self._sessions[name].used_at)[: len(idle) // 2]:
                 del self._sessions[name]
+
+
+def _lateness(request: Request) -> float:
+    """The seconds since the session of a request has given up waiting, by the clocks of both; negative before that.
+
+    A session that runs withdraws its request then. If it was killed, the request stays, and without an owner for as
+    long as there is none: after a week, nobody expects its statement any more.
+    """
+    waits = SessionState()
+    try:
+        waits.parameters.update(statement_body(request.body or "").parameters)
+        patience = waits.timeout
+    except (msgspec.MsgspecError, ValueError):  # A version that is not this one wrote it.
+        patience = SessionState().timeout
+    return (now_ms() - request.asked_ms) / 1000 - patience
+
+
+def _too_late(late: float) -> SqlError:
+    return SqlError(
+        OWNER_MISSING,
+        f"no process accepted the statement in time: its session has not waited for it for {spoken_seconds(late)}, "
+        "and nothing was changed",
+        hint="run the statement again; if the session still waited, the clocks of the two machines differ by that "
+        "much: set them",
+    )
 
 
 def owner_ended(name: str | None) -> SqlError:

@@ -29,6 +29,7 @@ from rw_sql.runtime.jobs.startable import require_readable, require_splits
 from rw_sql.runtime.spark.jvm import analyzed_plan
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax import canonical_type
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -298,7 +299,7 @@ class DirectReaders:
             now = reader.watch.incarnations(tuple(known))
             for topic, life in known.items():
                 if life is not None and now.get(topic) != life:
-                    reason = f"RECREATED {topic}: RESET SOURCE SPLITS {reader.source.name}"
+                    reason = f"RECREATED {topic}: RESET SOURCE SPLITS {sql_name(reader.source.name)}"
                     raise StalledError(reason, is_final=True)
 
     def count_errors(self, progress: StreamingQueryProgress | None) -> dict[str, int]:

@@ -41,6 +41,7 @@ from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.failures import Failure, StalledError
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.upkeep.table_upkeep import Upkeep, retention_of
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -367,7 +368,9 @@ class Ingest:
         now = self.watch.incarnations(tuple(self.incarnations))
         for topic, known in self.incarnations.items():
             if known is not None and now.get(topic) != known:
-                raise StalledError(f"RECREATED {topic}: RESET SOURCE SPLITS {self.source.name}", is_final=True)
+                raise StalledError(
+                    f"RECREATED {topic}: RESET SOURCE SPLITS {sql_name(self.source.name)}", is_final=True
+                )
 
     @property
     def identities(self) -> Mapping[str, SplitIdentity]:

@@ -41,6 +41,10 @@ instead of late.
 A busy process may write its heartbeat late, and the clocks of machines differ.
 """
 
+CLOCKS_SECONDS = 3600.0
+"""The time without a heartbeat, in seconds, after which a lease need not be observed before it is taken. The clocks of
+two machines do not differ by so much."""
+
 
 def new_owner_name() -> str:
     """A unique owner name for this process."""
@@ -106,8 +110,10 @@ def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:
 
 @dataclass(slots=True)
 class LeaseWatch:
-    """Observes lease renewals by an owner on another machine with this process's clock, because the clocks may
-    differ."""
+    """Observes lease renewals with this process's monotonic clock.
+
+    The times in the lease are those of its owner's clock, which may be ahead or behind, or may have been set.
+    """
 
     clock: Callable[[], float] = time.monotonic
     _seen: tuple[str, int] | None = None
@@ -118,7 +124,7 @@ class LeaseWatch:
 
         A lease that is older than any plausible difference of clocks need not be observed.
         """
-        if lease.heartbeat_ms + int(GONE_SECONDS * 1000) <= now_ms:
+        if lease.heartbeat_ms + int(CLOCKS_SECONDS * 1000) <= now_ms:
             return False
         beat = (lease.owner, lease.heartbeat_ms)
         if beat != self._seen:
@@ -138,9 +144,7 @@ def try_take(
     """Takes the lease of a group if it is free; returns None if it is not, or if another process took it first."""
     old = facts.lease(group)
     at = now_ms()
-    is_elsewhere = old is not None and not old.is_released and old.host != this_machine()
-    is_renewed = watch is not None and old is not None and is_elsewhere and watch.is_renewed(old, at)
-    if is_renewed or is_held(old, is_local=is_local, now_ms=at):
+    if not _is_free(old, at, is_local=is_local, watch=watch):
         return None
     lease = Lease(
         owner=owner,
@@ -158,6 +162,23 @@ def try_take(
         group=group,
     )
     return lease if facts.take_lease(lease, replacing=old) else None
+
+
+def _is_free(old: Lease | None, at: int, *, is_local: bool, watch: LeaseWatch | None) -> bool:
+    """True if no process owns the warehouse any more.
+
+    Where the heartbeat decides, renewals that ``watch`` observes count, not the times in the lease: an owner whose
+    clock was ahead would keep the lease after its end for as long as the clocks differ, and one whose clock is behind
+    would lose it at once. A process on the same machine has the same clock, so it need not observe an expired lease.
+    """
+    if old is None or old.is_released:
+        return True
+    is_here = old.host == this_machine()
+    is_past = not is_held(old, is_local=is_local, now_ms=at)
+    if watch is None or (is_local and is_here):
+        return is_past
+    is_renewed = watch.is_renewed(old, at)
+    return not is_renewed or (is_here and is_past)
 
 
 def renewed(lease: Lease, applied_epoch: int, let_go_epoch: int = -1) -> Lease:

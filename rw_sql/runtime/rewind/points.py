@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import time
+import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -204,7 +205,8 @@ def _make(
     )
     folder = _same(context, source, log_version, dependents)
     if folder is None:
-        folder = f"rewind-{source.id}/{records[0].epoch}"
+        # A suspended owner that resumes must not touch the copies that the next owner has made.
+        folder = f"rewind-{source.id}/{records[0].epoch}-{uuid.uuid4().hex[:8]}"
         fault("rewind_point.before_copy")
         _copy_all(context, folder, stands)
         fault("rewind_point.after_copy")
@@ -417,7 +419,8 @@ def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
 def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
     """Deletes all but the newest points of a source, and copies without a point.
 
-    Keeps the copies that an unfinished REWIND needs.
+    Keeps the copies that an unfinished REWIND needs, and those for operations after the newest noted one: another
+    owner may be making them.
     """
     facts = context.metastore.jobs
     done = facts.rewound()
@@ -433,6 +436,9 @@ def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
         facts.drop_rewind_points(old)
     root = f"{context.warehouse.uri}/{FOLDER}"
     kept = {point.folder for point in facts.rewind_points(source_id)}
+    newest = max(facts.rewind_operations(source_id), default=0)
     for name in context.warehouse.list_names(f"{root}/rewind-{source_id}"):
-        if f"rewind-{source_id}/{name}" not in kept:
+        operation = name.partition("-")[0]
+        is_later = operation.isdigit() and int(operation) > newest
+        if f"rewind-{source_id}/{name}" not in kept and not is_later:
             context.warehouse.remove(f"{root}/rewind-{source_id}/{name}")

@@ -70,7 +70,7 @@ def _require_checkpoint(context: Context, spec: SinkSpec, checkpoint: str) -> No
     if done > newest_planned(context.warehouse, checkpoint):
         raise StalledError(
             f"CHECKPOINT lost: batch {done} of {spec.name} is complete, but its checkpoint lacks it: "
-            f"restore the checkpoint, or DROP SINK {spec.name} and create it again"
+            f"restore the checkpoint, or DROP SINK {sql_name(spec.name)} and create it again"
         )
 
 

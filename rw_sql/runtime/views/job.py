@@ -80,7 +80,7 @@ def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> No
         raise StalledError(
             f"CHECKPOINT lost: {spec.name} contains batch {done}, but its checkpoint "
             f"{'ends at ' + str(planned) if planned >= 0 else 'is empty'}: "
-            f"restore the checkpoint, or REBUILD MATERIALIZED VIEW {spec.name}"
+            f"restore the checkpoint, or REBUILD MATERIALIZED VIEW {sql_name(spec.name)}"
         )
 
 

@@ -88,6 +88,78 @@ def test_the_token_of_a_block_fits_the_positions_that_it_sets() -> None:
     assert of(written) == first[1]
 
 
+@pytest.mark.parametrize("is_paused", [True, False])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "RESET SOURCE SPLITS s",
+        "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)",
+        "ALTER SOURCE s UNSAFE SET (scan.startup.mode = 'latest')",
+        "UNDO OPERATION 3",
+        "BEGIN UNSAFE",
+    ],
+)
+def test_a_token_is_stale_once_the_topic_was_made_again(statement: str, is_paused: bool) -> None:
+    world = moved_world()
+    world.run("ALTER SOURCE s UNSAFE SET (properties.client.id = 'me')")
+    if is_paused:
+        world.run("PAUSE SOURCE s")
+
+    def token_now() -> str:
+        if statement != "BEGIN UNSAFE":
+            return token(world, statement)
+        block = UnsafeBlock(statements=(parse_statement("RESET SOURCE SPLITS s"),))
+        return token_of(world.snapshot, lower(block, world.snapshot, world.inspector))
+
+    before = token_now()
+    assert token_now() == before
+    world.put_topic("old", (0, 60), (0, 60), life="second")
+    assert token_now() != before
+
+
+AGAIN = "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)"
+
+
+def test_the_token_of_a_paused_source_fits_what_is_lost_and_repeated() -> None:
+    world = moved_world()
+    world.run("PAUSE SOURCE s")
+    before, moved = token(world, AGAIN), token(world, MOVE)
+    # More records at the end change neither what AGAIN repeats nor how much of it is new.
+    world.put_topic("old", (10, 55), (0, 50))
+    assert (token(world, AGAIN), token(world, MOVE)) == (before, moved)
+    # The topic's retention: fewer records are repeated, and then the unread ones are gone.
+    world.put_topic("old", (20, 55), (0, 50))
+    assert token(world, AGAIN) != before
+    world.put_topic("old", (45, 55), (0, 50))
+    assert token(world, AGAIN) != before
+    # The second partition had been read to its end.
+    world.put_topic("old", (10, 50), (0, 51))
+    assert token(world, MOVE) != moved
+    assert token(world, AGAIN) == before
+
+
+def test_the_token_of_a_running_source_outlives_that_it_reads() -> None:
+    world = moved_world()
+    before, moved = token(world, AGAIN), token(world, MOVE)
+    world.put_topic("old", (10, 70), (0, 60))
+    world.read_on("s", old_0=70, old_1=59)
+    assert (token(world, AGAIN), token(world, MOVE)) == (before, moved)
+    world.put_topic("old", (10, 60), (0, 60), life="second")
+    assert token(world, AGAIN) != before
+
+
+def test_the_token_of_a_start_at_the_end_outlives_new_records() -> None:
+    """Otherwise nobody could confirm it on a busy topic."""
+    world = moved_world()
+    world.run("PAUSE SOURCE s", "ALTER SOURCE s UNSAFE SET (scan.startup.mode = 'latest')")
+    before = token(world, AGAIN)
+    world.put_topic("old", (10, 55), (0, 55))
+    gap_in_both = token(world, AGAIN)
+    assert gap_in_both != before
+    world.put_topic("old", (10, 80), (0, 80))
+    assert token(world, AGAIN) == gap_in_both
+
+
 def test_the_switch() -> None:
     world = moved_world()
     span = parse_statement(MOVE).span

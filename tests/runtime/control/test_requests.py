@@ -426,6 +426,64 @@ def test_a_request_that_is_added_again_is_not_run_again(tmp_path: Path) -> None:
     assert jobs.request("r") == taken
 
 
+@pytest.mark.parametrize(("minutes", "is_run"), [(0, True), (9, True), (-60, True), (11, False), (60 * 24 * 7, False)])
+def test_a_statement_whose_session_was_killed_is_not_run_by_a_later_owner(
+    tmp_path: Path, minutes: int, is_run: bool
+) -> None:
+    """Nobody waits for it any more: a session that runs withdraws its request after ``statement_timeout``."""
+    pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
+    jobs = pair.context.metastore.jobs
+    parameters = {"statement_timeout": "30000ms", "search_path": "a"}
+    body = StatementBody(
+        text="ALTER SYSTEM SET enable_unsafe_ops = true", parameters=parameters, block="open", can_ask=False, user="u"
+    )
+    if is_run:
+        body = replace(body, block=None)
+    asked = Request(
+        request="r",
+        session="s",
+        resource_group="default",
+        state=ASKED,
+        asked_ms=now_ms() - minutes * 60_000 - 29_000,
+        body=to_json(body),
+    )
+    jobs.add_request(asked)
+    pair.server.look()
+    _wait_until(lambda: not jobs.open_requests("default"))
+    assert pair.context.metastore.snapshot().epoch == int(is_run)
+    found = jobs.request("r")
+    assert found is not None
+    answer = answer_body(found.answer or "")
+    assert (found.state, answer.parameters, answer.error is None) == (DONE, parameters, is_run)
+    if answer.error is not None:
+        assert "nothing was changed" in answer.error.message
+        assert answer.block == "aborted"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "of another version",
+        to_json(
+            StatementBody(
+                text="SHOW JOBS", parameters={"statement_timeout": "soon"}, block=None, can_ask=False, user="u"
+            )
+        ),
+    ],
+)
+def test_an_old_request_that_cannot_be_read_is_answered_too(tmp_path: Path, body: str) -> None:
+    pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
+    jobs = pair.context.metastore.jobs
+    jobs.add_request(Request(request="r", session="s", resource_group="default", state=ASKED, asked_ms=1, body=body))
+    pair.server.look()
+    _wait_until(lambda: not jobs.open_requests("default"))
+    found = jobs.request("r")
+    assert found is not None
+    answer = answer_body(found.answer or "")
+    assert answer.error is not None
+    assert "nothing was changed" in answer.error.message
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), DeltaError("away"), OSError("away")])
 @pytest.mark.parametrize("place", ["add", "wait", "append"])
 def test_a_statement_that_the_user_saw_fail_is_not_run(

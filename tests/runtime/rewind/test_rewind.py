@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,14 +13,11 @@ from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.model.backfill_ranges import History, SplitHistory
 from rw_sql.runtime.positions.pins import least_needed_version
-from rw_sql.runtime.rewind.points import copy_checkpoint
+from rw_sql.runtime.rewind.points import copy_checkpoint, prune_points
 from rw_sql.runtime.rewind.restore import carry_out
 from rw_sql.runtime.support import faults
 from tests.runtime.mini_streams import MiniWarehouse, expected
 from tests.runtime.rewind_sequences import MAKING_POINTS, REWIND_POINTS, Killed, live_on
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def made(folder: Path) -> MiniWarehouse:
@@ -179,6 +176,59 @@ def test_a_point_whose_making_is_killed_is_made_by_the_next_owner(
     mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
     mini.settle()
     assert mini.rows("counts") == expected(range(10))["counts"]
+
+
+@pytest.mark.parametrize("point", ["rewind_point.before_copy", "rewind_point.after_copy", "rewind_point.before_note"])
+def test_an_owner_that_was_suspended_leaves_the_next_owners_point_alone(tmp_path: Path, point: str) -> None:
+    """It makes the same point, and resumes when the checkpoint no longer has the files of that batch."""
+    from rw_sql.runtime.rewind.points import make_points, wanted_points
+
+    mini = MiniWarehouse.at(tmp_path / "warehouse")
+    mini.create_view("counts")
+    mini.ingest(10)
+    mini.read_views()
+    operation = inject(mini, 6)
+    wanted = wanted_points(mini.context, mini.context.metastore.snapshot(), mini.source)
+    later: list[int] = []
+
+    def live_on_without_it(_: str) -> None:
+        mini.settle()
+        mini.run("RESUME SOURCE s")
+        mini.ingest(8)
+        mini.read_views()
+        (view,) = mini.context.metastore.snapshot().all("materialized_view")
+        checkpoint = Path(mini.context.warehouse.view_checkpoint(view.id, view.generation))
+        for folder in ("offsets", "commits"):
+            min((checkpoint / folder).iterdir(), key=lambda file: int(file.name)).unlink()
+        # And another point, which is being made while the suspended owner resumes.
+        later.append(inject(mini, 12))
+        mini.settle()
+
+    faults.arm(point, kills="nobody", tell=live_on_without_it)
+    make_points(mini.context, mini.source, wanted, lambda: False, lambda: None)
+    faults.arm("")
+    assert [found.operation for found in mini.context.metastore.jobs.rewind_points()] == [operation, *later]
+    mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
+    mini.settle()
+    assert mini.rows("counts") == expected(range(10))["counts"]
+
+
+def test_copies_that_another_owner_is_making_are_not_removed(tmp_path: Path) -> None:
+    mini = MiniWarehouse.at(tmp_path / "warehouse")
+    mini.create_view("counts")
+    mini.ingest(10)
+    mini.read_views()
+    operation = inject(mini, 6)
+    mini.settle()
+    copies = tmp_path / "warehouse" / "checkpoints" / f"rewind-{mini.source.id}"
+    made_now, left_behind = copies / f"{operation + 1}-0" / "view-9", copies / f"{operation - 1}-0" / "view-9"
+    for folder in (made_now, left_behind):
+        folder.mkdir(parents=True)
+        (folder / "metadata").touch()
+    prune_points(mini.context, mini.context.metastore.snapshot(), mini.source.id)
+    assert (made_now.exists(), left_behind.exists()) == (True, False)
+    (point,) = mini.context.metastore.jobs.rewind_points()
+    assert (tmp_path / "warehouse" / "checkpoints" / str(point.folder)).exists()
 
 
 @pytest.mark.long

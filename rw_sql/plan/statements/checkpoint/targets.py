@@ -27,6 +27,7 @@ from rw_sql.plan.statements.inject_common import (
     require_no_split_list,
     require_offsets_written,
 )
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import (
     InjectBack,
     InjectFromCheckpoint,
@@ -308,7 +309,7 @@ def _source(
             SPLITS_UNKNOWN,
             f'source "{source.name}" has no position in any of these splits',
             span=target.span,
-            hint=f"SHOW SOURCE SPLITS {source.name}",
+            hint=f"SHOW SOURCE SPLITS {sql_name(source.name)}",
         )
     return _all(chosen, found, target.span)
 

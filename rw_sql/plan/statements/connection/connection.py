@@ -266,7 +266,7 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
             INVALID_DEFINITION,
             "the type of a connection cannot change",
             span=span,
-            hint=f"CREATE CONNECTION {statement.name.key}_2 WITH (type = …, …)",
+            hint=f"CREATE CONNECTION {sql_name(statement.name.key + '_2')} WITH (type = …, …)",
         )
     present = {option.key for option in current.options}
     for key, span in drops.items():
@@ -314,7 +314,9 @@ def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: Source
         check_source(moved, definition_of(user))
     except SqlError as error:
         message = f'source "{user.name}" does not accept the change: {error.message}'
-        raise SqlError(error.kind, message, span=statement.name.span, hint=f"SHOW CREATE SOURCE {user.name}") from error
+        raise SqlError(
+            error.kind, message, span=statement.name.span, hint=f"SHOW CREATE SOURCE {sql_name(user.name)}"
+        ) from error
 
 
 def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: SinkRecord) -> None:
@@ -323,7 +325,9 @@ def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: S
         check_sink_options(moved, sink_definition(sink.definition))
     except SqlError as error:
         message = f'sink "{sink.name}" does not accept the change: {error.message}'
-        raise SqlError(error.kind, message, span=statement.name.span, hint=f"SHOW CREATE SINK {sink.name}") from error
+        raise SqlError(
+            error.kind, message, span=statement.name.span, hint=f"SHOW CREATE SINK {sql_name(sink.name)}"
+        ) from error
 
 
 def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: Snapshot, inspector: Inspector) -> Plan:

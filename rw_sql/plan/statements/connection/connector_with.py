@@ -33,6 +33,7 @@ from rw_sql.plan.statements.connection.connected_object import (
 )
 from rw_sql.plan.statements.connection.connection import lower_alter_connection_options
 from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.rendering.merge import merge_options
 from rw_sql.syntax.statements import (
     AlterConnectionOptions,
@@ -71,7 +72,8 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: I
     made = AlterTableUnsafeSet if statement.kind == "TABLE" else AlterSourceUnsafeSet
     instead = _one_line(made(name=statement.name, set_options=statement.options))
     if statement.kind == "SINK":
-        instead = f"DROP SINK {statement.name}, and create it again with these options; the rows that it wrote stay"
+        dropped = f"DROP SINK {sql_name(statement.name.key)}"
+        instead = f"{dropped}, and create it again with these options; the rows that it wrote stay"
     _require_alterable(statement, spec, of, instead)
     replaced = {other for option in statement.options if (known := spec.option(option.key)) for other in known.instead}
     gone = tuple(replaced - {option.key for option in statement.options})

@@ -22,6 +22,7 @@ from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import drop_plan, drop_with_dependents, look_at_sink, nothing
 from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import CreateSecret, SecretValue, TextValue, WordValue
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _backend(statement: CreateSecret) -> str:
         MISSING_PROPERTY,
         f"secret backend is not specified in with clause. Supported backends are: {','.join(BACKENDS)}",
         span=statement.name.span,
-        hint=f"CREATE SECRET {statement.name.key} WITH (backend = 'meta') AS '…'",
+        hint=f"CREATE SECRET {sql_name(statement.name.key)} WITH (backend = 'meta') AS '…'",
     )
 
 
@@ -165,7 +166,7 @@ def _put(
         steps=steps_of(snapshot, (change,)),
         operation=Operation(
             kind=kind,
-            statement=record.definition if kind == "CREATE SECRET" else f"ALTER SECRET {record.name} AS '…'",
+            statement=record.definition if kind == "CREATE SECRET" else f"ALTER SECRET {sql_name(record.name)} AS '…'",
             objects=(record.name, *(user.name for user in users)),
             changes=(change,),
         ),

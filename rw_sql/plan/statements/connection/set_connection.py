@@ -24,6 +24,7 @@ from rw_sql.plan.statements.connection.connected_object import (
     find_connected,
 )
 from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import ConnectionValue, Name, Option
 
 if TYPE_CHECKING:
@@ -120,10 +121,10 @@ def _attached(
             INVALID_DEFINITION,
             f'{kind.lower()} "{name}" and connection "{new.name}" set different values of {", ".join(other)}',
             span=statement.connection.span if statement.connection else statement.name.span,
-            hint=f"ALTER SOURCE {name} UNSAFE SET ({listed}) first"
+            hint=f"ALTER SOURCE {sql_name(name)} UNSAFE SET ({listed}) first"
             if kind == "SOURCE"
-            else f"the connection has {listed}; if these values are right, DROP SINK {name} and create it with the "
-            "connection",
+            else f"the connection has {listed}; if these values are right, DROP SINK {sql_name(name)} and create it "
+            "with the connection",
         )
     reference = Option(key=_KEY, value=ConnectionValue(connection=Name.of(new.name)))
     options = [option for option in current.options if option.key not in given and option.key != _KEY]

@@ -70,7 +70,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
             SPLITS_UNKNOWN,
             f'the splits of source "{source.name}" are not known',
             span=statement.name.span,
-            hint=f"RESET SOURCE SPLITS {source.name} discovers the splits when the upstream answers",
+            hint=f"RESET SOURCE SPLITS {sql_name(source.name)} discovers the splits when the upstream answers",
         )
     options = source_options(snapshot, source)
     upstream = look_closely(inspector.upstreams, source.connector, options)
@@ -119,7 +119,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
 
 def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source: SourceRecord) -> None:
     """Raises SqlError unless a source is paused, its readers have stopped, and there is a reader to receive offsets."""
-    hint = f"PAUSE SOURCE {source.name} first, RESUME SOURCE {source.name} afterwards"
+    hint = f"PAUSE SOURCE {sql_name(source.name)} first, RESUME SOURCE {sql_name(source.name)} afterwards"
     if not pauses_of(snapshot, source.id):
         raise SqlError(
             SOURCE_IS_RUNNING,

@@ -28,7 +28,7 @@ from rw_sql.plan.statements.inject_common import (
     require_no_split_list,
     require_offsets_written,
 )
-from rw_sql.syntax.lexing.identifiers import sql_name
+from rw_sql.syntax.lexing.identifiers import literal, sql_name
 from rw_sql.syntax.statements import (
     InjectBack,
     InjectFromCheckpoint,
@@ -210,12 +210,14 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: Inj
             elif offsets.setdefault(split, offset) != offset:
                 raise refuse(
                     f'reads split "{split}" several times, at {offsets[split]} and {offset}',
-                    f"INJECT SOURCE OFFSETS {context.source.name} VALUES ('{split}' = {min(offset, offsets[split])})",
+                    f"INJECT SOURCE OFFSETS {sql_name(context.source.name)} VALUES ({literal(split)} = "
+                    f"{min(offset, offsets[split])})",
                 )
     if not offsets:
         reads = f"; it reads {shorten(sorted(others))}" if others else ""
         raise refuse(
-            f'reads no split of source "{context.source.name}"', f"SHOW SOURCE SPLITS {context.source.name}{reads}"
+            f'reads no split of source "{context.source.name}"',
+            f"SHOW SOURCE SPLITS {sql_name(context.source.name)}{reads}",
         )
     notices = [f"taken from batch {found.batch} of the checkpoint"]
     if found.planned > found.batch:
@@ -243,7 +245,7 @@ def _source(inspector: Inspector, target: InjectFromSource, context: InjectConte
             SPLITS_UNKNOWN,
             f'source "{other.name}" has no position in any split of source "{context.source.name}"',
             span=target.span,
-            hint=f"SHOW SOURCE SPLITS {other.name}",
+            hint=f"SHOW SOURCE SPLITS {sql_name(other.name)}",
         )
     notices = []
     if not pauses_of(context.snapshot, other.id):
@@ -304,7 +306,7 @@ def _shift(target: InjectShift, context: InjectContext) -> ResolvedTarget:
                 INVALID_SPLIT_STATE,
                 f'cannot shift split "{split}": it has no position within the offsets that the upstream has now',
                 span=target.span,
-                hint=f"RESET SOURCE SPLITS {context.source.name}, or name an offset with VALUES",
+                hint=f"RESET SOURCE SPLITS {sql_name(context.source.name)}, or name an offset with VALUES",
             )
         offsets[split] = state.offset + target.records
     return _resolved(offsets, target.span)

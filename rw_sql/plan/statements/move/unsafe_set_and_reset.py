@@ -44,6 +44,7 @@ from rw_sql.plan.statements.common import (
     take_up_for,
     unsafe_plan,
 )
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.rendering.merge import merge_options
 from rw_sql.syntax.statements import AlterTableUnsafeSet
 
@@ -75,14 +76,15 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
                 CONNECTOR_IS_FIXED,
                 f'the connector of source "{statement.name.key}" cannot change',
                 span=option.key_place,
-                hint=f"CREATE SOURCE {statement.name.key}_2 (…) WITH (connector = …); views can read both sources",
+                hint=f"CREATE SOURCE {sql_name(statement.name.key + '_2')} (…) WITH (connector = …); views can "
+                "read both sources",
             )
         if option.key == PAUSED_AT_BIRTH:
             raise SqlError(
                 UNKNOWN_PROPERTY,
                 "paused is an initial state, not a property",
                 span=option.key_place,
-                hint=f"PAUSE SOURCE {statement.name.key}, RESUME SOURCE {statement.name.key}",
+                hint=f"PAUSE SOURCE {sql_name(statement.name.key)}, RESUME SOURCE {sql_name(statement.name.key)}",
             )
         if option.key in seen:
             raise SqlError(
@@ -169,7 +171,9 @@ def _unsafe_set(
         notes += said
     orphans = sorted(set(snapshot.splits(fragment)) - set(named_splits(moved, record, snapshot.splits(fragment))))
     if orphans:
-        notes.append(f"no longer read: {', '.join(orphans[:8])} (RESET SOURCE SPLITS {source.name} discards them)")
+        notes.append(
+            f"no longer read: {', '.join(orphans[:8])} (RESET SOURCE SPLITS {sql_name(source.name)} discards them)"
+        )
     found = discover(inspector, kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
     stalled = {
         split: state
@@ -179,7 +183,7 @@ def _unsafe_set(
     if stalled:
         notes.append(
             "these are not the splits that were read before, so the source stalls until RESET SOURCE SPLITS "
-            f"{source.name}"
+            f"{sql_name(source.name)}"
         )
     if shown and not stalled:
         both = (plan_options(snapshot, current), options)

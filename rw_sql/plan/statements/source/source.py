@@ -219,7 +219,7 @@ def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Plan:
             DEPENDENTS_EXIST,
             f'source "{name}" belongs to table "{name}"',
             span=statement.name.span,
-            hint=f"use DROP TABLE {name}, or ALTER TABLE {name} DROP CONNECTOR to keep its rows",
+            hint=f"use DROP TABLE {sql_name(name)}, or ALTER TABLE {sql_name(name)} DROP CONNECTOR to keep its rows",
         )
     changes = drop_with_dependents(snapshot, source.id, "source", name, statement.name.span, statement.is_cascade)
     changes += forget_fragments(snapshot, [change.id for change in changes if isinstance(change, DropObject)])

@@ -20,6 +20,7 @@ from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import source_record
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,7 +132,7 @@ def _require_key(statement: CreateTable) -> None:
             INVALID_DEFINITION,
             "Refreshable tables must have a PRIMARY KEY. Please define a primary key for the table.",
             span=statement.name.span,
-            hint=f"CREATE TABLE {statement.name.key} (…, PRIMARY KEY (…)) …",
+            hint=f"CREATE TABLE {sql_name(statement.name.key)} (…, PRIMARY KEY (…)) …",
         )
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+from rw_sql.syntax import parse_statement
+from rw_sql.syntax.statements import PauseSource, ResumeSource
 from tests.plan.canned import HERE, CannedWorld, create_source, moved_world, refused
 
 
@@ -129,3 +132,20 @@ def test_columns_that_no_log_could_hold(columns: str, code: str) -> None:
 def test_an_option_that_would_be_ignored_is_refused(clause: str) -> None:
     text = create_source("t", "old").replace("ENCODE JSON", clause)
     assert refused(moved_world(), text).code == "RW212"
+
+
+def test_hints_name_the_source_that_was_meant() -> None:
+    """``PAUSE SOURCE Orders`` without quotes would pause the source ``orders``."""
+    world = CannedWorld()
+    world.put_topic("old", (10, 50))
+    world.run(create_source("orders", "old"), create_source('"Orders"', "old"))
+    error = refused(world, "INJECT SOURCE OFFSETS \"Orders\" VALUES ('0' = 20)")
+    written = re.findall(r"\w+ SOURCE \S+", error.hint or "")
+    assert len(written) == 2
+    for text in written:
+        statement = parse_statement(text)
+        assert isinstance(statement, PauseSource | ResumeSource)
+        assert statement.name is not None
+        assert statement.name.key == "Orders"
+    error = refused(world, "ALTER SOURCE \"Orders\" UNSAFE SET (connector = 'nats')")
+    assert 'CREATE SOURCE "Orders_2" ' in (error.hint or "")
