@@ -70,3 +70,26 @@ def test_a_call_that_sqlglot_fails_at_ends_no_check(call: str) -> None:
     source = "CREATE SOURCE s (id INT, v VARCHAR) WITH (connector = 'datagen')"
     _, checked = ScriptChecker().check(f"{source};\nCREATE MATERIALIZED VIEW m AS SELECT idd, {call} AS x FROM s", "x")
     assert [error.message for error in checked.errors] == ['column "idd" does not exist']
+
+
+@pytest.mark.parametrize("kind", ["SOURCE", "TABLE"])
+@pytest.mark.parametrize(
+    ("properties", "code"),
+    [
+        ("topik = 'x', topic = 't', properties.bootstrap.server = 'b:1'", "RW204"),
+        ("topic = 't', properties.bootstrap.servr = 'b:1'", "RW204"),
+        ("topic = 't', properties.bootstrap.server = 'b:1', scan.startup.mode = 'oldest'", "RW208"),
+        ("topic = 't'", "RW207"),
+        ("topic = 't', properties.bootstrap.server = 'b:1', properties.sasl.password = 'x'", "RW208"),
+    ],
+)
+def test_properties_are_checked_before_the_registry_is_asked_for_the_columns(
+    kind: str, properties: str, code: str
+) -> None:
+    columns = " (*, PRIMARY KEY (id))" if kind == "TABLE" else ""
+    text = (
+        f"CREATE {kind} o{columns} WITH (connector = 'kafka', {properties}) "
+        "FORMAT PLAIN ENCODE AVRO (schema.registry = 'http://r:8081')"
+    )
+    (checked,) = ScriptChecker().check(text, "x")
+    assert code in [error.code for error in checked.errors]
