@@ -13,6 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from rw_sql.cli.main import app
+from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.testing.runner import ViewTest, collect
 from rw_sql.errors import SqlError
 
@@ -150,6 +151,22 @@ def test_a_comment_for_renaming_that_belongs_to_no_statement(folder: Path) -> No
     with (folder / "a.sql").open("a", encoding="utf-8") as file:
         file.write("\n-- rw: renamed from old\n")
     assert findings(str(folder), "--env", "dev") == [("a.sql", 3, 1, "RW212")]
+
+
+def test_links_of_a_folder_are_followed_or_refused(folder: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "w.sql").write_text(VIEW.replace("VIEW v", "VIEW w"), encoding="utf-8")
+    (folder / "shared").symlink_to(shared)
+    (shared / "again").symlink_to(folder)
+    (folder / ".hidden").mkdir()
+    (folder / ".hidden" / "x.sql").write_text("nothing", encoding="utf-8")
+    assert [Path(file).name for file in folder_files(str(folder))] == ["a.sql", "w.sql", "s.sql"]
+    (folder / "gone.sql").symlink_to(tmp_path / "nowhere.sql")
+    with pytest.raises(SqlError) as caught:
+        run("diff", str(folder), "--env", "dev", "-w", str(tmp_path / "w"))
+    assert caught.value.code == "RW408"
+    assert "gone.sql" in caught.value.message
 
 
 def test_an_environment_that_is_not_there(folder: Path, tmp_path: Path) -> None:

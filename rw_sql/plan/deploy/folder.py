@@ -107,6 +107,7 @@ def read_variables(text: str, file: str) -> dict[str, str]:
     """The variables of an environment's file: one ``NAME=value`` per line; ``#`` begins a comment line. Raises
     SqlError."""
     found: dict[str, str] = {}
+    text = text.removeprefix("\ufeff")
     start = 0
     for line in text.splitlines(keepends=True):
         at, start = start, start + len(line)

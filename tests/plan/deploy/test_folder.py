@@ -139,6 +139,7 @@ def test_an_environments_file() -> None:
         "BROKER": "b:9092",
         "name": "orders",
     }
+    assert read_variables("\ufeffBROKER=b:9092\r\n", "prod.env") == {"BROKER": "b:9092"}
     for text in ("BROKER\n", "a b = c\n", "x = it's\n", "x = a;b\n", "x = a--b\n"):
         with pytest.raises(SqlError) as caught:
             read_variables(text, "prod.env")
