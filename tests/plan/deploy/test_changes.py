@@ -277,6 +277,8 @@ def test_a_name_goes_to_an_object_of_another_kind() -> None:
     world = deployed()
     texts = [text for text in ALL if text not in (TOP, VIEW)]
     texts.append(create_table("id INT PRIMARY KEY", name="v", topic="new"))
+    changes = compare(world.snapshot, read_folder([("a.sql", script(*texts))], {}))
+    require_current(world.snapshot, saved_plan(world.snapshot, "/w", changes), "/w")
     bring(world, *texts)
     assert differ(world, *texts) == []
 
@@ -324,6 +326,8 @@ def test_a_saved_plan_is_carried_out_as_it_is_or_refused() -> None:
     for moves, said in (
         (("ALTER SOURCE s CONNECTOR WITH (properties.client.id = 'x')",), 'source "s" was changed by operation'),
         (("CREATE MATERIALIZED VIEW more AS SELECT id FROM t",), 'materialized view "more" was created'),
+        ((create_source("more", "old"),), 'source "more" was created'),
+        ((create_table("id INT PRIMARY KEY", name="more", topic="new"),), 'table "more" was created'),
         (("DROP SOURCE s CASCADE",), "was dropped by operation"),
     ):
         before = world.snapshot
