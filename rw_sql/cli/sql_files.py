@@ -8,27 +8,51 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 def folder_files(folder: str) -> list[str]:
-    """The SQL files of a folder and its subfolders, except hidden ones.
+    """The SQL files of a folder and its subfolders, except hidden ones. Links to folders are followed.
 
-    Raises SqlError for a folder without SQL files.
+    Raises SqlError for a folder without SQL files, and for a folder or a link that cannot be read: without its files,
+    ``diff`` would drop the objects that they define.
     """
     root = Path(folder)
     if not root.is_dir():
         raise SqlError(FILE_UNREADABLE, f'"{folder}" is not a folder', hint="give a folder that exists")
-    found = sorted(
-        path
-        for path in root.rglob("*.sql")
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(root).parts)
-    )
+    found = sorted(_files_below(root, ()))
     if not found:
         raise SqlError(
             FILE_UNREADABLE, f'folder "{folder}" has no .sql file', hint="give a folder with files that end in .sql"
         )
     return [str(path) for path in found]
+
+
+def _files_below(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+    """``above`` are the real paths of the folders above, so that a link to one of them is not followed in a circle."""
+    real = folder.resolve()
+    if real in above:
+        return
+    try:
+        entries = list(folder.iterdir())
+    except OSError as error:
+        raise _unreadable(folder, error.strerror or "") from error
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            yield from _files_below(entry, (*above, real))
+        elif entry.suffix == ".sql":
+            if not entry.exists():
+                raise _unreadable(entry, "its target does not exist")
+            if entry.is_file():
+                yield entry
+
+
+def _unreadable(path: Path, why: str) -> SqlError:
+    return SqlError(
+        FILE_UNREADABLE, f'cannot read "{path}": {why}', hint="remove it, or let this process read what it names"
+    )
 
 
 def files_of(paths: Sequence[str]) -> list[str]:

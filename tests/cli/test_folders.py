@@ -13,7 +13,9 @@ import yaml
 from typer.testing import CliRunner
 
 from rw_sql.cli.main import app
+from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.testing.runner import ViewTest, collect
+from rw_sql.errors import SqlError
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "examples" / "pipelines"
@@ -130,6 +132,41 @@ def test_what_a_folder_does_not_hold_is_found_by_check_too(folder: Path) -> None
     assert [(line, code) for file, line, _, code in found if file == "d.sql"] == [(1, "RW212")]
     assert len(found) == 4
     assert "hunter2" not in run("check", str(folder), "--env", "dev")[1]
+
+
+def test_a_password_in_any_option_is_found_beside_the_other_errors(folder: Path) -> None:
+    text = SOURCE.replace("topic", "topik = 'x', topic").replace(
+        "ENCODE JSON", "ENCODE AVRO (schema.registry = 'http://r:1',\n schema.registry.password = 'hunter2')"
+    )
+    (folder / "views" / "s.sql").write_text(CONNECTION + text.replace("(id INT)", ""), encoding="utf-8")
+    found = [each for each in findings(str(folder), "--env", "dev") if each[0] == "s.sql"]
+    assert [(code, line) for _, line, _, code in found] == [("RW204", 2), ("RW208", 3)]
+    with pytest.raises(SqlError) as caught:
+        run("diff", str(folder), "--env", "dev", "-w", str(folder / "w"))
+    assert caught.value.code == "RW208"
+    assert "hunter2" not in caught.value.render()
+
+
+def test_a_comment_for_renaming_that_belongs_to_no_statement(folder: Path) -> None:
+    with (folder / "a.sql").open("a", encoding="utf-8") as file:
+        file.write("\n-- rw: renamed from old\n")
+    assert findings(str(folder), "--env", "dev") == [("a.sql", 3, 1, "RW212")]
+
+
+def test_links_of_a_folder_are_followed_or_refused(folder: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "w.sql").write_text(VIEW.replace("VIEW v", "VIEW w"), encoding="utf-8")
+    (folder / "shared").symlink_to(shared)
+    (shared / "again").symlink_to(folder)
+    (folder / ".hidden").mkdir()
+    (folder / ".hidden" / "x.sql").write_text("nothing", encoding="utf-8")
+    assert [Path(file).name for file in folder_files(str(folder))] == ["a.sql", "w.sql", "s.sql"]
+    (folder / "gone.sql").symlink_to(tmp_path / "nowhere.sql")
+    with pytest.raises(SqlError) as caught:
+        run("diff", str(folder), "--env", "dev", "-w", str(tmp_path / "w"))
+    assert caught.value.code == "RW408"
+    assert "gone.sql" in caught.value.message
 
 
 def test_an_environment_that_is_not_there(folder: Path, tmp_path: Path) -> None:

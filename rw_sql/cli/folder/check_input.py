@@ -14,11 +14,11 @@ from rw_sql.cli.script.environments import environment, environment_above, given
 from rw_sql.cli.script.loading import read_assignments
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text
-from rw_sql.errors import SqlError
-from rw_sql.plan.deploy.folder import folder_object
+from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
+from rw_sql.plan.deploy.folder import folder_object, require_no_value, statements_with_notes, stray_note
 from rw_sql.plan.deploy.order import CircleError, in_order
 from rw_sql.plan.offline.report import Checked
-from rw_sql.syntax import parse_statement, split_script
+from rw_sql.syntax import parse_statement
 from rw_sql.syntax.variables.expand import expand
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from rw_sql.plan.offline.script import ScriptChecker
     from rw_sql.syntax import ScriptStatement
     from rw_sql.syntax.variables.source_map import Expanded, Fault
+
+_OF_OPTIONS = (INVALID_PROPERTY, UNKNOWN_PROPERTY)
+"""The kinds of a refusal of one option, beside which a statement can have other errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +102,36 @@ def check_group(group: CheckedGroup, checker: ScriptChecker) -> Iterable[tuple[C
         checked = list(checker.check_piece(piece, text, path))
         if refusal is not None:
             error = piece.locate(refusal, text, path)
-            checked = [replace(checked[0], errors=(error,), unsafe=None)]
+            others = checked[0].errors if refusal.kind in _OF_OPTIONS else ()
+            if not any(other.span is not None and other.span == error.span for other in others):
+                others = (*others, error)
+            checked = [replace(checked[0], errors=others, unsafe=None)]
         found[path] += checked
+    for file in group.files:
+        found[file.path] += _stray_notes(file)
     for path, statements in found.items():
         statements.sort(key=lambda checked: checked.start)
         yield by_path[path], _as_written(by_path[path], statements)
+
+
+def _stray_notes(file: CheckedFile) -> list[Checked]:
+    """The comments ``-- rw:`` below the last statement, as errors."""
+    error = stray_note(file.expanded.text)
+    if error is None or error.span is None:
+        return []
+    error.located(file.expanded.text, file.path)
+    span = error.span
+    return [
+        Checked(
+            file=file.path,
+            line=span.line,
+            column=span.column,
+            start=span.start,
+            end=span.end,
+            kind="COMMENT",
+            errors=(error,),
+        )
+    ]
 
 
 def _in_reading_order(files: Iterable[CheckedFile]) -> list[tuple[str, ScriptStatement, SqlError | None]]:
@@ -117,22 +145,23 @@ def _in_reading_order(files: Iterable[CheckedFile]) -> list[tuple[str, ScriptSta
     wrong: list[tuple[str, ScriptStatement, SqlError | None]] = []
     objects: list[FolderObject] = []
     places: dict[int, tuple[str, ScriptStatement]] = {}
+    refused: dict[int, SqlError] = {}
     for file in files:
-        end = 0
-        for piece in split_script(file.expanded.text):
-            before = file.expanded.text[end : piece.start]
+        for piece, notes in statements_with_notes(file.expanded.text):
             try:
                 parse_statement(piece.text)
             except SqlError:
                 wrong.append((file.path, piece, None))
                 continue
-            finally:
-                end = piece.start + len(piece.text) + 1
             try:
-                made = folder_object(piece.text, before, file=file.path, line=piece.line)
+                made = folder_object(piece.text, notes, file=file.path, line=piece.line, has_values=True)
             except SqlError as error:
                 wrong.append((file.path, piece, error))
                 continue
+            try:
+                require_no_value(made.statement)
+            except SqlError as error:
+                refused[id(made)] = error
             objects.append(made)
             places[id(made)] = file.path, piece
     left = objects
@@ -148,7 +177,7 @@ def _in_reading_order(files: Iterable[CheckedFile]) -> list[tuple[str, ScriptSta
     # Objects that are defined twice or depend on each other in a circle come last.
     done = {id(made) for made in ordered} | {id(error.members[0]) for error in circles}
     rest = [made for made in objects if id(made) not in done]
-    return [*wrong, *((*places[id(made)], None) for made in (*ordered, *rest))]
+    return [*wrong, *((*places[id(made)], refused.get(id(made))) for made in (*ordered, *rest))]
 
 
 def _as_written(file: CheckedFile, statements: Iterable[Checked]) -> list[Checked]:

@@ -26,7 +26,7 @@ _WITHOUT_CONNECTOR_OPTIONS = (CreateSecret, AlterSecret, AlterSetConfig)
 
 def refuse_literal_secrets(statement: Statement) -> None:
     """Raises SqlError for a literal in a secret option of any connector, in an unknown option whose name resembles a
-    secret option's, and for a URL that contains a password.
+    secret option's, and for an address that contains a password.
 
     The connector of an ALTER is only known from the catalog. No option is secret in one connector and plain in another.
     """
@@ -61,12 +61,14 @@ def _refuse(options: tuple[Option, ...]) -> None:
                 span=option.key_place,
                 hint=f'did you mean "{near}"?' if (near := _near(option.key)) else f"omit {option.key}",
             )
-        if option.key == _URL and masked(f"'{option_text(option.value)}'") != f"'{option_text(option.value)}'":
+        if masked(f"'{option_text(option.value)}'") != f"'{option_text(option.value)}'":
             raise SqlError(
                 INVALID_PROPERTY,
-                f'property "{_URL}" must not contain a password',
+                f'property "{option.key}" must not contain a password',
                 span=option.value_place,
-                hint="CREATE SECRET s WITH (backend = 'meta') AS '…'; then password = SECRET s",
+                hint="CREATE SECRET s WITH (backend = 'meta') AS '…'; then password = SECRET s"
+                if option.key == _URL
+                else "write the address without user and password",
                 hides_literals=True,
             )
 

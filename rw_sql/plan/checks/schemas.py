@@ -24,6 +24,7 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.model.definitions import (
+    REFRESH_OPTIONS,
     connector_of,
     encode_options,
     field_of,
@@ -34,7 +35,9 @@ from rw_sql.model.definitions import (
     stored_schema,
 )
 from rw_sql.model.options import registry_options
+from rw_sql.plan.checks.columns import VALIDATE
 from rw_sql.plan.checks.formats import check_format_options
+from rw_sql.plan.checks.sources import check_connection, check_properties
 from rw_sql.syntax import canonical_type, parse_statement
 from rw_sql.syntax.statements import (
     ColumnDefinition,
@@ -86,7 +89,12 @@ def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector
     if stored_schema(statement) is not None:
         return statement
     source = statement if isinstance(statement, CreateSource) else source_of_table(statement)
-    check_format_options(connector(name).spec, source)
+    kind = connector(name)
+    check_format_options(kind.spec, source)
+    # Before the registry is asked, so that a wrong property is found even if it does not answer.
+    of_source = tuple(option for option in source.options if option.key not in (*REFRESH_OPTIONS, VALIDATE))
+    check_connection(snapshot, source, name)
+    check_properties(snapshot, replace(source, options=of_source), kind)
     plain = [column for column in statement.columns if column.generated is None]
     if statement.wildcard is not None and plain:
         raise SqlError(

@@ -37,6 +37,9 @@ from rw_sql.syntax.parsing.actions.formats import require_no_slip
 from rw_sql.syntax.statements import SecretValue
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.base import Connector
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.metastore import Snapshot
     from rw_sql.syntax.statements import CreateSource, CreateTable, DataType, Option
@@ -51,12 +54,9 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
     name = _connector_name(statement)
     named = next((option.value.span for option in statement.options if option.key == "connector"), None)
     kind = connector(name, named or statement.name.span)
-    _check_connection(snapshot, statement, name)
+    check_connection(snapshot, statement, name)
     require_registry_connection(snapshot, statement.format.options if statement.format is not None else ())
-    options = visible(connector_options(snapshot, statement))
-    require_secret(statement.options, kind.spec)
-    _refuse_secrets(statement.options, kind.spec)
-    check_options(kind, options, statement.options, statement.name.span)
+    options = check_properties(snapshot, statement, kind)
     if is_cdc(statement):
         _check_cdc(statement)
         return name
@@ -72,7 +72,20 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
     return name
 
 
-def _check_connection(snapshot: Snapshot, statement: CreateSource, name: str) -> None:
+def check_properties(snapshot: Snapshot, statement: CreateSource, kind: Connector) -> Mapping[str, str]:
+    """Checks the properties of a source, which need neither its columns nor its schema; returns them without secrets.
+
+    Raises SqlError at the first error.
+    """
+    options = visible(connector_options(snapshot, statement))
+    require_secret(statement.options, kind.spec)
+    _refuse_secrets(statement.options, kind.spec)
+    check_options(kind, options, statement.options, statement.name.span)
+    return options
+
+
+def check_connection(snapshot: Snapshot, statement: CreateSource, name: str) -> None:
+    """Raises SqlError if the source's connection is of another type than its connector."""
     connection = connection_of(snapshot, statement.options)
     wanted = connector(name).spec.connection_kind or name
     if connection is not None and connection.connector != wanted:

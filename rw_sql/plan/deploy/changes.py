@@ -4,10 +4,11 @@ order."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import DEPENDENTS_EXIST, NOT_SUPPORTED, SqlError
-from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
 from rw_sql.model.definitions import (
     connection_definition,
     sink_definition,
@@ -16,8 +17,10 @@ from rw_sql.model.definitions import (
     view_definition,
 )
 from rw_sql.model.names import objects_in, spoken
+from rw_sql.plan.deploy.columns import in_the_way, may_use_dropped
 from rw_sql.plan.deploy.folder import RELATIONS
 from rw_sql.plan.deploy.order import in_order, named_by
+from rw_sql.plan.deploy.renames import renames
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.replace.least_change import least_change
 from rw_sql.plan.statements.table.new_names import renamed
@@ -122,14 +125,20 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
 
     ``allow`` are the words for the ALLOW clause of unsafe statements. Raises SqlError if no order is possible.
     """
+    connections = {w.name: w.statement for w in folder if isinstance(w.statement, CreateConnection)}
+    known = {c.name: connection_definition(c.definition) for c in snapshot.all("connection")} | connections
+
+    def is_same(record: ObjectRecord, wanted: FolderObject) -> bool:
+        return not isinstance(wanted.statement, CreateSchema) and (
+            least_change(definition_of(_to_be(snapshot, record)), wanted.statement, known).is_empty
+        )
+
     changes: list[DeployChange] = []
     then = snapshot
-    for wanted in folder:
-        then, change = _renamed(then, wanted, folder)
-        changes += [change] if change is not None else []
+    for wanted in renames(folder, partial(_find, snapshot), is_same):
+        then, change = _renamed(then, wanted)
+        changes.append(change)
     ordered = in_order(folder)
-    connections = {w.name: w.statement for w in folder if isinstance(w.statement, CreateConnection)}
-    known = {c.name: connection_definition(c.definition) for c in then.all("connection")} | connections
     altered: list[DeployChange] = []
     again: dict[int, str] = {}
     for wanted in ordered:
@@ -159,16 +168,24 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
                     then, wanted, record, (_wait(wanted),), reason="a rebuild with this definition is already running"
                 )
             )
+    rebuilt = {change.touches[0] for change in altered if change.action == REBUILD}
+    kept = {(wanted.kind, wanted.name) for wanted in folder}
+    for change in altered:
+        table = then.get(change.touches[0])
+        if isinstance(table, TableRecord):
+            users = in_the_way(then, table, change.statements, rebuilt)
+            again |= {user.id: why for user, why in users if (user.kind, user.name) in kept and user.id not in again}
     gone = _with_dependents(then, again)
     unwanted = _unwanted(then, folder, gone)
     _require_unread(then, folder, unwanted)
     # Users of a column that is renamed or dropped must be dropped before that change. All other objects are dropped
     # last.
-    in_the_way = {id_ for change in altered if _reshapes(change) for id_ in _with_dependents(then, change.touches[:1])}
-    early = {id_ for id_ in unwanted & in_the_way if all(d.id in unwanted for d in then.dependents_of(id_))}
+    reshaped = {id_ for change in altered if _reshapes(change) for id_ in _with_dependents(then, change.touches[:1])}
+    early = {id_ for id_ in unwanted & reshaped if all(d.id in unwanted for d in then.dependents_of(id_))}
     changes += _drops(then, early, DROP, {})
     changes += _drops(then, gone, RECREATE, again)
     by_key = {(change.kind, change.name): change for change in altered}
+    late: list[DeployChange] = []
     for wanted in ordered:
         record = _find(then, wanted.kind, wanted.name)
         if record is None or record.id in gone:
@@ -187,7 +204,12 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
                 )
             )
         elif (wanted.kind, wanted.name) in by_key:
-            changes.append(by_key[wanted.kind, wanted.name])
+            change = by_key[wanted.kind, wanted.name]
+            last = _after_rebuilds(then, change, rebuilt - gone)
+            now = tuple(statement for statement in change.statements if statement not in last)
+            changes += [replace(change, statements=now)] if now else []
+            late += [replace(change, statements=last)] if last else []
+    changes += late
     changes += _drops(then, unwanted - early, DROP, {})
     changes += _drops(then, _unwanted_schemas(then, folder, unwanted), DROP, {})
     return tuple(changes)
@@ -236,16 +258,10 @@ def _other(snapshot: Snapshot, wanted: FolderObject) -> ObjectRecord | None:
     return next((record for record in found if record is not None), None)
 
 
-def _renamed(
-    snapshot: Snapshot, wanted: FolderObject, folder: Sequence[FolderObject]
-) -> tuple[Snapshot, DeployChange | None]:
-    """The catalog after renaming the object, if a comment in the folder states its old name and the catalog still
-    has an object with that name."""
-    if wanted.was is None or any(other.name == wanted.was and other.kind == wanted.kind for other in folder):
-        return snapshot, None
+def _renamed(snapshot: Snapshot, wanted: FolderObject) -> tuple[Snapshot, DeployChange]:
+    """The catalog after renaming the object from its old name, and that change."""
+    assert wanted.was is not None
     record = _find(snapshot, wanted.kind, wanted.was)
-    if record is None or _find(snapshot, wanted.kind, wanted.name) is not None:
-        return snapshot, None
     if not isinstance(record, SourceRecord | MaterializedViewRecord | SinkRecord):
         raise SqlError(
             NOT_SUPPORTED,
@@ -312,6 +328,18 @@ def _altered(
 
 def _reshapes(change: DeployChange) -> bool:
     return any(isinstance(s, AlterTableDropColumn | AlterTableRenameColumn) for s in change.statements)
+
+
+def _after_rebuilds(snapshot: Snapshot, change: DeployChange, rebuilt: set[int]) -> tuple[Statement, ...]:
+    """The statements of a table's change that drop columns which views may use until they are rebuilt."""
+    table = snapshot.get(change.touches[0])
+    if not isinstance(table, TableRecord):
+        return ()
+    return tuple(
+        statement
+        for statement in change.statements
+        if isinstance(statement, AlterTableDropColumn) and may_use_dropped(snapshot, table, statement, rebuilt)
+    )
 
 
 def may_ask(change: DeployChange) -> bool:

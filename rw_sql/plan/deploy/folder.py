@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.connection_types import connection_spec, connection_types
 from rw_sql.errors import (
     DUPLICATE_OBJECT,
     INVALID_DEFINITION,
@@ -14,10 +14,8 @@ from rw_sql.errors import (
     Span,
     SqlError,
 )
-from rw_sql.model.definitions import option_text
 from rw_sql.model.names import object_name, spoken
-from rw_sql.plan.checks.sources import require_secret
-from rw_sql.plan.statements.replace.normal_form import spec_of
+from rw_sql.plan.checks.literal_secrets import refuse_literal_secrets
 from rw_sql.syntax import parse_statement, split_script
 from rw_sql.syntax.parsing.unsupported import unsupported
 from rw_sql.syntax.statements import (
@@ -28,6 +26,7 @@ from rw_sql.syntax.statements import (
     CreateSink,
     CreateSource,
     CreateTable,
+    Name,
 )
 from rw_sql.syntax.variables.expand import expand
 from rw_sql.syntax.variables.references import require_fit
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from rw_sql.plan.statements.replace.least_change import Create
+    from rw_sql.syntax import ScriptStatement
     from rw_sql.syntax.variables.source_map import Expanded
 
 KINDS: dict[type, str] = {
@@ -52,7 +52,9 @@ KINDS: dict[type, str] = {
 RELATIONS = ("source", "table", "materialized_view", "sink")
 """The kinds of objects that share one namespace."""
 
-_RENAMED = re.compile(r"--\s*rw:\s*renamed\s+from\s+(\"(?:[^\"]|\"\")+\"|\S+)\s*$", re.IGNORECASE | re.MULTILINE)
+_WORD = r"(?:\"(?:[^\"]|\"\")+\"|[^\W\d][\w$]*)"
+_RENAMED = re.compile(rf"--\s*rw:\s*renamed\s+from\s+({_WORD}(?:\.{_WORD})?)\s*$", re.IGNORECASE | re.MULTILINE)
+_PART = re.compile(_WORD)
 _NOTE = re.compile(r"--\s*rw:(.*)$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -105,6 +107,7 @@ def read_variables(text: str, file: str) -> dict[str, str]:
     """The variables of an environment's file: one ``NAME=value`` per line; ``#`` begins a comment line. Raises
     SqlError."""
     found: dict[str, str] = {}
+    text = text.removeprefix("\ufeff")
     start = 0
     for line in text.splitlines(keepends=True):
         at, start = start, start + len(line)
@@ -128,25 +131,57 @@ def read_variables(text: str, file: str) -> dict[str, str]:
     return found
 
 
+def statements_with_notes(text: str) -> list[tuple[ScriptStatement, str]]:
+    """The statements of a file, each with its comments: those above it, inside it, and behind it on its last line."""
+    found = []
+    parts = split_script(text)
+    above = 0
+    for part, following in zip_longest(parts, parts[1:]):
+        behind = _line_end(text, part, following)
+        found.append((part, text[above:behind]))
+        above = behind
+    return found
+
+
+def _line_end(text: str, part: ScriptStatement, following: ScriptStatement | None = None) -> int:
+    """The end of a statement's last line, but at most the start of the following statement."""
+    until = following.start if following is not None else len(text)
+    end = text.find("\n", part.start + len(part.text), until)
+    return until if end < 0 else end
+
+
+def stray_note(text: str) -> SqlError | None:
+    """The error of a comment ``-- rw:`` that belongs to no statement, because it is below the last one."""
+    parts = split_script(text)
+    note = _NOTE.search(text, _line_end(text, parts[-1]) if parts else 0)
+    if note is None:
+        return None
+    return SqlError(
+        INVALID_DEFINITION,
+        f"{note[0].strip()} belongs to no statement",
+        span=_span(text, note.start(), note.end()),
+        hint="write the comment above the statement of the renamed object",
+    )
+
+
 def _objects(expanded: Expanded, file: str) -> Iterator[FolderObject]:
     """The objects of a file. Raises SqlError, located in the file as the user wrote it."""
-    end = 0
-    for part in split_script(expanded.text):
-        before = expanded.text[end : part.start]
+    for part, notes in statements_with_notes(expanded.text):
         _, span = expanded.source(part.start, part.start + len(part.text))
         try:
-            # A comment on the line of the previous statement belongs to that statement.
-            before = before.partition("\n")[2] if end else before
-            yield folder_object(part.text, before, file=file, line=span.line)
+            yield folder_object(part.text, notes, file=file, line=span.line)
         except SqlError as error:
             raise expanded.locate(part.locate(error, expanded.text, file))  # noqa: B904 - the same error, located
-        end = part.start + len(part.text) + 1
+    stray = stray_note(expanded.text)
+    if stray is not None:
+        raise expanded.locate(stray.located(expanded.text, file))
 
 
-def folder_object(text: str, before: str, *, file: str, line: int) -> FolderObject:
-    """The object defined by a statement of a folder; ``before`` are the comments above the statement.
+def folder_object(text: str, notes: str, *, file: str, line: int, has_values: bool = False) -> FolderObject:
+    """The object defined by a statement of a folder; ``notes`` is a text with the statement's comments.
 
-    Raises SqlError, located in the statement, for a statement that a folder must not contain.
+    Raises SqlError, located in the statement, for a statement that a folder must not contain. With ``has_values``,
+    the statement may contain the value of a secret.
     """
     statement = parse_statement(text)
     refused = unsupported(statement)
@@ -169,7 +204,8 @@ def folder_object(text: str, before: str, *, file: str, line: int) -> FolderObje
             span=statement.span,
             hint="run other statements with rw-sql run",
         )
-    _require_no_value(statement)
+    if not has_values:
+        require_no_value(statement)
     name = object_name(statement.name)
     return FolderObject(
         kind=KINDS[type(statement)],
@@ -177,7 +213,7 @@ def folder_object(text: str, before: str, *, file: str, line: int) -> FolderObje
         statement=_plain(statement),
         file=file,
         line=line,
-        was=_was(before + text, name),
+        was=_was(notes, name),
     )
 
 
@@ -188,26 +224,17 @@ def _plain(statement: Create | CreateSchema) -> Create | CreateSchema:
     return replace(statement, if_not_exists=False, or_replace=False)
 
 
-def _require_no_value(statement: Create | CreateSchema) -> None:
-    """Raises SqlError if a folder contains the value of a secret."""
-    if isinstance(statement, CreateSecret):
-        if statement.content is not None:
-            raise SqlError(
-                INVALID_DEFINITION,
-                f'the folder contains the value of secret "{statement.name.key}"',
-                span=statement.name.span,
-                hint="store the value outside the folder: WITH (backend = 'env' | 'file' | 'hashicorp_vault', …) "
-                "without AS; or omit the statement and run CREATE SECRET once by hand",
-            )
-        return
-    if isinstance(statement, CreateConnection):
-        kind = next((option_text(o.value).lower() for o in statement.options if o.key == "type"), "")
-        if kind in connection_types():
-            require_secret(statement.options, connection_spec(kind))
-    elif isinstance(statement, CreateSource | CreateTable | CreateSink):
-        spec = spec_of(statement)
-        if spec is not None:
-            require_secret(statement.options, spec)
+def require_no_value(statement: Create | CreateSchema) -> None:
+    """Raises SqlError if a statement contains the value of a secret, in any of its options."""
+    if isinstance(statement, CreateSecret) and statement.content is not None:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'the folder contains the value of secret "{statement.name.key}"',
+            span=statement.name.span,
+            hint="store the value outside the folder: WITH (backend = 'env' | 'file' | 'hashicorp_vault', …) "
+            "without AS; or omit the statement and run CREATE SECRET once by hand",
+        )
+    refuse_literal_secrets(statement)
 
 
 def _was(text: str, name: str) -> str | None:
@@ -221,8 +248,8 @@ def _was(text: str, name: str) -> str | None:
                 span=Span(0, 1, 1, 1),
                 hint="-- rw: renamed from old_name",
             )
-        word = match[1]
-        old = word[1:-1].replace('""', '"') if word.startswith('"') else word.lower()
+        words = _PART.findall(match[1])
+        old = Name(parts=tuple(w[1:-1].replace('""', '"') if w.startswith('"') else w.lower() for w in words)).key
         if old != name:
             return old
     return None

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import INVALID_DEFINITION, SqlError
 from rw_sql.plan.deploy.folder import KINDS, RELATIONS
 from rw_sql.syntax.query.tables_read import table_names
-from rw_sql.syntax.statements import ConnectionValue, CreateMaterializedView, CreateSink, CreateTable, SecretValue
+from rw_sql.syntax.statements import (
+    ConnectionValue,
+    CreateMaterializedView,
+    CreateSink,
+    CreateSource,
+    CreateTable,
+    SecretValue,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +57,8 @@ def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
         found += [("relation", name) for name in table_names(statement.query.text)]
     if isinstance(statement, CreateSink):
         found += [("relation", name.key) for name in (statement.relation, statement.into) if name is not None]
+    if isinstance(statement, CreateSource | CreateTable) and statement.cdc_table is not None:
+        found.append(("relation", statement.cdc_table.source.key))
     return tuple(dict.fromkeys(found))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.errors import CONCURRENT_CHANGE, INVALID_DEFINITION, SqlError
 from rw_sql.model.names import spoken
 from rw_sql.plan.deploy.changes import DROP, RECREATE, DeployChange
+from rw_sql.plan.deploy.folder import RELATIONS
 from rw_sql.syntax import parse_statement
 
 if TYPE_CHECKING:
@@ -130,9 +131,13 @@ def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None
             record = snapshot.get(id_)
             named = f'{spoken(record.kind)} "{record.name}" was changed' if record else f"object {id_} was dropped"
             moved.append(f"{named} by operation {snapshot.object_epoch(id_)}")
-    moved += [
-        f'{spoken(kind)} "{name}" was created' for kind, name in plan.free if snapshot.find(kind, name) is not None
-    ]
+    dropped = {(change.kind, change.name) for change in plan.changes if change.action in (DROP, RECREATE)}
+    for kind, name in plan.free:
+        # A name in use by another kind of relation is in use too, unless the plan drops that object.
+        kinds = [kind, *(k for k in reversed(RELATIONS) if kind in RELATIONS and k != kind)]
+        taken = next((k for k in kinds if snapshot.find(k, name) is not None and (k, name) not in dropped), None)
+        if taken is not None and ("table", name) not in dropped:
+            moved.append(f'{spoken(taken)} "{name}" was created')
     if moved:
         raise SqlError(
             CONCURRENT_CHANGE,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rw_sql.syntax.query.tables_read import parse_spark
+from rw_sql.syntax.query.tables_read import parse_plain_spark
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -26,14 +26,40 @@ def canonical_query(text: str, dialect: str = "spark") -> str:
     from sqlglot.errors import SqlglotError
 
     try:
-        tree = parse_spark(text) if dialect == "spark" else parse_one(text, read=dialect)
+        tree = parse_plain_spark(text) if dialect == "spark" else parse_one(text, read=dialect)
     except SqlglotError:
         return text.strip()
     for table in tree.find_all(exp.Table):
         if table.db.lower() == _OWN_SCHEMA and not table.catalog:
             table.set("db", None)
     _drop_aliases(tree)
+    _fold_relations(tree)
+    for name in tree.find_all(exp.Identifier):
+        name.set("quoted", True)
     return tree.sql(dialect=dialect, comments=False, normalize_functions="upper")
+
+
+def _fold_relations(tree: exp.Expr) -> None:
+    """Folds the names of relations as the catalog does, and their aliases and the qualifiers of columns as Spark does.
+
+    The names of columns keep their case, because a view's columns have these names.
+    """
+    from sqlglot import exp
+
+    for table in tree.find_all(exp.Table):
+        for part in table.parts:
+            if isinstance(part, exp.Identifier) and not part.quoted:
+                part.set("this", part.name.lower())
+        alias = table.args.get("alias")
+        if alias is not None and not alias.columns and table.alias.lower() == table.name.lower():
+            table.set("alias", None)
+    for alias in tree.find_all(exp.TableAlias):
+        if isinstance(alias.this, exp.Identifier):
+            alias.this.set("this", alias.name.lower())
+    for column in tree.find_all(exp.Column):
+        for part in column.parts[:-1]:
+            if isinstance(part, exp.Identifier):
+                part.set("this", part.name.lower())
 
 
 def _drop_aliases(tree: exp.Expr) -> None:

@@ -50,6 +50,36 @@ def shared_tree(query: str) -> exp.Expr:
 _STAND_IN = "windo_"
 
 
+_PARSER_FAULTS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What sqlglot raises, besides its own errors, for calls with too few arguments, such as ``map(a)``."""
+
+
+@lru_cache(maxsize=64)
+def plain_tree(query: str) -> exp.Expr:
+    """Like :func:`shared_tree`, but calls keep their names and arguments: see :mod:`plain_calls`."""
+    return parse_plain_spark(query)
+
+
+def parse_plain_spark(query: str) -> exp.Expr:
+    """Like :func:`parse_spark`, but calls keep their names and arguments: see :mod:`plain_calls`.
+
+    A query with a call that sqlglot can only parse specially is parsed as by :func:`parse_spark`. Raises SqlglotError.
+    """
+    from sqlglot.errors import ParseError, SqlglotError
+
+    from rw_sql.syntax.query.plain_calls import parse_plain, without_window_clause
+
+    tokens = spark_tokens(query)
+    without_window_clause(tokens)
+    try:
+        trees = parse_plain(tokens, query, "spark")
+    except (SqlglotError, *_PARSER_FAULTS):
+        return parse_spark(query)
+    if len(trees) != 1 or trees[0] is None:
+        raise ParseError(f"not one expression in '{query}'")
+    return trees[0]
+
+
 def parse_spark(query: str) -> exp.Expr:
     """The tree of a query in Spark's SQL. Raises SqlglotError.
 
@@ -65,7 +95,10 @@ def parse_spark(query: str) -> exp.Expr:
             if query[word.start : word.end + 1].lower() == "window" and bracket.text == "(":
                 text = text[: word.start] + _STAND_IN + text[word.end + 1 :]
         tokens = spark_tokens(text)
-    trees = dialect_of("spark").parser().parse(tokens, text)
+    try:
+        trees = dialect_of("spark").parser().parse(tokens, text)
+    except _PARSER_FAULTS as error:
+        raise ParseError(f"sqlglot cannot parse '{text}'") from error
     first = trees[0] if trees else None
     if first is None:
         raise ParseError(f"No expression was parsed from '{text}'")
@@ -129,7 +162,14 @@ def _tables(tree: exp.Expr) -> list[exp.Table]:
 
 @lru_cache(maxsize=64)
 def _shared_tables(query: str) -> tuple[exp.Table, ...]:
-    return tuple(_tables(_tree(query)))
+    from sqlglot import parse_one
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = plain_tree(query)
+    except SqlglotError:
+        tree = parse_one(query, read="risingwave")
+    return tuple(_tables(tree))
 
 
 def catalog_name(table: exp.Table) -> str:
@@ -167,7 +207,7 @@ def table_places(query: str) -> tuple[TablePlace, ...]:
     """
     from sqlglot import exp
 
-    shared_tree(query)  # Only Spark's SQL has places: raises SqlglotError otherwise.
+    plain_tree(query)  # Only Spark's SQL has places: raises SqlglotError otherwise.
     places: dict[int, TablePlace] = {}
     for table in _shared_tables(query):
         parts = [part for part in table.parts if isinstance(part, exp.Identifier)]

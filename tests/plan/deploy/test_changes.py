@@ -7,6 +7,7 @@ import pytest
 from rw_sql.errors import SqlError
 from rw_sql.plan.deploy.changes import compare
 from rw_sql.plan.deploy.folder import read_folder
+from rw_sql.plan.deploy.order import in_order, named_by
 from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan, to_json
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from tests.plan.canned import HERE, CannedWorld, create_source
@@ -149,6 +150,106 @@ def test_a_renamed_view_whose_readers_name_it_anew() -> None:
     assert differ(world, *texts) == []
 
 
+RENAMES = {
+    "a chain": (("b", "a", "SELECT id FROM s"), ("c", "b", "SELECT id, 1 AS one FROM s")),
+    "a chain, read backwards": (("c", "b", "SELECT id, 1 AS one FROM s"), ("b", "a", "SELECT id FROM s")),
+    "the old name is given to a new view": (
+        ("d", "a", "SELECT id FROM s"),
+        ("a", "", "SELECT id, 2 AS two FROM s"),
+        ("b", "", "SELECT id, 1 AS one FROM s"),
+    ),
+}
+
+
+@pytest.mark.parametrize("views", RENAMES.values(), ids=RENAMES)
+def test_renames_that_hand_on_a_name(views: tuple[tuple[str, str, str], ...]) -> None:
+    before = (
+        "CREATE MATERIALIZED VIEW a AS SELECT id FROM s",
+        "CREATE MATERIALIZED VIEW b AS SELECT id, 1 AS one FROM s",
+    )
+    notes = {name: f"-- rw: renamed from {was}\n" if was else "" for name, was, _ in views}
+    texts = [SOURCE, CONNECTION, *(f"{notes[n]}CREATE MATERIALIZED VIEW {n} AS {query}" for n, _, query in views)]
+    for until in range(4):
+        world = tables_world()
+        bring(world, SOURCE, CONNECTION, *before)
+        ids = {view.name: view.id for view in world.snapshot.all("materialized_view")}
+        assert "rebuild" not in [action for action, _, _ in differ(world, *texts)]
+        bring(world, *texts, until=until)
+        bring(world, *texts)
+        then = {view.name: view.id for view in world.snapshot.all("materialized_view")}
+        assert {name: then[name] for name, was, _ in views if was} == {name: ids[was] for name, was, _ in views if was}
+        assert differ(world, *texts) == []
+
+
+def test_a_note_whose_old_name_is_in_use_again_changes_nothing() -> None:
+    world = deployed()
+    texts = [*ALL, "-- rw: renamed from v\nCREATE MATERIALIZED VIEW w AS SELECT id FROM s"]
+    assert [(action, name) for action, name, _ in differ(world, *texts)] == [("create", "w")]
+
+
+def test_a_dropped_column_goes_after_the_rebuild_of_the_view_that_uses_it() -> None:
+    world = tables_world()
+    bring(world, TABLE, "CREATE MATERIALIZED VIEW named AS SELECT id, name FROM t")
+    texts = (TABLE.replace(", name VARCHAR", ", n INT"), "CREATE MATERIALIZED VIEW named AS SELECT id FROM t")
+    assert [statements for _, _, statements in differ(world, *texts)] == [
+        ("ALTER TABLE t ADD COLUMN n INT",),
+        ("CREATE OR REPLACE MATERIALIZED VIEW named AS SELECT id FROM t", "WAIT MATERIALIZED VIEW named"),
+        ("ALTER TABLE t DROP COLUMN name",),
+    ]
+    bring(world, *texts, until=1)
+    world.run("CREATE OR REPLACE MATERIALIZED VIEW named AS SELECT id FROM t")
+    (group,) = rebuild_groups(world.snapshot)
+    world.commit(swap_operation(world.snapshot, group, "the owner"))
+    bring(world, *texts)
+    assert differ(world, *texts) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "view", "why"),
+    [
+        (", label VARCHAR FROM name", "SELECT id, label AS name FROM t", "gets another name"),
+        ("", "SELECT * FROM t", "is dropped"),
+    ],
+)
+def test_what_uses_a_column_that_goes_away_is_made_again(columns: str, view: str, why: str) -> None:
+    old = view.replace("label AS name", "name")
+    world = tables_world()
+    bring(
+        world, TABLE, f"CREATE MATERIALIZED VIEW named AS {old}", "CREATE MATERIALIZED VIEW top AS SELECT id FROM named"
+    )
+    texts = (
+        TABLE.replace(", name VARCHAR", columns),
+        f"CREATE MATERIALIZED VIEW named AS {view}",
+        "CREATE MATERIALIZED VIEW top AS SELECT id FROM named",
+    )
+    changes = compare(world.snapshot, read_folder([("a.sql", script(*texts))], {}))
+    assert [(change.action, change.name) for change in changes] == [
+        ("recreate", "top"),
+        ("recreate", "named"),
+        ("alter", "t"),
+        ("recreate", "named"),
+        ("recreate", "top"),
+    ]
+    assert why in changes[1].reason
+    for until in range(len(changes)):
+        half = tables_world()
+        bring(half, TABLE, f"CREATE MATERIALIZED VIEW named AS {old}")
+        bring(half, *texts, until=until)
+        bring(half, *texts)
+        assert differ(half, *texts) == []
+
+
+def test_a_table_of_a_database_names_its_source() -> None:
+    source = (
+        "CREATE SOURCE pg WITH (connector = 'postgres-cdc', hostname = 'h', username = 'u', password = SECRET p, "
+        "database.name = 'd', slot.name = 'x')"
+    )
+    table = "CREATE TABLE users (id INT PRIMARY KEY) FROM pg TABLE 'public.users'"
+    one, other = read_folder([("a.sql", script(table)), ("b.sql", script(source))], {})
+    assert named_by(one) == (("relation", "pg"),)
+    assert [each.name for each in in_order((one, other))] == ["pg", "users"]
+
+
 def test_what_is_made_again_takes_along_what_depends_on_it() -> None:
     world = deployed()
     other = create_source("s", "old").replace("id INT", "id BIGINT")
@@ -176,6 +277,8 @@ def test_a_name_goes_to_an_object_of_another_kind() -> None:
     world = deployed()
     texts = [text for text in ALL if text not in (TOP, VIEW)]
     texts.append(create_table("id INT PRIMARY KEY", name="v", topic="new"))
+    changes = compare(world.snapshot, read_folder([("a.sql", script(*texts))], {}))
+    require_current(world.snapshot, saved_plan(world.snapshot, "/w", changes), "/w")
     bring(world, *texts)
     assert differ(world, *texts) == []
 
@@ -223,6 +326,8 @@ def test_a_saved_plan_is_carried_out_as_it_is_or_refused() -> None:
     for moves, said in (
         (("ALTER SOURCE s CONNECTOR WITH (properties.client.id = 'x')",), 'source "s" was changed by operation'),
         (("CREATE MATERIALIZED VIEW more AS SELECT id FROM t",), 'materialized view "more" was created'),
+        ((create_source("more", "old"),), 'source "more" was created'),
+        ((create_table("id INT PRIMARY KEY", name="more", topic="new"),), 'table "more" was created'),
         (("DROP SOURCE s CASCADE",), "was dropped by operation"),
     ):
         before = world.snapshot

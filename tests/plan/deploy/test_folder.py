@@ -13,6 +13,13 @@ SOURCE = "CREATE SOURCE s (id INT) WITH (connector = 'datagen');\n"
 VIEW = "CREATE MATERIALIZED VIEW v AS SELECT id FROM s;\n"
 
 
+def registry(option: str) -> str:
+    return (
+        "CREATE SOURCE s WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = 'a:1')\n"
+        f"FORMAT PLAIN ENCODE AVRO (schema.message = 'm',\n{option});"
+    )
+
+
 def refusal(*texts: str) -> SqlError:
     with pytest.raises(SqlError) as caught:
         read_folder([(f"{at}.sql", text) for at, text in enumerate(texts)], {})
@@ -36,7 +43,9 @@ def test_objects_of_several_files_and_where_they_stand() -> None:
         ('-- rw: renamed from "Old one"\n' + VIEW, "Old one"),
         ("CREATE MATERIALIZED VIEW v -- rw: renamed from old\n AS SELECT id FROM s;\n", "old"),
         ("-- rw: renamed from v\n" + VIEW, None),
-        (VIEW + "-- rw: renamed from old\n", None),
+        ('-- rw: renamed from raw."Old one"\n' + VIEW, "raw.Old one"),
+        ("-- rw: renamed from public.old\n" + VIEW, "old"),
+        (VIEW.rstrip() + " -- rw: renamed from old\n", "old"),
     ],
 )
 def test_the_name_before(text: str, was: str | None) -> None:
@@ -68,6 +77,24 @@ def test_a_comment_behind_a_statement_is_that_ones() -> None:
             ("-- rw: rename from x\n" + VIEW,),
             "RW212",
             "-- rw: rename from x is not a valid comment for renaming",
+            ("0.sql", 2),
+        ),
+        (
+            (VIEW, VIEW.replace("VIEW v", "VIEW w") + "\n-- rw: renamed from old\n"),
+            "RW212",
+            "no statement",
+            ("1.sql", 3),
+        ),
+        (("-- rw: renamed from old;\n" + VIEW,), "RW212", "is not a valid comment", ("0.sql", 2)),
+        ((registry("schema.registry.password = 'hunter2'"),), "RW208", "accepts only a secret", ("0.sql", 3)),
+        ((registry("schema.registry = 'http://u:hunter2@r:8081'"),), "RW208", "must not contain a pass", ("0.sql", 3)),
+        (
+            (
+                "CREATE SINK k FROM v WITH (connector = 'jdbc', type = 'append-only', table.name = 't',\n"
+                " jdbc.url = 'jdbc:postgresql://h/d?user=u&password=hunter2');",
+            ),
+            "RW208",
+            '"jdbc.url" must not contain a password',
             ("0.sql", 2),
         ),
         (
@@ -112,6 +139,7 @@ def test_an_environments_file() -> None:
         "BROKER": "b:9092",
         "name": "orders",
     }
+    assert read_variables("\ufeffBROKER=b:9092\r\n", "prod.env") == {"BROKER": "b:9092"}
     for text in ("BROKER\n", "a b = c\n", "x = it's\n", "x = a;b\n", "x = a--b\n"):
         with pytest.raises(SqlError) as caught:
             read_variables(text, "prod.env")

@@ -283,7 +283,7 @@ def _require_unused(
     what: str,
 ) -> None:
     """Raises SqlError if views or sinks that read the table directly may use one of its columns."""
-    using = _using(snapshot, table, column)
+    using = users_of_column(snapshot, table, column)
     if using:
         names = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in using)
         raise SqlError(
@@ -427,7 +427,7 @@ def _queries(record: ObjectRecord) -> tuple[str, ...]:
     return (record.query,) if isinstance(record, SinkRecord) and record.query else ()
 
 
-def _using(snapshot: Snapshot, table: TableRecord, column: str) -> tuple[ObjectRecord, ...]:
+def users_of_column(snapshot: Snapshot, table: TableRecord, column: str) -> tuple[ObjectRecord, ...]:
     """The views and sinks that read a table directly and may use one of its columns.
 
     A query counts if it contains the column's name, even if the name refers to another relation.

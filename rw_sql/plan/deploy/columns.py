@@ -1,0 +1,41 @@
+"""The order of changes to a table's columns and of its readers: a column is only dropped or renamed when no object uses
+it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.plan.statements.table.columns import users_of_column
+from rw_sql.syntax.statements import AlterTableDropColumn, AlterTableRenameColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord, TableRecord
+    from rw_sql.syntax.statements import Statement
+
+
+def in_the_way(
+    snapshot: Snapshot, table: TableRecord, statements: Iterable[Statement], rebuilt: Collection[int]
+) -> Iterator[tuple[ObjectRecord, str]]:
+    """The readers of a table that must be dropped before its columns change, each with the reason.
+
+    ``rebuilt`` are the ids of the views that get another query. A column that they use is dropped after their rebuild;
+    but it cannot be renamed then, because their new queries use the new name.
+    """
+    for statement in statements:
+        if isinstance(statement, AlterTableRenameColumn):
+            for record in users_of_column(snapshot, table, statement.column):
+                yield record, f'it may use column "{statement.column}" of {table.name}, which gets another name'
+        elif isinstance(statement, AlterTableDropColumn):
+            for record in users_of_column(snapshot, table, statement.column):
+                if record.id not in rebuilt:
+                    yield record, f'it may use column "{statement.column}" of {table.name}, which is dropped'
+
+
+def may_use_dropped(
+    snapshot: Snapshot, table: TableRecord, statement: AlterTableDropColumn, rebuilt: Collection[int]
+) -> bool:
+    """True if one of these views may use the column before its rebuild."""
+    return any(record.id in rebuilt for record in users_of_column(snapshot, table, statement.column))

@@ -1,0 +1,44 @@
+"""The renames of a folder: comments ``-- rw: renamed from <name>`` that name an object of the catalog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.plan.deploy.folder import FolderObject
+
+
+def renames(
+    folder: Sequence[FolderObject],
+    find: Callable[[str, str], ObjectRecord | None],
+    is_same: Callable[[ObjectRecord, FolderObject], bool],
+) -> tuple[FolderObject, ...]:
+    """The objects to rename, in an order in which each new name is free.
+
+    ``find`` returns the catalog's object of a kind and name; ``is_same`` compares definitions. An object keeps its
+    name if the new name is in use. It also keeps it if another object of the folder has the old name, unless that
+    object takes the name over: by a rename of its own, or because only the renamed object has the catalog's
+    definition.
+    """
+    by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
+    left = [wanted for wanted in folder if wanted.was is not None and find(wanted.kind, wanted.was) is not None]
+    coming = {(wanted.kind, wanted.name) for wanted in left}
+    freed: set[tuple[str, str]] = set()
+    done: list[FolderObject] = []
+    while True:
+        for wanted in left:
+            new, old = (wanted.kind, wanted.name), (wanted.kind, str(wanted.was))
+            record, other = find(*old), by_key.get(old)
+            if record is None or old in freed or (find(*new) is not None and new not in freed):
+                continue
+            takes_over = other is None or old in coming or (is_same(record, wanted) and not is_same(record, other))
+            if takes_over:
+                freed.add(old)
+                done.append(wanted)
+                left.remove(wanted)
+                break
+        else:
+            return tuple(done)
