@@ -262,8 +262,8 @@ _CHANGES = (("inserted", "Inserted", 1), ("deleted", "Deleted", 1), ("updated", 
 def changed_rows(actions: list[dict[str, Any]]) -> int | None:
     """The number of rows that a commit adds to the table's change feed; None if the commit does not contain it."""
     if any("cdc" in action for action in actions):
-        metrics = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-        metrics = metrics.get("operationMetrics") or {}
+        info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        metrics = info.get("operationMetrics") or {}
         rows = 0
         for of_delta_rs, of_spark, each in _CHANGES:
             count = metrics.get(f"num_target_rows_{of_delta_rs}", metrics.get(f"numTargetRows{of_spark}"))

@@ -21,7 +21,7 @@ from tests.support.nats_server import NatsServer, nats_cluster_running, nats_run
 from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 pytestmark = pytest.mark.nats
 
@@ -270,13 +270,16 @@ def test_a_stream_whose_subjects_change_while_it_has_messages(nats_server: NatsS
         ">": [1, 2, 3, 4, 5, 6],
     }
 
-    async def change(js: Any, listed: list[str]) -> None:
-        config = (await js.stream_info(stream)).config
-        config.subjects = listed
-        await js.update_stream(config)
+    def changed(listed: list[str]) -> Callable[[Any], Awaitable[None]]:
+        async def change(js: Any) -> None:
+            config = (await js.stream_info(stream)).config
+            config.subjects = listed
+            await js.update_stream(config)
+
+        return change
 
     for listed in ([eu, us, x], [eu, x], [eu], [f"{stream}.o.*"], [f"{stream}.other"]):
-        nats_server.do(lambda js, listed=listed: change(js, listed))
+        nats_server.do(changed(listed))
         for subject, found in wanted.items():
             assert offsets(options(nats_server, stream, subject), stream, 1, 7) == found, (subject, listed)
 

@@ -121,7 +121,7 @@ def relation_message(oid: int, name: str, columns: Sequence[tuple[str, bool]]) -
     return made
 
 
-def known(relation: Relation, position: int) -> KnownTable | None:
+def known(relation: Relation, position: int | None) -> KnownTable | None:
     return None if relation.name == "other" else KnownTable(f"public.{relation.name}", relation, ("id",), {})
 
 

@@ -140,7 +140,7 @@ message Payment {
 def test_a_message_of_another_type_is_no_row() -> None:
     """Messages of different types often have the same bytes: only the frame tells them apart."""
     stored = compiled(SEVERAL)
-    types = {b"\0\0\0\0\1": written_types(stored), b"\0\0\0\0\2": "schema 2 cannot be read: why"}
+    types: dict[bytes, Any] = {b"\0\0\0\0\1": written_types(stored), b"\0\0\0\0\2": "schema 2 cannot be read: why"}
     data = b"\x08\x07"
 
     def read(name: str, head: bytes) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class MessageWriters(Writers):
         try:
             return Writer(head=head, types=protobuf.written_types(protobuf.compiled(text, imports)))
         except SqlError as error:
-            if error.code == PACKAGE_MISSING:
+            if error.code == PACKAGE_MISSING.code:
                 raise StalledError(f"{error.message}: {error.hint}") from error
             return Writer(head=head, refusal=f"schema {id_} cannot be read: {error.message}")
 
