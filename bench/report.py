@@ -69,14 +69,13 @@ HEADER = ("case", "peer", "unit", "ours", "peer's", "ours ÷ peer", "goal", "rou
 
 
 def print_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """Prints the whole table and the settings of every case."""
+    """Prints the whole table and the settings of all cases."""
     table = Table(*HEADER, title="median (least–greatest)")
     for outcome in outcomes:
         table.add_row(*row(outcome.as_json()))
     console.print(table)
-    for outcome in outcomes:
-        for name, value in outcome.settings.items():
-            console.print(f"{outcome.case.name}: {name} = {value}", style="dim", markup=False)
+    for line in settings_lines({outcome.case.name: outcome.settings for outcome in outcomes}):
+        console.print(line, style="dim", markup=False)
 
 
 def machine() -> str:
@@ -115,14 +114,19 @@ def write_page(entries: Mapping[str, Entry], page: Path) -> None:
     lines = [f"Measured on {' and '.join(days) or 'no day'}: {machine()}. Median (least–greatest).", ""]
     lines += ["| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
     lines += ["| " + " | ".join(row(entry)) + " |" for _, entry in sorted(entries.items())]
-    settings = [
-        f"- `{name}`: " + "; ".join(f"{key} = {value}" for key, value in entry["settings"].items())
-        for name, entry in sorted(entries.items())
-        if entry.get("settings")
-    ]
+    settings = settings_lines({name: entry.get("settings", {}) for name, entry in sorted(entries.items())})
     if settings:
-        lines += ["", "Settings:", "", *settings]
+        lines += ["", "Settings:", "", *(f"- {line}" for line in settings)]
     page.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}", encoding="utf-8")
+
+
+def settings_lines(settings: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """A line for each group of cases with the same settings; cases without settings are omitted."""
+    named: dict[str, list[str]] = {}
+    for name, each in settings.items():
+        if each:
+            named.setdefault("; ".join(f"{key} = {value}" for key, value in each.items()), []).append(f"`{name}`")
+    return [f"{', '.join(names)}: {told}" for told, names in named.items()]
 
 
 def write_plot(entries: Mapping[str, Entry], file: Path) -> None:

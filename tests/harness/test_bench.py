@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 
 from bench.harness import Case, NotRunError, Outcome, Pair, find_cases, joined, measure, together
 from bench.plot import plot
-from bench.report import BEGIN, END, known_rounds, verdict, write_json, write_page
+from bench.report import BEGIN, END, known_rounds, settings_lines, verdict, write_json, write_page
 from bench.streaming import Watched, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +89,14 @@ def test_the_page_keeps_the_words_around_its_table(tmp_path: Path) -> None:
     assert text.endswith("\nafter\n")
     assert "old" not in text
     assert "| c | p | s | 1 (1–1) | 2 (2–2) | 0.5 (0.5–0.5) | ≤ 1 | – | met |" in text
+
+
+def test_cases_of_one_set_up_share_a_line_of_settings() -> None:
+    both = {"rows": "1,000", "both": "local[2]"}
+    assert settings_lines({"a": both, "b": {}, "c": {"rows": "2,000"}, "d": both}) == [
+        "`a`, `d`: rows = 1,000; both = local[2]",
+        "`c`: rows = 2,000",
+    ]
 
 
 def test_results_of_other_cases_stay(tmp_path: Path) -> None:
