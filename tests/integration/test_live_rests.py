@@ -28,6 +28,7 @@ def _queries(session: AttachedSession) -> int:
 
 def _reach_rest(session: AttachedSession) -> None:
     wait_until(lambda: not _queries(session), "no query runs any more")
+    wait_until(lambda: all(job.reason.startswith("idle: ") for job in session.jobs().values()), "all jobs are idle")
 
 
 def test_what_rests_is_exact_whatever_wakes_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING, TextIO
@@ -389,6 +390,9 @@ def _read_and_run(shell: Shell, backend: Backend) -> None:
     prompt: PromptSession[str] = make_prompt(
         StatementCompleter(CatalogNames(backend)), history_file(), starting=lambda: backend.phase
     )
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A program that runs in the background of a script ignores Ctrl-C, and so do the programs that it starts.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     backend.start()
     while not shell.is_over:
         # Ctrl-C clears the line. An extra Ctrl-C between two statements does not end the shell either.

@@ -99,6 +99,21 @@ def test_at_a_terminal_before_and_without_spark(tmp_path: Path, written: Written
     assert (tmp_path / "state" / "rw-sql" / "history").stat().st_mode & 0o777 == 0o600
 
 
+def test_ctrl_c_where_the_parent_ignores_it(tmp_path: Path, written: WrittenWarehouse) -> None:
+    """A shell that a script starts in its background ignores Ctrl-C, as its children do."""
+    ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *PROGRAM, "shell", "-w", "w"]
+    with at_a_terminal(ignoring, tmp_path, environment(tmp_path)) as shell:
+        shell.read_until("rw_sql> ")
+        shell.interrupt()  # The terminal is not in raw mode yet, so that this is a signal.
+        shell.read_until("rw_sql> ")
+        shell.type_line("SHOW JOBS \\watch 0.1")
+        shell.read_until("(every 0.1 s)")
+        shell.interrupt()
+        shell.read_until("rw_sql> ")
+        shell.type_line("\\q")
+        assert shell.process.wait(timeout=LAST_RESORT_SECONDS) == 0
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_tables_by_width(tmp_path: Path, written: WrittenWarehouse, width: int) -> None:

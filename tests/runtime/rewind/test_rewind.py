@@ -110,7 +110,7 @@ def test_a_rewind_can_be_taken_back(mini: MiniWarehouse, operation: int) -> None
     mini.settle()
     mini.ingest(2)
     mini.read_views()
-    with pytest.raises(SqlError, match=f"REWIND SOURCE s TO OPERATION {rewind} takes it back"):
+    with pytest.raises(SqlError, match=f"REWIND SOURCE s TO OPERATION {rewind} reverts it"):
         mini.run(f"UNDO OPERATION {rewind}")
     mini.run(f"REWIND SOURCE s TO OPERATION {rewind}")
     mini.settle()
