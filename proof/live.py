@@ -6,7 +6,7 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 import rw_sql
 from rw_sql.cli.kafka_broker import BrokerInfo, start_broker, stop_broker
 from tests.integration.attached import AttachedSession
+from tests.support.nats_server import NatsServer, nats_running
 from tests.support.spark_settings import FEW_ROWS
 
 
@@ -26,6 +27,15 @@ def broker() -> BrokerInfo:
     started = start_broker(folder / "broker", port=0, extra={"log.cleaner.backoff.ms": "200"})
     atexit.register(stop_broker, folder / "broker")
     return started
+
+
+@cache
+def nats() -> NatsServer:
+    """The NATS server of this process, which ends with it."""
+    ending = ExitStack()
+    server = ending.enter_context(nats_running())
+    atexit.register(ending.close)
+    return server
 
 
 @cache

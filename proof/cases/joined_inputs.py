@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 
 from proof.harness import Facts, Proof
-from proof.live import attached, broker, spark
+from proof.live import attached, broker, nats, spark
 from rw_sql.cli.servers.schema_registry import start_registry, stop_registry
 from rw_sql.runtime.control import owner
 from tests.integration.joined_inputs import JoinedInputs
-from tests.support.nats_server import NatsServer, nats_running
 
 MINUTES = int(os.environ.get("RW_SQL_JOIN_MINUTES", "60"))
 """The least time that the changes take; ``RW_SQL_JOIN_MINUTES`` sets another."""
@@ -22,18 +18,9 @@ STEPS = 30 * MINUTES
 MOVES = max(3, MINUTES // 3)
 
 
-@cache
-def _nats() -> NatsServer:
-    """The server of this process, which ends with it."""
-    ending = ExitStack()
-    server = ending.enter_context(nats_running())
-    atexit.register(ending.close)
-    return server
-
-
 def _check(seed: int, folder: Path) -> Facts:
     owner.DISCOVERY_SECONDS = 0.5
-    bootstrap, nats = broker().bootstrap, _nats()
+    bootstrap, server = broker().bootstrap, nats()
     # The first statement of a view in a session takes longer: it belongs to no minute of the course.
     spark()
     registry = start_registry(folder / "registry", port=0)
@@ -45,7 +32,7 @@ def _check(seed: int, folder: Path) -> Facts:
                 seed=seed,
                 bootstrap=bootstrap,
                 registry=registry.url,
-                nats=nats,
+                nats=server,
                 folder=folder,
                 name=f"joined{seed}",
             )

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import random
 import signal
-from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 
 from proof.harness import Facts, Proof
-from proof.live import attached, spark
+from proof.live import attached, nats, spark
 from rw_sql.runtime.control import owner
 from tests.crash.lives import Lives
 from tests.crash.nats_child import POINTS
 from tests.integration.nats_moves import MovedStreams
 from tests.support.ageing import Pauses
-from tests.support.nats_server import NatsServer, nats_running
 from tests.support.waits import LIFE_SECONDS
 
 SEEDS = 5
@@ -27,20 +23,11 @@ KILLS = 10 // SEEDS
 _MESSAGES = 400
 
 
-@cache
-def _server() -> NatsServer:
-    """The server of this process, which ends with it."""
-    ending = ExitStack()
-    server = ending.enter_context(nats_running())
-    atexit.register(ending.close)
-    return server
-
-
 def _check(seed: int, folder: Path) -> Facts:
     owner.DISCOVERY_SECONDS = 0.5
     with attached(folder / "moves") as session:
         session.allow_unsafe()
-        moved = MovedStreams(session, _server(), f"p{seed}", seed)
+        moved = MovedStreams(session, nats(), f"p{seed}", seed)
         total = moved.run(MOVES)
         moved.drop()
     return {
@@ -55,15 +42,15 @@ def _check(seed: int, folder: Path) -> Facts:
 def _kill(seed: int, folder: Path) -> int:
     """Kills several processes that read one stream, one after the other; then every message is there once."""
     stream, dump = f"k{seed}", folder / "rows"
-    _server().create(stream)
+    nats().create(stream)
     dice = random.Random(seed)
     lives = Lives(
         module="tests.crash.nats_child", folder=folder, seconds=LIFE_SECONDS, pauses=Pauses(seed=seed), spark=spark()
     )
-    task = {"warehouse": str(folder / "warehouse"), "url": _server().url, "stream": stream, "dump": str(dump)}
+    task = {"warehouse": str(folder / "warehouse"), "url": nats().url, "stream": stream, "dump": str(dump)}
     sent = 0
     for _ in range(KILLS):
-        _server().publish(stream, [b'{"id": %d}' % (sent + number) for number in range(_MESSAGES)])
+        nats().publish(stream, [b'{"id": %d}' % (sent + number) for number in range(_MESSAGES)])
         sent += _MESSAGES
         status = lives.live({**task, "point": dice.choice(POINTS)}, is_killed=True)
         assert status == -signal.SIGKILL, lives.said()

@@ -150,12 +150,6 @@ class Replica:
                 rows[_key_text(row, key)] = row
 
 
-def read_on(replica: Replica) -> None:
-    """Reads until an error ends it."""
-    while True:
-        replica.step(wait=0.1)
-
-
 def _key_text(row: dict[str, Any], key: tuple[str, ...]) -> str:
     return json.dumps([row[column] for column in key])
 

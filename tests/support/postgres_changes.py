@@ -181,12 +181,6 @@ class Replica:
         return self.reader.key_columns(name)
 
 
-def read_on(replica: Replica) -> None:
-    """Reads until an error ends it."""
-    while True:
-        replica.step(wait=0.1)
-
-
 def _key_text(row: dict[str, Any], key: tuple[str, ...]) -> str:
     return json.dumps([row[column] for column in key])
 

@@ -19,8 +19,9 @@ from rw_sql.connectors.mysql_cdc.server import read_facts
 from rw_sql.connectors.mysql_cdc.snapshot import SnapshotThread
 from rw_sql.connectors.mysql_cdc.source import MysqlCdcConnector
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING
+from tests.support.captured import read_on
 from tests.support.mysql import MARIADB, SERVERS, running_server, server_of
-from tests.support.mysql_changes import Replica, Writers, cdc_options, create_tables, read_on
+from tests.support.mysql_changes import Replica, Writers, cdc_options, create_tables
 from tests.support.waits import wait_until
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ import pytest
 from rw_sql.connectors.changes import CaptureError, SchemaChange
 from rw_sql.connectors.mysql_cdc import connection, decoder
 from rw_sql.connectors.mysql_cdc.source import MysqlCdcConnector
+from tests.support.captured import read_on, reason
 from tests.support.lossy_relay import relay
-from tests.support.mysql_changes import Replica, cdc_options, read_on
+from tests.support.mysql_changes import Replica, cdc_options
 from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
@@ -43,20 +44,6 @@ def replica(mariadb: MysqlInfo, table: str) -> Iterator[Replica]:
     made.catch_up()
     yield made
     made.close()
-
-
-def reason(replica: Replica) -> str:
-    """The error of the reader that runs, which is the error of the next one too: a retry does not pass over it."""
-    with pytest.raises(CaptureError) as running:
-        read_on(replica)
-    replica.close()
-    with pytest.raises(CaptureError) as opening:
-        read_on(replica)
-    replica.close()
-    assert running.value.message == opening.value.message
-    assert not opening.value.is_temporary
-    assert opening.value.hint
-    return opening.value.message
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])

@@ -9,7 +9,8 @@ import pytest
 
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.mysql_cdc.statements import effects_of
-from tests.support.mysql_changes import Replica, cdc_options, read_on
+from tests.support.captured import read_on
+from tests.support.mysql_changes import Replica, cdc_options
 
 if TYPE_CHECKING:
     from tests.support.mysql import MysqlInfo

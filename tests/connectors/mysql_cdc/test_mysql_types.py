@@ -13,8 +13,9 @@ from rw_sql.connectors.mysql_cdc.decoder import Records, decode_rows
 from rw_sql.connectors.mysql_cdc.events import RowsPart
 from rw_sql.connectors.mysql_cdc.source import MysqlCdcConnector
 from rw_sql.connectors.mysql_cdc.types import labels_of, type_of
+from tests.support.captured import read_on
 from tests.support.mysql import MARIADB, SERVERS
-from tests.support.mysql_changes import Replica, cdc_options, read_on
+from tests.support.mysql_changes import Replica, cdc_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

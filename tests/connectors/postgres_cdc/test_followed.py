@@ -9,8 +9,9 @@ import pytest
 
 from rw_sql.connectors.changes import CaptureError, SchemaChange
 from rw_sql.connectors.postgres_cdc import reader
+from tests.support.captured import reason
 from tests.support.postgres import PASSWORD
-from tests.support.postgres_changes import Replica, cdc_options, read_on
+from tests.support.postgres_changes import Replica, cdc_options
 from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
@@ -57,20 +58,6 @@ def replica(request: pytest.FixtureRequest, postgres: PostgresInfo, name: str) -
     made.catch_up(postgres)
     yield made
     made.drop()
-
-
-def reason(replica: Replica) -> str:
-    """The error of the reader that runs, which is the error of the next one too: a retry does not pass over it."""
-    with pytest.raises(CaptureError) as running:
-        read_on(replica)
-    replica.close()
-    with pytest.raises(CaptureError) as opening:
-        read_on(replica)
-    replica.close()
-    assert running.value.message == opening.value.message
-    assert not opening.value.is_temporary
-    assert opening.value.hint
-    return opening.value.message
 
 
 @pytest.mark.parametrize("key", ["a, b, c", "b", "c"])

@@ -9,8 +9,9 @@ import pytest
 
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.postgres_cdc import connection, stream
+from tests.support.captured import read_on
 from tests.support.lossy_relay import relay
-from tests.support.postgres_changes import Replica, cdc_options, read_on
+from tests.support.postgres_changes import Replica, cdc_options
 
 if TYPE_CHECKING:
     from tests.support.postgres import PostgresInfo

@@ -18,8 +18,9 @@ from rw_sql.connectors.postgres_cdc.connection import lsn_number
 from rw_sql.connectors.postgres_cdc.reader import PostgresReader
 from rw_sql.connectors.postgres_cdc.server import read_facts
 from rw_sql.connectors.postgres_cdc.source import PostgresCdcConnector
+from tests.support.captured import read_on
 from tests.support.postgres import PASSWORD, running_server
-from tests.support.postgres_changes import TIMEOUT, Replica, cdc_options, read_on
+from tests.support.postgres_changes import TIMEOUT, Replica, cdc_options
 from tests.support.waits import wait_until
 
 if TYPE_CHECKING:

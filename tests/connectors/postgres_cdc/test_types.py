@@ -14,7 +14,8 @@ from rw_sql.connectors.postgres_cdc.connection import lsn_number
 from rw_sql.connectors.postgres_cdc.source import PostgresCdcConnector
 from rw_sql.connectors.postgres_cdc.texts import array_converter, bare_element, money_converter, text_element
 from rw_sql.connectors.postgres_cdc.types import PostgresType
-from tests.support.postgres_changes import Replica, cdc_options, read_on
+from tests.support.captured import read_on
+from tests.support.postgres_changes import Replica, cdc_options
 from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
