@@ -6,20 +6,26 @@ wide, because Spark still applies the predicates, but never too narrow.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from functools import reduce
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import tzinfo
 
 OFFSET_COLUMNS = frozenset({"offset", "_rw_offset"})
 PARTITION_COLUMN = "partition"
 TIME_COLUMN = "timestamp"
+
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d\d))?(?::(\d\d))?")
+"""A time zone that is an offset from UTC, in the forms that Spark accepts."""
 
 _WIDE = (exp.DataType.Type.BIGINT, exp.DataType.Type.DECIMAL)
 _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
@@ -49,15 +55,20 @@ class ScanBounds:
         return self == ScanBounds()
 
 
-def bounds_of(conditions: Iterable[str]) -> ScanBounds:
-    """Bounds that contain every record that satisfies all conditions (Spark SQL over the reader's columns)."""
+def bounds_of(conditions: Iterable[str], zone: str = "UTC") -> ScanBounds:
+    """Bounds that contain every record that satisfies all conditions (Spark SQL over the reader's columns).
+
+    ``zone`` is the time zone in which Spark wrote the times of the conditions. A time in a zone that Python does not
+    know gives no bound.
+    """
     found = ScanBounds()
+    at = _zone(zone)
     for condition in conditions:
         try:
             tree = parse_one(condition, read="spark")
         except SqlglotError:  # Spark applies it; it gives no bound here
             continue
-        found = _both(found, _bounds(tree))
+        found = _both(found, _bounds(tree, at))
     return found
 
 
@@ -96,26 +107,26 @@ def hull(bounds: Iterable[ScanBounds]) -> ScanBounds:
     return reduce(_either, listed) if listed else ScanBounds()
 
 
-def _bounds(tree: exp.Expr) -> ScanBounds:
+def _bounds(tree: exp.Expr, zone: tzinfo | None) -> ScanBounds:
     tree = tree.unnest()
     match tree:
         case exp.And():
-            return _both(_bounds(tree.this), _bounds(tree.expression))
+            return _both(_bounds(tree.this, zone), _bounds(tree.expression, zone))
         case exp.Or():
-            return _either(_bounds(tree.this), _bounds(tree.expression))
+            return _either(_bounds(tree.this, zone), _bounds(tree.expression, zone))
         case exp.EQ() | exp.GT() | exp.GTE() | exp.LT() | exp.LTE():
-            return _comparison(type(tree), tree.this.unnest(), tree.expression.unnest())
+            return _comparison(type(tree), tree.this.unnest(), tree.expression.unnest(), zone)
         case exp.In():
-            values = [_comparison(exp.EQ, tree.this.unnest(), value.unnest()) for value in tree.expressions]
+            values = [_comparison(exp.EQ, tree.this.unnest(), value.unnest(), zone) for value in tree.expressions]
             return hull(values)
         case exp.Between():
-            low = _comparison(exp.GTE, tree.this.unnest(), tree.args["low"].unnest())
-            return _both(low, _comparison(exp.LTE, tree.this.unnest(), tree.args["high"].unnest()))
+            low = _comparison(exp.GTE, tree.this.unnest(), tree.args["low"].unnest(), zone)
+            return _both(low, _comparison(exp.LTE, tree.this.unnest(), tree.args["high"].unnest(), zone))
         case _:
             return ScanBounds()
 
 
-def _comparison(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> ScanBounds:
+def _comparison(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr, zone: tzinfo | None) -> ScanBounds:
     if not left.find(exp.Column):
         left, right = right, left
         kind = _MIRRORED[kind]
@@ -139,7 +150,7 @@ def _comparison(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> ScanBo
         value = _number(right)
         return ScanBounds() if value is None else ScanBounds(partitions=frozenset({str(value)}))
     if is_time and kind in (exp.GT, exp.GTE, exp.EQ):
-        at = _milliseconds(right)
+        at = _milliseconds(right, zone)
         return ScanBounds() if at is None else ScanBounds(since_ms=at)
     return ScanBounds()
 
@@ -173,10 +184,10 @@ def _number(tree: exp.Expr) -> int | None:
     return -int(text) if is_negative else int(text)
 
 
-def _milliseconds(tree: exp.Expr) -> int | None:
-    """Parses a time written as TIMESTAMP '…' in UTC, the time zone of sessions that plan scans.
+def _milliseconds(tree: exp.Expr, zone: tzinfo | None) -> int | None:
+    """Parses a time written as TIMESTAMP '…' in a time zone; None if it cannot be placed.
 
-    Rounds down to milliseconds.
+    Rounds down to milliseconds. Of two moments with the same local time, at the end of summer time, it is the earlier.
     """
     while isinstance(tree, exp.Cast | exp.Paren):
         tree = tree.this
@@ -186,8 +197,24 @@ def _milliseconds(tree: exp.Expr) -> int | None:
         moment = datetime.fromisoformat(str(tree.this))
     except ValueError:
         return None
-    known = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return (known - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    if moment.tzinfo is None:
+        if zone is None:
+            return None
+        moment = moment.replace(tzinfo=zone)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def _zone(name: str) -> tzinfo | None:
+    """The time zone of a Spark session by its name: one of the zone database, or an offset such as +05:45; None if it
+    is neither."""
+    offset = _OFFSET.fullmatch(name)
+    if offset is not None:
+        away = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0), seconds=int(offset[4] or 0))
+        return timezone(-away if offset[1] == "-" else away)
+    try:
+        return ZoneInfo("UTC" if name == "Z" else name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
 
 
 def _both(one: ScanBounds, other: ScanBounds) -> ScanBounds:

@@ -74,6 +74,11 @@ def optimized_plan(frame: DataFrame) -> Any:
     return java_frame(frame).queryExecution().optimizedPlan()
 
 
+def time_zone_of_texts(spark: SparkSession) -> str:
+    """The time zone in which expressions of a plan write their times as text, in this thread."""
+    return str(java_packages(spark).org.apache.spark.sql.internal.SQLConf.get().sessionLocalTimeZone())
+
+
 def parsed_plan(spark: SparkSession, text: str) -> Any:
     """The logical plan of a statement, unresolved. Raises ParseException."""
     return java_session(spark).sessionState().sqlParser().parsePlan(text)

@@ -22,7 +22,7 @@ from rw_sql.plan.queries.scan_bounds import ScanBounds, below, bounds_of, hull, 
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
 from rw_sql.runtime.decoding.upstream_records import packages_of, read_records
-from rw_sql.runtime.spark.jvm import java_packages, optimized_plan, parsed_plan
+from rw_sql.runtime.spark.jvm import java_packages, optimized_plan, parsed_plan, time_zone_of_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -231,7 +231,8 @@ def _needed(frame: DataFrame, reader: frozenset[str]) -> ScanBounds:
     A read of the source has the columns in ``reader``; a user's own table may have some of them.
     """
     found: list[ScanBounds] = []
-    _visit(optimized_plan(frame), [], found, reader)
+    plan = optimized_plan(frame)
+    _visit(plan, [], found, reader, time_zone_of_texts(frame.sparkSession))
     return hull(found)
 
 
@@ -257,12 +258,12 @@ def _outputs(project: Any) -> dict[str, str]:
     return {name: made for name, made in found.items() if name not in twice}
 
 
-def _visit(node: Any, conditions: list[str], found: list[ScanBounds], reader: frozenset[str]) -> None:
+def _visit(node: Any, conditions: list[str], found: list[ScanBounds], reader: frozenset[str], zone: str) -> None:
     children = node.children()
     if children.size() == 0:
         names = {str(node.output().apply(at).name()) for at in range(node.output().size())}
         if reader <= names:
-            found.append(bounds_of(conditions))
+            found.append(bounds_of(conditions, zone))
         return
     if str(node.nodeName()) == "Filter":
         conditions = [*conditions, *_conjuncts(node.condition())]
@@ -272,4 +273,4 @@ def _visit(node: Any, conditions: list[str], found: list[ScanBounds], reader: fr
         # Conditions above a join or an aggregate do not apply to its input's rows.
         conditions = []
     for at in range(children.size()):
-        _visit(children.apply(at), conditions, found, reader)
+        _visit(children.apply(at), conditions, found, reader, zone)

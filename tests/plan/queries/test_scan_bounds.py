@@ -41,6 +41,28 @@ def test_conditions_bound_what_is_read(condition: str, bounds: ScanBounds) -> No
     assert bounds_of([condition]) == bounds
 
 
+@pytest.mark.parametrize(
+    ("zone", "milliseconds"),
+    [
+        ("UTC", 7_200_000),
+        ("Europe/Berlin", 3_600_000),
+        ("America/New_York", 25_200_000),
+        ("+05:45", -13_500_000),
+        ("GMT-03:30", 19_800_000),
+        ("Z", 7_200_000),
+        ("Nowhere/Town", None),
+    ],
+)
+def test_times_are_read_in_the_zone_that_they_are_written_in(zone: str, milliseconds: int | None) -> None:
+    condition = "(timestamp >= TIMESTAMP '1970-01-01 02:00:00')"
+    assert bounds_of([condition], zone) == ScanBounds(since_ms=milliseconds)
+
+
+def test_of_two_moments_at_the_end_of_summer_time_the_earlier_is_a_bound() -> None:
+    found = bounds_of(["(timestamp >= TIMESTAMP '2026-10-25 02:30:00')"], "Europe/Berlin")
+    assert found == bounds_of(["(timestamp >= TIMESTAMP '2026-10-25 00:30:00')"])
+
+
 def test_all_conditions_hold_of_one_read_and_any_of_several() -> None:
     one = bounds_of(["offset >= 5", "offset < 20", "partition = 1"])
     other = bounds_of(["offset >= 15", "offset < 30", "partition = 2"])
