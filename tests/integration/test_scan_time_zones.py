@@ -31,7 +31,7 @@ _TIMES = (
 
 @pytest.fixture(params=["Europe/Berlin", "Asia/Kolkata", "America/New_York", "+05:45", "UTC"])
 def zone(request: pytest.FixtureRequest, session: AttachedSession) -> Iterator[str]:
-    before = session.spark.conf.get(_ZONE)
+    before = str(session.spark.conf.get(_ZONE))
     session.spark.conf.set(_ZONE, request.param)
     yield request.param
     session.spark.conf.set(_ZONE, before)
