@@ -18,7 +18,7 @@ from rw_sql.model.definitions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from rw_sql.metastore.records import ObjectRecord
 
@@ -77,16 +77,6 @@ def _ddl(kind: object) -> str:
             return {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}.get(kind, kind.upper())
         case _:
             raise ValueError(f"not a Spark type in JSON: {kind!r}")
-
-
-def nullable_schema(schema: str) -> str:
-    """A Spark schema in JSON with all columns nullable, because only the keys of a deleted row are known."""
-    return nullable_fields(json.loads(schema)["fields"])
-
-
-def nullable_fields(fields: Iterable[dict[str, object]]) -> str:
-    """Like :func:`nullable_schema`, for a schema's fields."""
-    return json.dumps({"type": "struct", "fields": [{**field, "nullable": True} for field in fields]})
 
 
 def hidden_columns(view: MaterializedViewRecord) -> tuple[tuple[str, str], ...]:

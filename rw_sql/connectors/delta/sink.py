@@ -16,6 +16,7 @@ from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.delta.refusals import refused_by_constraints
 from rw_sql.connectors.sink import DELETE, UPSERT, RefusedRowsError, SinkError, SinkLook, TargetUnfitError
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec
+from rw_sql.connectors.support.nullable_schemas import nullable_schema
 from rw_sql.connectors.support.s3 import look_at_store
 from rw_sql.connectors.support.sink_values import last_per_key, split_by_op
 from rw_sql.errors import INVALID_PROPERTY, near_names
@@ -170,7 +171,7 @@ class DeltaSink:
         """Opens the table, creating it if it does not exist."""
         uri, storage = _uri(options["location"]), self.storage(options)
         try:
-            table = _made(uri, deltalake.Schema.from_json(shape.schema), storage)
+            table = _made(uri, deltalake.Schema.from_json(nullable_schema(shape.schema)), storage)
         except _faults() as error:
             raise SinkError(f"{options['location']}: {_first_line(error)}") from error
         return DeltaWriter(table, shape, identity)

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.support.nullable_schemas import nullable_fields, nullable_schema
 from rw_sql.metastore.records import (
     CHANGES,
     DIFF,
@@ -22,8 +23,6 @@ from rw_sql.model.relations import (
     Relation,
     changes_rows,
     hidden_columns,
-    nullable_fields,
-    nullable_schema,
     relation_of,
     schema_columns,
 )
@@ -177,7 +176,12 @@ def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
             f"the query uses {found.varies}: each row keeps the value from when the row was read, and a rebuild "
             "computes another value"
         )
-    return Maintained(schema=found.schema, keys=found.keys, maintenance=Maintenance(reason=reason), notice=notice)
+    return Maintained(
+        schema=nullable_schema(found.schema),
+        keys=found.keys,
+        maintenance=Maintenance(reason=reason),
+        notice=notice,
+    )
 
 
 def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -> QueryAnalysis:

@@ -15,6 +15,7 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.schema import PrimitiveType
 
 from rw_sql.connectors.sink import OP
+from rw_sql.connectors.support.nullable_schemas import nullable_schema
 from rw_sql.metastore.table import create_table
 from rw_sql.runtime.delta.job_output import STATISTICS
 from rw_sql.syntax.lexing.identifiers import sql_name
@@ -125,7 +126,7 @@ def make_rejected(path: str, shape: SinkShape) -> None:
 
 def rejected_schema(shape: SinkShape) -> Schema:
     """The columns of a sink's rejected rows. All are nullable, because NULL may be the reason of a refusal."""
-    own = [Field(each.name, each.type, nullable=True) for each in Schema.from_json(shape.schema).fields]
+    own = Schema.from_json(nullable_schema(shape.schema)).fields
     return Schema([*own, *(Field(name, PrimitiveType(kind), nullable=True) for name, kind in _TOLD)])
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from rw_sql.connectors.support.nullable_schemas import nullable_schema
 from rw_sql.errors import SqlError
 from rw_sql.metastore.codec import before_from_json, changes_from_json
 from rw_sql.metastore.records import REWIND, DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord
@@ -203,7 +204,8 @@ def _require_same_query(then: Snapshot, inspector: Inspector, view: Materialized
         )
     except SqlError as error:
         raise refused(f"its previous query is no longer valid: {error.message}", None) from error
-    if found.inputs != view.inputs or found.schema != view.schema:
+    # A view of an earlier version may have columns that are not nullable.
+    if found.inputs != view.inputs or nullable_schema(found.schema) != nullable_schema(view.schema):
         raise refused(
             f'a name in the previous query of materialized view "{view.name}" now refers to another object', None
         )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
+from rw_sql.connectors.support.nullable_schemas import nullable_schema
 from rw_sql.errors import CANNOT_REFRESH, INVALID_EXPRESSION, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import (
     KEYED,
@@ -34,7 +35,7 @@ from rw_sql.model.job_ids import reader_fragment, view_job
 from rw_sql.model.names import find_source_of, find_table, object_name, require_free
 from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.refresh_states import refresh_of
-from rw_sql.model.relations import nullable_schema, relation_of
+from rw_sql.model.relations import relation_of
 from rw_sql.model.resource_groups import written_group
 from rw_sql.model.source_readers import forget_fragments
 from rw_sql.model.view_inputs import order_columns

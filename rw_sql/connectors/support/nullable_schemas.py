@@ -1,0 +1,44 @@
+"""Spark schemas in JSON without a part that may not be NULL. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def nullable_schema(schema: str) -> str:
+    """A Spark schema in JSON with all columns, and all parts of their types, nullable.
+
+    Only the keys of a deleted row are known. Also, a table with a TIMESTAMP column lists its features in its protocol,
+    and Delta then requires a further one for a column, or a field of a STRUCT, that is not nullable.
+    """
+    return nullable_fields(json.loads(schema)["fields"])
+
+
+def nullable_fields(fields: Iterable[dict[str, object]]) -> str:
+    """Like :func:`nullable_schema`, for a schema's fields."""
+    return json.dumps({"type": "struct", "fields": [_nullable_field(field) for field in fields]})
+
+
+def _nullable_field(field: dict[str, object]) -> dict[str, object]:
+    return {**field, "type": _nullable_type(field["type"]), "nullable": True}
+
+
+def _nullable_type(kind: object) -> object:
+    match kind:
+        case {"type": "array", "elementType": element}:
+            return {**kind, "elementType": _nullable_type(element), "containsNull": True}
+        case {"type": "map", "keyType": key, "valueType": value}:
+            return {
+                **kind,
+                "keyType": _nullable_type(key),
+                "valueType": _nullable_type(value),
+                "valueContainsNull": True,
+            }
+        case {"type": "struct", "fields": [*fields]}:
+            return {**kind, "fields": [_nullable_field(field) for field in fields]}
+        case _:
+            return kind
