@@ -147,7 +147,8 @@ def produce(
         typer.Option(
             "--partition-by",
             metavar="FIELD",
-            help="The JSON field that selects the partition: a number modulo the number of partitions, or another value by its hash.",
+            help="The JSON field that selects the partition: a number modulo the number of partitions, any other "
+            "value by its hash.",
         ),
     ] = None,
     partitions: Annotated[

@@ -363,8 +363,8 @@ class SnapshotThread:
         )
 
     def _locked(self, connection: Connection[Any], name: str) -> CatalogTable:
-        """Locks the table as a SELECT does, before the snapshot is taken, so that its columns cannot change. Returns the
-        table."""
+        """Locks the table as a SELECT does, before the snapshot is taken, so that its columns cannot change. Returns
+        the table."""
         schema, plain = named(name)
         try:
             connection.execute(f"LOCK TABLE ONLY {quoted(schema)}.{quoted(plain)} IN ACCESS SHARE MODE".encode())
