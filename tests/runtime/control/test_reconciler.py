@@ -287,7 +287,7 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
         waiting = threading.Thread(target=jobs.reconciler._await_batch, args=(slot, running))
         waiting.start()
         wait_until(lambda: slot.awaiting == found, "it waits")
-        assert jobs.reconciler._matches_catalog(slot)
+        assert slot.matches_catalog
         slot.wanted = more
         wait_until(lambda: slot.awaiting == more, "it waits on")
         if ends_by_itself:
