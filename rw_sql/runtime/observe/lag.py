@@ -74,8 +74,8 @@ def measure_lag(
 ) -> dict[str, Lag]:
     """Measures how far each job is behind.
 
-    All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, they have the same time
-    again to report the age of unread records.
+    All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, they then have the
+    same time once more to report the age of unread records.
     """
     behind: dict[str, Lag] = {}
     own: dict[str, Lag] = {}
