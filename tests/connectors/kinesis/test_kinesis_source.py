@@ -225,7 +225,7 @@ def test_shards_made_later_begin_at_their_first_record(kinesis_server: KinesisSe
     assert run.values == [b"new"]
 
 
-def test_expired_records_are_told(kinesis_server: KinesisServer, stream: str) -> None:
+def test_expired_records_are_reported(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream)
     numbers = [number for _, number in kinesis_server.put(stream, *records([b"%d" % at for at in range(10)]))]
     here = beginning(KINESIS.look(given).splits[FIRST])

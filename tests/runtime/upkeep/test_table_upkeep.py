@@ -70,7 +70,7 @@ def test_checksums_are_kept_of_the_newest_versions_only(log: TendedLog) -> None:
     assert (folder / f"{newest + 3:020d}.crc").exists()
 
 
-def test_what_everybody_has_read_goes(log: TendedLog) -> None:
+def test_what_every_reader_has_read_is_removed(log: TendedLog) -> None:
     views = [log.view("v"), log.view("w")]
     log.append(30)
     log.turn()
@@ -155,7 +155,7 @@ def test_replaced_files_stay_for_queries_that_have_begun(log: TendedLog, monkeyp
         old.to_pyarrow_table(columns=["id"])
 
 
-def test_commits_stay_for_who_has_listed_them_just_before(log: TendedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_stay_for_readers_that_have_just_listed_them(log: TendedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "COMMITS_GRACE_SECONDS", 60.0)
     log.append(30)
     log.turn()
@@ -183,7 +183,7 @@ def test_a_reader_that_has_not_begun_holds_the_commits_but_not_for_ever(log: Ten
     assert log.versions()[0] > 0
 
 
-def test_a_view_that_is_made_anew_and_stands_still_does_not_hold_the_log_for_ever(log: TendedLog) -> None:
+def test_a_view_that_is_rebuilt_and_does_not_read_does_not_hold_the_log_for_ever(log: TendedLog) -> None:
     view = log.view("v")
     put(
         log.context.metastore,
@@ -204,7 +204,7 @@ def test_a_view_that_is_made_anew_and_stands_still_does_not_hold_the_log_for_eve
     assert log.versions()[0] > 0
 
 
-def test_a_reader_that_stands_still_is_waited_for_as_long_as_it_is_said(log: TendedLog) -> None:
+def test_an_idle_reader_is_waited_for_as_long_as_log_max_hold_says(log: TendedLog) -> None:
     view = log.view("v")
     log.append(30)
     log.read(view, 0, 3)
@@ -299,7 +299,7 @@ def spans_told(log: TendedLog) -> list[tuple[int, int]]:
     return joined
 
 
-def test_what_the_commits_told_is_told_when_they_are_gone(log: TendedLog) -> None:
+def test_facts_of_removed_commits_are_still_reported(log: TendedLog) -> None:
     log.append(40)
     assert spans_told(log) == [(0, 80)]
     for _ in range(3):
