@@ -134,7 +134,7 @@ def test_a_table_is_cleaned_by_its_job_alone(warehouse: Warehouse) -> None:
     assert settings["delta.checkpointInterval"] == "100"
 
 
-def test_a_run_that_was_fenced_out_is_recognized_by_its_job(warehouse: Warehouse) -> None:
+def test_the_error_of_a_fenced_run_names_its_job(warehouse: Warehouse) -> None:
     first = open_table(warehouse)
     open_table(warehouse, run=2)
     with pytest.raises(FencedError) as raised:

@@ -35,7 +35,7 @@ from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.controlled_jobs import Jobs
-from tests.runtime.direct.test_own_reader_checkpoints import Checkpoint
+from tests.runtime.direct.test_direct_checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
