@@ -9,7 +9,7 @@ from proof.course import Course, resident_mb
 from proof.harness import Facts, Proof
 from rw_sql.runtime.delta import table_files
 from rw_sql.runtime.upkeep.table_upkeep import Retention
-from tests.runtime.tended import TendedLog
+from tests.runtime.maintained_log import MaintainedLog
 
 COMMITS = 20_000
 _AN_HOUR = 1_000
@@ -20,7 +20,7 @@ _ROWS = 50
 
 
 def _check(seed: int, folder: Path) -> Facts:
-    log = TendedLog.open(str(folder))
+    log = MaintainedLog.open(str(folder))
     view = log.view("v")
     log.retention = Retention(seconds=_KEPT_HOURS * 3600.0)
     upkeep = log.upkeep()

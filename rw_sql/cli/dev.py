@@ -147,7 +147,8 @@ def produce(
         typer.Option(
             "--partition-by",
             metavar="FIELD",
-            help="The JSON field that selects the partition: a number modulo the partition count, otherwise by hash.",
+            help="The JSON field that selects the partition: a number modulo the number of partitions, any other "
+            "value by its hash.",
         ),
     ] = None,
     partitions: Annotated[

@@ -111,7 +111,9 @@ _PLAINER = {
         "The runtime_* tables describe the running jobs. Writing to them does not increase the epoch. seq orders the "
         "rows of a key; the newest is valid."
     ),
-    "always the same: a warehouse has one owner": "always the same value, because a warehouse has one owner",
+    "always the same: a warehouse has one owner": (
+        "`jobs` for the resource group default, `jobs.GROUP` for another group"
+    ),
     "the newest epoch that the owner brought into the world": "the newest epoch that the owner has applied to the jobs",
     "the start of the job, from 1; fences all earlier ones": (
         "the number of this start of the job, from 1; it fences all earlier runs"

@@ -51,7 +51,7 @@ def _files_below(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
 
 def _unreadable(path: Path, why: str) -> SqlError:
     return SqlError(
-        FILE_UNREADABLE, f'cannot read "{path}": {why}', hint="remove it, or let this process read what it names"
+        FILE_UNREADABLE, f'cannot read "{path}": {why}', hint="remove it, or make it readable for this process"
     )
 
 

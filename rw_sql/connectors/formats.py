@@ -287,7 +287,7 @@ def find_encode_fault(
             return EncodeFault(
                 key=key,
                 message="CSV HEADER is not supported when creating table with Kafka connector",
-                hint="records of a stream have no header line: without_header = 'true'",
+                hint="set without_header = 'true', because records of a stream have no header line",
             )
     return None
 

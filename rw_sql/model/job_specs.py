@@ -38,7 +38,6 @@ from rw_sql.model.job_ids import (
 from rw_sql.model.options import PlannedOptions, effective_options, sink_options, source_options, visible
 from rw_sql.model.pauses import direct_inputs, is_suspended, is_view_paused
 from rw_sql.model.relations import (
-    changes_rows,
     schema_columns,
     stored_name,
     table_schema,
@@ -419,14 +418,6 @@ def rebuilt_view(view: MaterializedViewRecord, rebuild: RebuildRecord) -> Materi
         resource_group=view.resource_group,
         group_since=view.group_since,
     )
-
-
-def fed_by(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> frozenset[int]:
-    """The inputs whose change feed a reader uses, because their rows are replaced or deleted."""
-    if isinstance(reader, SinkRecord) and reader.query:
-        return frozenset()
-    inputs = (snapshot.get(id_) for id_ in reader.inputs)
-    return frozenset(record.id for record in inputs if record is not None and changes_rows(record))
 
 
 def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:

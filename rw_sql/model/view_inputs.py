@@ -28,7 +28,7 @@ from rw_sql.model.definitions import (
     source_watermark,
     table_definition,
 )
-from rw_sql.model.relations import kept_watermark, schema_columns, seen_columns, stored_columns
+from rw_sql.model.relations import changes_rows, kept_watermark, schema_columns, seen_columns, stored_columns
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
@@ -175,3 +175,11 @@ def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
     if is_cdc(statement):
         return (*order, INDEX_COLUMN, CHANGE_COLUMN)
     return (*order, *((CHANGE_COLUMN,) if has_changes(statement) else ()))
+
+
+def fed_by(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> frozenset[int]:
+    """The inputs whose change feed a reader uses, because their rows are replaced or deleted."""
+    if isinstance(reader, SinkRecord) and reader.query:
+        return frozenset()
+    inputs = (snapshot.get(id_) for id_ in reader.inputs)
+    return frozenset(record.id for record in inputs if record is not None and changes_rows(record))

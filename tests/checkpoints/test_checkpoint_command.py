@@ -163,7 +163,7 @@ def test_a_delta_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "one target must be given, found none"),
+        ((), "one target is needed, found none"),
         (("--to-latest", "--shift-by", "1"), "found: --to-latest, --shift-by"),
         (("--set", "words:0"), "--set takes SPLIT=N"),
         (("--to-latest", "--property", "x"), "--property takes KEY=VALUE"),

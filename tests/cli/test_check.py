@@ -30,7 +30,7 @@ FLUSH
 """
 
 
-def test_every_statement_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_statement_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.sql"
     path.write_text(SCRIPT, encoding="utf-8")
     assert run_check([str(path)], output="json") == 1

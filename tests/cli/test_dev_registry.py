@@ -27,7 +27,7 @@ def run(*words: str, exit_code: int = 0) -> str:
 
 @pytest.mark.registry
 @pytest.mark.long
-def test_a_registry_s_life(tmp_path: Path) -> None:
+def test_a_registry_s_start_and_end(tmp_path: Path) -> None:
     folder = ("--folder", str(tmp_path / "registry"))
     assert run("status", *folder, exit_code=1) == "no registry is running\n"
     started = json.loads(run("start", "--port", "0", "--output", "json", *folder))

@@ -145,7 +145,7 @@ def test_another_encoding_is_refused(
         read_text("-")
 
 
-def test_fmt_refuses_what_is_nobodys_statement(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fmt_refuses_a_text_that_is_no_statement(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path.write_text("select 1;\npuase source s;\n")
     assert run_fmt([str(path)]) == 1
     assert "LINE 2: puase source s" in capsys.readouterr().err

@@ -93,7 +93,7 @@ def test_without_java_the_service_reports_no_start(tmp_path: Path) -> None:
     assert "starting Spark" not in told.stdout + told.stderr
 
 
-def test_an_unknown_argument_is_told() -> None:
+def test_an_unknown_argument_is_reported() -> None:
     assert rw_sql("run").returncode == 2
 
 

@@ -86,7 +86,7 @@ def test_columns_that_need_little_get_it_and_the_others_share_the_rest() -> None
     assert not any("wor │" in line for line in lines)
 
 
-def test_a_layout_may_be_told() -> None:
+def test_a_layout_may_be_chosen() -> None:
     rows = Rows(columns=("a", "b"), rows=(("1", "2"),))
     assert at_width(rows, 80, "records") == ["-[ 1 ]-", " a | 1 ", " b | 2 ", "(1 row)"]
     assert at_width(WIDE, 60, "table")[0].startswith("╭")

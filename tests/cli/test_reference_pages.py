@@ -21,7 +21,7 @@ def test_pages_are_up_to_date() -> None:
     assert reference.stale_pages(reference.FOLDER) == [], "run python -m rw_sql.cli.reference"
 
 
-def test_every_command_stands_on_the_page_with_its_options() -> None:
+def test_every_command_is_on_the_page_with_its_options() -> None:
     page = reference.cli_page()
     pending = [("rw-sql", get_command(app))]
     while pending:
@@ -36,7 +36,7 @@ def test_every_command_stands_on_the_page_with_its_options() -> None:
                 assert all(f"`{flag}" in section for flag in parameter.opts), f"{path} {parameter.opts}"
 
 
-def test_every_exported_name_parameter_and_metric_stands_on_its_page() -> None:
+def test_every_exported_name_parameter_and_metric_is_on_its_page() -> None:
     assert {name for name in rw_sql.__all__ if f"\n### {name}\n" not in reference.python_page()} == set()
     page = reference.parameters_page()
     assert {name for name in [*SYSTEM_PARAMETERS, *SESSION_PARAMETERS] if f"| `{name}` |" not in page} == set()

@@ -155,7 +155,7 @@ def test_what_is_exported() -> None:
         offsets_of([row("t:1", None, status="NEW")], "s", None)
 
 
-def test_readers_that_stand_apart_are_not_mixed() -> None:
+def test_readers_with_different_positions_are_not_mixed() -> None:
     rows = [row("t:0", 7, fragment="mv-2:1"), row("t:0", 9, fragment="mv-3:1")]
     with pytest.raises(SqlError, match="has no single position: mv-2:1, mv-3:1 read it") as caught:
         offsets_of(rows, "s", None)

@@ -28,7 +28,7 @@ def test_pages_are_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("name", connector_names())
-def test_every_option_stands_on_its_page_with_its_meaning(name: str) -> None:
+def test_every_option_is_on_its_page_with_its_meaning(name: str) -> None:
     lines = page(connector(name).spec).splitlines()
     for option in connector(name).spec.options.values():
         line, *_ = _starting(lines, f"| `{option.key}` |")

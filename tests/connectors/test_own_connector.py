@@ -56,7 +56,7 @@ def test_it_reads_what_there_is_and_what_is_added(sqlite: PythonConnector, datab
     assert [(left.start, left.end) for left in sqlite.stretches(options, positions)] == [(3, 4)]
 
 
-def test_what_is_not_there_is_told(sqlite: PythonConnector, database: Path, tmp_path: Path) -> None:
+def test_what_is_not_there_is_reported(sqlite: PythonConnector, database: Path, tmp_path: Path) -> None:
     assert sqlite.look({"sqlite.file": str(database), "sqlite.tables": "clicks, views"}).missing == ("views",)
     assert sqlite.look({"sqlite.file": f"{tmp_path}/none.db", "sqlite.tables": "clicks"}).error is not None
 

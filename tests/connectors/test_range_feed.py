@@ -85,7 +85,7 @@ def test_a_batch_of_two_entries_has_the_ranges_of_both(upstream: Upstream) -> No
     assert upstream.looks == 1
 
 
-def test_what_comes_later_is_found_from_where_it_stands(upstream: Upstream) -> None:
+def test_later_records_are_found_from_the_position(upstream: Upstream) -> None:
     fed = Feed(upstream, 0.01, most=100)
     assert fed.next() == {"a": (0, 5), "b": (0, 9)}
     wait_until(lambda: upstream.looks > 2, "it looks again and again")

@@ -212,7 +212,7 @@ def test_delta_names_the_row_and_the_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
-def test_kafka_tells_its_own_limit_from_that_of_the_brokers(broker: BrokerInfo, topic_name: str) -> None:
+def test_kafka_distinguishes_its_own_limit_from_that_of_the_brokers(broker: BrokerInfo, topic_name: str) -> None:
     create_topic(broker.bootstrap, topic_name, 1)
     given = {"properties.bootstrap.server": broker.bootstrap, "topic": topic_name}
     rows = batch((1, "a"), (2, "x" * 1_500_000), (3, "c"))

@@ -238,7 +238,9 @@ def test_both_clients_log_in(read: Read, secured: Secured, how: str) -> None:
         ),
     ],
 )
-def test_what_keeps_a_client_out_is_said(secured: Secured, how: str, changes: dict[str, str | None], said: str) -> None:
+def test_what_keeps_a_client_out_is_reported(
+    secured: Secured, how: str, changes: dict[str, str | None], said: str
+) -> None:
     options = {key: value for key, value in {**_login(secured, how), **changes}.items() if value is not None}
     error = KafkaConnector().look(options).error
     assert error is not None
@@ -246,6 +248,6 @@ def test_what_keeps_a_client_out_is_said(secured: Secured, how: str, changes: di
     assert PASSWORD not in error
 
 
-def test_tls_where_the_broker_has_none_is_said(secured: Secured) -> None:
+def test_tls_where_the_broker_has_none_is_reported(secured: Secured) -> None:
     error = KafkaConnector().look({**_login(secured, "scram"), "properties.bootstrap.server": secured.plain}).error
     assert error == f"{secured.plain}: Broker does not support SSL connections; does properties.security.protocol fit?"

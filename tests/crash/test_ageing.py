@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.jobs.lease import try_take
 from rw_sql.runtime.support.processes import now_ms
-from tests.runtime.tended import TendedLog
+from tests.runtime.maintained_log import MaintainedLog
 from tests.support.ageing import HOUR, PAUSES, WEEK, Pauses, grow_old
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def test_all_that_is_stored_is_a_week_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rw_sql.runtime.delta.table_files.COMMITS_GRACE_SECONDS", 0.0)
     began = time.time() - WEEK
-    log = TendedLog.open(str(tmp_path))
+    log = MaintainedLog.open(str(tmp_path))
     view = log.view("v", created_at_ms=now_ms())
     assert try_take(log.context.metastore.jobs, "me", 1, is_local=True) is not None
     for batch in range(4):
@@ -68,7 +68,7 @@ def test_all_that_is_stored_is_a_week_older(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_seeds_of_the_kill_tests_draw_every_pause(tmp_path: Path) -> None:
-    TendedLog.open(str(tmp_path))
+    MaintainedLog.open(str(tmp_path))
     pauses = Pauses(seed=0)
     while set(pauses.drawn) != set(PAUSES):
         pauses.pass_over(tmp_path)
@@ -78,7 +78,7 @@ def test_the_seeds_of_the_kill_tests_draw_every_pause(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_what_is_committed_while_a_warehouse_grows_old_is_kept(tmp_path: Path) -> None:
-    log, ended, names = TendedLog.open(str(tmp_path)), threading.Event(), list[str]()
+    log, ended, names = MaintainedLog.open(str(tmp_path)), threading.Event(), list[str]()
 
     def commit() -> None:
         while not ended.wait(0.05):

@@ -20,7 +20,7 @@ from tests.crash.test_cdc_kills import CDC_POINTS
 from tests.crash.test_request_kills import REQUEST_POINTS
 from tests.crash.test_rest_kills import REST_POINTS
 from tests.integration.test_block_kills import BEFORE as BLOCK_POINTS
-from tests.runtime.direct.test_own_reader_checkpoints import ALL_POINTS as READER_POINTS
+from tests.runtime.direct.test_direct_checkpoints import ALL_POINTS as READER_POINTS
 from tests.runtime.rewind_sequences import MAKING_POINTS, REWIND_POINTS, SWAP_POINTS
 from tests.support.ageing import PAUSES
 

@@ -74,7 +74,7 @@ def test_a_killed_owner_holds_until_its_jvm_is_gone_too(other: subprocess.Popen[
     assert not is_held(lease, is_local=True, now_ms=lease.heartbeat_ms)
 
 
-def test_a_jvm_that_does_not_end_is_told(other: subprocess.Popen[bytes]) -> None:
+def test_a_jvm_that_does_not_end_is_reported(other: subprocess.Popen[bytes]) -> None:
     lease = lease_of(gone(), of(other))
     assert not is_orphaned(lease, is_local=True, now_ms=lease.expires_ms - 1)
     assert is_orphaned(lease, is_local=True, now_ms=lease.expires_ms)

@@ -213,7 +213,7 @@ def test_the_plot_has_a_bar_for_each_case() -> None:
     assert drawn.count('class="met"') == drawn.count('class="missed"') == 1
 
 
-def test_a_watched_table_tells_its_rows_as_they_come(tmp_path: Path) -> None:
+def test_a_watched_table_reports_its_rows_as_they_come(tmp_path: Path) -> None:
     watched = Watched(str(tmp_path / "table"))
     assert (watched.rows(), watched.version()) == (0, -1)
     write_deltalake(watched.path, pa.table({"n": [1, 2]}))

@@ -75,7 +75,7 @@ def test_the_greatest_value_of_a_table_follows_its_commits(tmp_path: Path) -> No
         assert table.greatest("id") == last
 
 
-def test_rows_that_differ_are_told() -> None:
+def test_rows_that_differ_are_reported() -> None:
     row = {"id": 1, "customer": "a", "amount": "1.50", "quantity": 2, "ordered_at": 3, "note": "n"}
     same = pa.Table.from_pylist([row], schema=SCHEMA)
     require_equal("side", same, same)

@@ -124,7 +124,7 @@ def test_the_catalogs_page_names_every_table_and_view() -> None:
     assert {found for found in tables if f"\n## {found}\n" not in page} == set()
 
 
-def test_every_decision_and_proof_stands_on_its_folders_page() -> None:
+def test_every_decision_and_proof_is_on_its_folders_page() -> None:
     for folder in ("decisions", "proof"):
         listed = (ROOT / "docs" / folder / "README.md").read_text(encoding="utf-8")
         pages = {path.name for path in (ROOT / "docs" / folder).glob("*.md")} - {"README.md"}

@@ -89,7 +89,7 @@ def test_what_is_left_out_is_not_searched(tmp_path: Path) -> None:
     assert len(search(tmp_path, CANARY)) == 1
 
 
-def test_texts_that_begin_alike_are_told_apart_in_every_form(tmp_path: Path) -> None:
+def test_texts_that_begin_alike_are_distinguished_in_every_form(tmp_path: Path) -> None:
     texts = [f"beginning{number}of a secret" for number in range(3)]
     for number, written in enumerate(forms(texts[1]).values()):
         (tmp_path / str(number)).write_bytes(b"before " + written + b" after")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,26 @@ def test_folders_of_tests_are_rooms() -> None:
     folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
     strange = [str(folder) for folder in folders if folder.parts and folder.parts[0] not in APART]
     assert [folder for folder in strange if not (PACKAGE / folder).is_dir()] == []
+
+
+def test_the_architecture_page_shows_the_layers_that_are_enforced() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    enforced = {
+        container: [sorted(name.strip() for name in layer.split("|")) for layer in contract["layers"]]
+        for contract in project["tool"]["importlinter"]["contracts"]
+        for container in contract.get("containers", ())
+    }
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    shown = {
+        f"rw_sql.{package.replace('/', '.')}": [
+            sorted(name.removesuffix("/").removesuffix(".py") for name in re.findall(r"`([\w/.]+)`", layer))
+            for layer in layers.split(" · ")
+        ]
+        for package, layers in re.findall(r"^\| `([\w/]+)/` \| (.*) \|$", page, re.MULTILINE)
+        if " · " in layers
+    }
+    assert set(shown) >= set(enforced)
+    assert {name: shown[name] for name in enforced} == enforced
 
 
 PRIVATE = re.compile(

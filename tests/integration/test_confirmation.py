@@ -76,12 +76,12 @@ def test_confirm_of_another_session_is_refused(paused: AttachedSession) -> None:
         other.detach()
 
 
-def test_a_yes_said_beforehand_is_used_up_by_the_next_unsafe_statement(paused: AttachedSession) -> None:
+def test_an_advance_confirmation_is_used_up_by_the_next_unsafe_statement(paused: AttachedSession) -> None:
     paused.run("SET unsafe_confirmation = 'yes'", "SHOW SOURCES", "PAUSE SOURCE s", f"{LAST} ALLOW GAPS")
     refusal(paused, FORGET)
 
 
-def test_a_yes_said_beforehand_does_not_cover_what_allow_does_not_name(paused: AttachedSession) -> None:
+def test_an_advance_confirmation_does_not_cover_what_allow_does_not_name(paused: AttachedSession) -> None:
     paused.run("SET unsafe_confirmation = 'yes'")
     error, token = refusal(paused, LAST)
     assert "GAP 20" in str(error)
@@ -90,7 +90,7 @@ def test_a_yes_said_beforehand_does_not_cover_what_allow_does_not_name(paused: A
     assert paused.positions("s") == {"1-0": 20}
 
 
-def test_a_yes_said_beforehand_is_used_up_by_a_statement_that_is_wrong(paused: AttachedSession) -> None:
+def test_an_advance_confirmation_is_used_up_by_a_statement_that_is_wrong(paused: AttachedSession) -> None:
     paused.run("SET unsafe_confirmation = 'yes'")
     with pytest.raises(SqlError, match="no split"):
         paused.sql("INJECT SOURCE OFFSETS s VALUES ('7' = 1)")

@@ -57,7 +57,7 @@ def test_its_tests_pass(spark: SparkSession, broker: BrokerInfo, tmp_path: Path)
     assert {name: (found.message, found.detail) for name, found in outcomes.items() if found.status != "passed"} == {}
 
 
-def test_a_broken_view_is_told_by_its_rows(spark: SparkSession, broker: BrokerInfo, tmp_path: Path) -> None:
+def test_a_broken_view_is_recognized_by_its_rows(spark: SparkSession, broker: BrokerInfo, tmp_path: Path) -> None:
     broken = tmp_path / "pipelines"
     shutil.copytree(PROJECT, broken)
     views = (broken / "views.sql").read_text(encoding="utf-8")

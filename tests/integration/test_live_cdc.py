@@ -266,7 +266,7 @@ def test_a_renamed_column_is_followed(database: Database) -> None:
     database.wait_equal("t", "id, more, said")
 
 
-def test_moves_between_servers_are_told_and_never_continued_by_number(session: AttachedSession) -> None:
+def test_moves_between_servers_are_reported_and_never_continued_by_number(session: AttachedSession) -> None:
     settings = {"wal_level": "logical", "max_wal_senders": "10", "max_replication_slots": "10"}
     session.run(f"CREATE SECRET pw WITH (backend = 'meta') AS '{PASSWORD}'")
     session.allow_unsafe()

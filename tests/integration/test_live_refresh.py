@@ -301,7 +301,7 @@ def test_a_first_refresh_is_spread_by_what_the_upstream_holds(
 
 
 @pytest.mark.long
-def test_json_files_tell_times_as_they_do_to_a_source(session: AttachedSession, tmp_path: Path) -> None:
+def test_times_in_json_files_are_read_as_by_a_source(session: AttachedSession, tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
     (folder / "a.json").write_text('{"id": 1, "at": 1712800800000, "day": "2024-02-29"}\n{"id": 2}\n', encoding="utf-8")
@@ -334,7 +334,7 @@ def rows(spark: SparkSession) -> Callable[[list[tuple[Any, ...]]], Any]:
     return made
 
 
-def test_rows_that_differ_are_told_from_rows_that_do_not(rows: Callable[[list[tuple[Any, ...]]], Any]) -> None:
+def test_rows_that_differ_are_distinguished_from_rows_that_do_not(rows: Callable[[list[tuple[Any, ...]]], Any]) -> None:
     same = [
         ("a", 1, ["x"], {"p": 1}, (1, None)),
         (None, None, None, None, None),

@@ -121,7 +121,7 @@ def test_what_an_operation_brought_is_taken_back(
     assert "sink archive" in (points[1].reason or "")
 
 
-def test_a_view_is_made_anew_while_its_old_rows_serve(
+def test_a_view_is_rebuilt_while_its_old_rows_serve(
     session: AttachedSession, broker: BrokerInfo, topic_name: str
 ) -> None:
     create_topic(broker.bootstrap, topic_name, 1)

@@ -71,7 +71,7 @@ def test_what_a_move_did_is_given_back(session: AttachedSession, broker: BrokerI
     assert any(json.loads(row.info).get("reason") == "wrong topic" for row in events)
 
 
-def test_metrics_tell_of_operations_and_jobs(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
+def test_metrics_count_operations_and_jobs(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
     create_topic(broker.bootstrap, topic_name, 1)
     produce(broker.bootstrap, topic_name, [Record(value=b'{"id": 1}'), Record(value=b"poison"), Record(value=b"{}")])
     port = session.attached.serve_metrics("0")

@@ -87,7 +87,7 @@ def collect(_: StatementText, result: DataFrame | None) -> None:
     result.collect()
 
 
-def test_a_script_says_where_its_mistake_stands(shop: AttachedSession) -> None:
+def test_a_script_names_the_place_of_its_mistake(shop: AttachedSession) -> None:
     script = "SHOW SOURCES;\n\nSELECT customer,\n       '🙂' AS face, custmer\nFROM totals;\n"
     with pytest.raises(SqlError) as caught:
         run_statements(shop.spark, script, "shop.sql", answer=None, on_result=lambda *_: None)

@@ -67,7 +67,7 @@ def test_a_version_of_our_tables_is_read_however_old_it_is(tmp_path: Path, spark
     spark.conf.unset(BY_AGE)
 
 
-def test_a_table_of_somebody_else_is_read_from_where_its_reader_stood(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_table_of_somebody_else_is_read_from_the_position_of_its_reader(tmp_path: Path, spark: SparkSession) -> None:
     """Its source was paused for longer than the table's deleted files are kept, and more rows arrived than one batch
     reads."""
     path = str(tmp_path / "theirs")

@@ -94,7 +94,7 @@ def _queries(session: AttachedSession) -> int:
     return int(java._jsparkSession.sharedState().activeStreamingQueries().size())
 
 
-def test_a_view_that_fails_tells_the_cause(session: AttachedSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_that_fails_shows_the_cause(session: AttachedSession, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in (reconciler, job_slot):
         monkeypatch.setattr(place, "FIRST_RETRY_SECONDS", 0.05)
     session.run(

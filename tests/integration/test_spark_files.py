@@ -75,7 +75,7 @@ def test_rows_of_every_type_come_back_as_they_were(tmp_path: Path, spark: SparkS
     assert not list(Path(output.path, "_rw_writing").rglob("*.*"))
 
 
-def test_files_tell_of_the_columns_that_the_table_names(tmp_path: Path, spark: SparkSession) -> None:
+def test_files_have_statistics_of_the_columns_that_the_table_names(tmp_path: Path, spark: SparkSession) -> None:
     rows = frame(spark, [(1, "a", AT), (5, None, None)], "k LONG, s STRING, at TIMESTAMP").coalesce(1)
     output = opened(tmp_path, rows.schema.json(), statistics=("k", "at"))
     output.append_frame(rows, 0)
@@ -90,7 +90,7 @@ def test_files_tell_of_the_columns_that_the_table_names(tmp_path: Path, spark: S
     assert skipping.where("k > 5").count() == 0
 
 
-def test_without_such_names_files_tell_of_all_columns(tmp_path: Path, spark: SparkSession) -> None:
+def test_without_such_names_files_have_statistics_of_all_columns(tmp_path: Path, spark: SparkSession) -> None:
     rows = frame(spark, [(1, "a")], "k LONG, s STRING")
     output = opened(tmp_path, rows.schema.json())
     output.append_frame(rows, 0)

@@ -156,7 +156,7 @@ def test_operations_while_history_is_read_give_every_view_the_same_rows(topic: T
     )
 
 
-def test_history_that_expires_before_it_is_read_is_told_and_made_anew(topic: Topic) -> None:
+def test_history_that_expires_before_it_is_read_is_reported_and_rebuilt(topic: Topic) -> None:
     topic.create(mode="latest")
     topic.make("old")
     topic.session.run(

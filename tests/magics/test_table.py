@@ -33,7 +33,7 @@ def test_an_empty_result_has_its_header() -> None:
     assert repr(ResultTable(Rows(columns=("a",), rows=()))).splitlines() == ["a", "-", "(0 rows)"]
 
 
-def test_numbers_stand_at_the_right() -> None:
+def test_numbers_are_right_aligned() -> None:
     rows = Rows(columns=("name", "n"), rows=(("a", "1"), ("b", "1000"), ("c", None)))
     assert repr(ResultTable(rows, numbers=[False, True])).splitlines() == [
         "name |    n",

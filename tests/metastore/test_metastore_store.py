@@ -188,7 +188,7 @@ def test_projections_follow_a_commit_and_the_ones_after_it(
     assert content(Metastore.open(warehouse).snapshot()) == content(second.snapshot)
 
 
-def test_who_settles_waits_for_the_upkeep_that_the_last_outcome_began(
+def test_settling_waits_for_the_upkeep_that_the_last_outcome_began(
     metastore: Metastore, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, may_end = Event(), Event()
@@ -255,7 +255,7 @@ def test_unsafe_operations_since_an_epoch_whoever_committed_them(
     assert newest == replace(metastore.operations()[0], outcome=None, duration_ms=None)
 
 
-def test_the_log_of_record_holds_who_what_and_what_came_of_it(metastore: Metastore, make: Make) -> None:
+def test_the_log_of_record_has_user_statement_and_outcome(metastore: Metastore, make: Make) -> None:
     snapshot = metastore.commit(make.source_with_splits(1, "orders", 2), based_on=metastore.snapshot()).snapshot
     inject = replace(
         make.operation(
@@ -346,7 +346,7 @@ def test_threads_that_commit_at_once_all_get_their_own_epoch(metastore: Metastor
     assert len(metastore.snapshot().all("source")) == 20
 
 
-def test_who_waits_for_a_commit_hears_of_it_before_the_projections(metastore: Metastore, make: Make) -> None:
+def test_a_waiting_process_sees_a_commit_before_the_projections(metastore: Metastore, make: Make) -> None:
     heard = []
 
     def hear() -> None:
@@ -420,7 +420,7 @@ def test_a_log_that_lost_an_operation_is_not_read_as_if_it_had_not(
 @pytest.mark.long
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_the_store_equals_the_model_also_when_opened_anew(
+def test_the_store_equals_the_model_also_when_opened_again(
     tmp_path_factory: pytest.TempPathFactory, make: Make, data: st.DataObject
 ) -> None:
     warehouse = str(tmp_path_factory.mktemp("warehouse"))

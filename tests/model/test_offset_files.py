@@ -40,7 +40,7 @@ CONNECT = {
         ('{"t":{"0":7,"1":-2},"u":{"0":-1}}', "spark", {"t:0": "7", "t:1": "earliest", "u:0": "latest"}),
     ],
 )
-def test_every_form_is_told_by_what_it_holds(text: str, form: str, entries: dict[str, str | None]) -> None:
+def test_every_form_is_recognized_by_its_content(text: str, form: str, entries: dict[str, str | None]) -> None:
     assert read(text) == (form, entries)
 
 

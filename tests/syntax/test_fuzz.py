@@ -226,7 +226,7 @@ def test_a_megabyte_takes_little_memory() -> None:
     assert most < 400 * len(text)
 
 
-def test_nul_bytes_are_refused_where_they_stand() -> None:
+def test_nul_bytes_are_refused_at_their_place() -> None:
     for text in ("\0", "CREATE\0SOURCE s", "CREATE SOURCE s\0 (v INT)", HEAD + "a\0 FROM t"):
         with pytest.raises(SqlError) as caught:
             parse(text)

@@ -274,7 +274,7 @@ class UnitRun:
             return [self._record(name, record) for record in given.records]
         encode = statement.format.encode.upper() if statement.format is not None else ""
         if encode != "JSON" or statement.format is None or statement.format.format.upper() not in ("PLAIN", "UPSERT"):
-            raise self._wrong(f'give records of "{name}": rows are fed as FORMAT PLAIN or UPSERT ENCODE JSON only')
+            raise self._wrong(f'give records instead of rows of "{name}": rows need FORMAT PLAIN or UPSERT ENCODE JSON')
         included = {include_name("kafka", column): column for column in statement.include}
         made = []
         for row in self._rows(name, given, _schema(input_columns(statement))):

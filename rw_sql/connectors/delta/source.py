@@ -191,7 +191,7 @@ def _split(path: str) -> str:
 def _refused(split: str, commit: TableCommit) -> SqlError:
     return SqlError(
         UPSTREAM_MISSING,
-        f"version {commit.version} of {split} changes existing rows ({commit.changes}): to continue after it "
+        f"version {commit.version} of {split} changes existing rows ({commit.changes}): to continue after it, "
         f"INJECT SOURCE OFFSETS … VALUES ('{split}' = {commit.version + 1}), or set {SKIP_CHANGES} = 'true'",
         hint="a source only appends: REFRESH TABLE reads the current rows",
     )

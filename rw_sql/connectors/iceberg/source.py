@@ -296,7 +296,7 @@ def _frame(
 def _refused(name: str, snapshot: TableSnapshot) -> SqlError:
     return SqlError(
         UPSTREAM_MISSING,
-        f"snapshot {snapshot.sequence} of {name} changes existing rows ({snapshot.changes}): to continue after it "
+        f"snapshot {snapshot.sequence} of {name} changes existing rows ({snapshot.changes}): to continue after it, "
         f"INJECT SOURCE OFFSETS … VALUES ('{name}' = {snapshot.sequence + 1}), or set {SKIP_CHANGES} = 'true'",
         hint="a source only appends: REFRESH TABLE reads the current rows",
     )

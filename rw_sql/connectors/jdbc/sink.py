@@ -76,12 +76,12 @@ class JdbcSink:
                 return SinkLook(
                     misfit=f'table {name} has no column "{column}"',
                     hint=(f'did you mean "{near[0]}"? AS SELECT {column} AS {near[0]} …; or ' if near else "")
-                    + f"ALTER TABLE {name} ADD COLUMN {column} … there, or omit it by AS SELECT …",
+                    + f"ALTER TABLE {name} ADD COLUMN {column} … there, or omit it: CREATE SINK … AS SELECT …",
                 )
             if there[column].is_generated:
                 return SinkLook(
                     misfit=f'column "{column}" of table {name} is generated and cannot be written',
-                    hint="omit it by AS SELECT …",
+                    hint="omit it: CREATE SINK … AS SELECT …",
                 )
         needed = [column for column, of in there.items() if of.is_needed and column not in columns]
         if needed:

@@ -97,8 +97,8 @@ class TableMap:
     signs: tuple[bool, ...] = ()
 
     def with_signs(self, *, counts_years: bool) -> tuple[StreamColumn, ...]:
-        """The columns, of which the log says whether the numbers are unsigned: MariaDB counts YEAR as a number, MySQL
-        does not in all versions."""
+        """The columns, of which the log says whether the numbers are unsigned: MariaDB counts YEAR as a number, and so
+        do only some versions of MySQL."""
         numbers = _NUMBERS | {_YEAR} if counts_years else _NUMBERS
         at = 0
         made = []

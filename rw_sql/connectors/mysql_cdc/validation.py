@@ -168,7 +168,7 @@ def _table(
     if (found.engine or "").upper() not in _ENGINES:
         yield Lack(
             check="table",
-            message=f"table {table} is of engine {found.engine}, which has no transactions",
+            message=f"table {table} has the engine {found.engine}, which has no transactions",
             hint=f"ALTER TABLE {found.quoted} ENGINE = InnoDB",
         )
     if not found.key:

@@ -41,7 +41,8 @@ _EPOCH_DAYS = 719_163
 
 def reader_of(column: StreamColumn, data_type: str, decode: Callable[[bytes], str] | None) -> Reader:
     """The reader of a column of the log. ``decode`` decodes its texts and labels; None for bytes. ``data_type`` is the
-    catalog's type: it decides where the log writes two types alike. Raises ValueError for a type that is not known.
+    type in the catalog, which distinguishes types that the log writes in the same way. Raises ValueError for an unknown
+    type.
     """
     kind, meta = column.type, column.meta
     if kind in _INTS:

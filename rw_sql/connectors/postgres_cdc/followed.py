@@ -251,7 +251,7 @@ def _partition_traits(
     traits: dict[str, str],
     partitions: Sequence[_Partition],
 ) -> None:
-    """Checks that the rows of the table's partitions came and went by changes in the stream."""
+    """Checks that the stream contains every change by which rows of the table's partitions came or went."""
     alters = {value.partition("/")[2] for key, value in traits.items() if key.startswith("column ")}
     known = {key: value.split("/", 3) for key, value in progress.traits.items() if key.startswith("partition ")}
     traits |= {each.key: each.trait for each in partitions}

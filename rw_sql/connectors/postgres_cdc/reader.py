@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from rw_sql.connectors.changes import SchemaChange, TableProgress
     from rw_sql.connectors.postgres_cdc.decoder import TrackedChange
     from rw_sql.connectors.postgres_cdc.pgoutput import Relation, Transaction
-    from rw_sql.connectors.postgres_cdc.snapshot import Chunk, Snapshot
+    from rw_sql.connectors.postgres_cdc.snapshot import Chunk
+    from rw_sql.connectors.postgres_cdc.txid_snapshot import Snapshot
     from rw_sql.connectors.postgres_cdc.types import PostgresType
 else:
     psycopg = deferred("psycopg")

@@ -90,7 +90,7 @@ def _wait_for_others(connection: Connection[Any], timeout: float) -> None:
             raise CaptureError(
                 UPSTREAM_UNREACHABLE,
                 "transactions that began before the publication was created are still running",
-                hint="end them: SELECT pid, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL",
+                hint="end them; to find them: SELECT pid, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL",
                 is_temporary=True,
             )
         time.sleep(0.05)

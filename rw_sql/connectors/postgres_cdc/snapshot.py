@@ -30,6 +30,7 @@ from rw_sql.connectors.postgres_cdc.connection import (
 from rw_sql.connectors.postgres_cdc.server import AGAIN
 from rw_sql.connectors.postgres_cdc.tables import columns_of, find_table, missing_table, named
 from rw_sql.connectors.postgres_cdc.tuples import split_lines, unescaped
+from rw_sql.connectors.postgres_cdc.txid_snapshot import Snapshot
 from rw_sql.connectors.support.cut_off import cut_off
 from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
@@ -69,30 +70,6 @@ WHERE l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = curre
     AND l.granted AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
 """
 """The query for running transactions that have written to a table or its partitions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The result of ``txid_current_snapshot()``: determines which transactions are visible in a database snapshot."""
-
-    minimum: int
-    maximum: int
-    running: frozenset[int]
-
-    @classmethod
-    def parse(cls, text: str) -> Snapshot:
-        """Parses PostgreSQL's text form, ``xmin:xmax:xid,xid``."""
-        minimum, maximum, running = text.split(":")
-        return cls(int(minimum), int(maximum), frozenset(int(xid) for xid in running.split(",") if xid))
-
-    def sees(self, xid: int) -> bool:
-        """True if the transaction, given by its 32-bit xid, is visible in the snapshot."""
-        full = (self.maximum & ~0xFFFFFFFF) | xid
-        if full > self.maximum + 0x80000000:
-            full -= 1 << 32
-        elif full < self.maximum - 0x80000000:
-            full += 1 << 32
-        return full < self.minimum or (full < self.maximum and full not in self.running)
 
 
 @dataclass(slots=True)
@@ -386,7 +363,8 @@ class SnapshotThread:
         )
 
     def _locked(self, connection: Connection[Any], name: str) -> CatalogTable:
-        """Locks the table like a SELECT before the snapshot, so that its columns cannot change; returns it."""
+        """Locks the table as a SELECT does, before the snapshot is taken, so that its columns cannot change. Returns
+        the table."""
         schema, plain = named(name)
         try:
             connection.execute(f"LOCK TABLE ONLY {quoted(schema)}.{quoted(plain)} IN ACCESS SHARE MODE".encode())

@@ -34,7 +34,8 @@ PAGE_BYTES = 16 * 1024 * 1024
 PAGE_MESSAGES = 10_000
 QUEUE = 2_000
 WAIT_SECONDS = 1.0
-"""The wait for a message that the broker announces, but does not send: it may be a part of one."""
+"""How long in seconds the reader waits for a message that the broker announces but does not send, because it may be
+only a part of a message."""
 
 _LOOK_BACK = (16, 256, 4096)
 """The numbers of entries before a position at which a reader begins, in which the parts of a message may lie."""

@@ -85,7 +85,8 @@ class PulsarConnector(RangedConnector):
         return (self.spec.value(options, "subscription.name.prefix") or "rw-consumer").strip()
 
     def _subscription(self, options: Mapping[str, str]) -> str:
-        """The subscription's name. A table's source that was altered may have none: then what it reads names it."""
+        """The subscription's name. The options of a table's source that was altered may lack it; the name is then
+        derived from the service and the topic."""
         if (given := options.get(_NAME)) is not None:
             return given
         read = f"{options.get('service.url')} {options.get('topic')}"

@@ -37,8 +37,7 @@ def pieces_of(text: str) -> Iterator[ScriptStatement]:
 
 
 def rest_of(piece: ScriptStatement, error: SqlError) -> tuple[ScriptStatement, tuple[ScriptStatement, ...]]:
-    """Splits a piece that does not parse where another statement clearly begins; returns the first part and the
-    statements after it.
+    """Splits a piece that does not parse into its first part and the statements after it, which are returned.
 
     The split is after a ``;`` at the end of a line inside an unclosed quote, or at a line that begins like a
     statement if a ``;`` seems to be missing before it.

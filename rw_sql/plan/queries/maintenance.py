@@ -70,8 +70,8 @@ class Maintained:
 def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool) -> Maintained:
     """Chooses the first strategy whose result equals that of a batch query.
 
-    They are tried in this order: Spark's own streaming query, following the row changes of the input, recomputing
-    the affected rows, recomputing all rows.
+    The strategies are tried in this order: Spark's own streaming query; the row changes of the input; the affected
+    rows, recomputed; all rows, recomputed.
     """
     relations = tuple(relation_of(record) for record in inputs)
     changing = tuple(record for record in inputs if changes_rows(record))

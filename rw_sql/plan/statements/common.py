@@ -157,7 +157,7 @@ def take_up_new_topics(
 
 
 def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tuple[tuple[Change, ...], tuple[str, ...]]:
-    """Assigns the splits of topics in the source's properties that the reader does not read yet, with messages about
+    """Assigns to the reader those splits of the source's topics that it does not read yet. Also returns messages about
     them.
 
     If the upstream does not respond, nothing is assigned now; the owner assigns the splits later.

@@ -218,7 +218,7 @@ class Executor:
                 INVALID_CONFIRMATION,
                 f"token '{statement.token}' belongs to no refused statement of this session",
                 span=statement.token_span,
-                hint="run the statement again: its refusal gives the token",
+                hint="run the statement again: its error contains the token",
             )
         session.confirmed.add(statement.token)
         try:

@@ -145,6 +145,22 @@ class JobSlot:
             return self.going_to_rest == self.wanted
         return self.idle is not None and self.running is None and self.idle.spec == self.wanted
 
+    @property
+    def matches_catalog(self) -> bool:
+        """True if no statement has to wait for a change of this job."""
+        if self.awaiting is not None and self.awaiting == self.wanted:
+            return True  # The reader continues for now, because no statement waits for discovered splits.
+        if self.wanted is not None and self.is_unchanged_by_rest:
+            return True  # No statement waits for a job to rest or to wake.
+        if self.is_working:
+            # A retry of a job that cannot start delays no statement, but a running job that must stop has to stop
+            # first.
+            is_retry = self.running is None and self.reason is not None and self.delay > FIRST_RETRY_SECONDS
+            return self.wanted is not None and is_retry
+        if self.running is not None:
+            return self.wanted == self.running.spec
+        return self.wanted is None or self.reason is not None
+
     def needs_work(self, now: float) -> bool:
         """True if the running instance differs from the desired spec and may be changed now."""
         if self.is_working:

@@ -137,7 +137,7 @@ class Reconciler:
             slot.work_since = now
             slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
         # Computed before the report, so that every job that counts as applied is reported.
-        pending = frozenset(slot.job_id for slot in moving if not self._matches_catalog(slot))
+        pending = frozenset(slot.job_id for slot in moving if not slot.matches_catalog)
         pending |= self._owed | self._rewinding.owed | coming
         if not (self._rewinding.is_working or any(map(self._lingers, moving))):
             self.let_go_epoch = self._wanted_epoch
@@ -222,20 +222,6 @@ class Reconciler:
         finally:
             slot.going_to_rest = None
             self._changed.set()
-
-    def _matches_catalog(self, slot: JobSlot) -> bool:
-        if slot.awaiting is not None and slot.awaiting == slot.wanted:
-            return True  # The reader continues for now, because no statement waits for discovered splits.
-        if slot.wanted is not None and slot.is_unchanged_by_rest:
-            return True  # No statement waits for a job to rest or to wake.
-        if slot.is_working:
-            # A retry of a job that cannot start delays no statement, but a running job that must stop has to stop
-            # first.
-            is_retry = slot.running is None and slot.reason is not None and slot.delay > FIRST_RETRY_SECONDS
-            return slot.wanted is not None and is_retry
-        if slot.running is not None:
-            return slot.wanted == slot.running.spec
-        return slot.wanted is None or slot.reason is not None
 
     def _lingers(self, slot: JobSlot) -> bool:
         """True if a job that is not desired any more may still commit."""

@@ -240,8 +240,8 @@ def _too_late(late: float) -> SqlError:
         OWNER_MISSING,
         f"no process accepted the statement in time: its session has not waited for it for {spoken_seconds(late)}, "
         "and nothing was changed",
-        hint="run the statement again; if the session still waited, the clocks of the two machines differ by that "
-        "much: set them",
+        hint="run the statement again; if its session was still waiting, set the clocks of the two machines: they "
+        "differ by that time",
     )
 
 

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class SourceJob(Protocol):
-    """The running reader of a source, as far as its rest depends on it: its position, and how its upstream is read."""
+    """The running reader of a source, as far as its state at rest depends on it: its position, and how its upstream is
+    read."""
 
     kind: Connector
     options: dict[str, str]
@@ -87,9 +88,8 @@ class IdleReader:
         return IdleReader(spec=spec, run=running.run, versions=versions)
 
     def after_stop(self, context: Context, running: Job) -> IdleReader:
-        """The rest of this job after its query has stopped: any commit of an input wakes the job, even if the query has
-        read it.
-        """
+        """The state at rest after the query has stopped: any commit of an input wakes the job, even if the query
+        has read it."""
         return self
 
     def is_current(self, context: Context) -> bool:
@@ -126,9 +126,7 @@ class IdleSource:
         return IdleSource(spec=spec, run=running.run, states=states, log_version=_log_version(context, spec))
 
     def after_stop(self, context: Context, running: Job) -> IdleSource:
-        """The rest of this source after its reader has stopped, because the reader may have committed one more
-        batch.
-        """
+        """The state at rest after the reader has stopped, because the reader may have committed one more batch."""
         if not isinstance(running, SourceJob):
             return self
         version = _log_version(context, self.spec)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from rw_sql.runtime.delta.delta_log import commits
-from rw_sql.runtime.delta.job_output import CHANGE_FEED
+from rw_sql.runtime.delta.table_settings import CHANGE_FEED
 
 if TYPE_CHECKING:
     from rw_sql.runtime.delta.job_output import JobOutput

@@ -21,6 +21,7 @@ from rw_sql.runtime.delta.file_merge import FileMerge
 from rw_sql.runtime.delta.row_counts import ANY, Expected, MiscountError
 from rw_sql.runtime.delta.staged_files import forget_unfinished, merge_problem, write_files
 from rw_sql.runtime.delta.table_files import maintenance_properties
+from rw_sql.runtime.delta.table_settings import CHANGE_FEED, TABLE_SETTINGS, add_columns, add_settings
 from rw_sql.runtime.delta.version_checksum import VersionChecksums
 from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.faults import fault
@@ -40,23 +41,6 @@ SMALL_ROWS = 20_000
 
 LARGE_ROWS = 200_000
 """Keyed batches above this number of rows are merged by Spark, smaller ones by delta-rs."""
-
-TABLE_SETTINGS = {
-    # Only commits before a checkpoint are cleaned up: this limits how many a listing of a busy log finds.
-    "delta.checkpointInterval": "100",
-    # The job cleans up by itself, because it knows the readers and saves the commits' metadata first.
-    "delta.enableExpiredLogCleanup": "false",
-    # How long a checkpoint names replaced files. The list of the replaced files that still exist is stored beside the
-    # table.
-    "delta.deletedFileRetentionDuration": "interval 1 minutes",
-}
-"""The settings with which every log and every view's table is created."""
-
-STATISTICS = "delta.dataSkippingStatsColumns"
-"""The setting with the names of the columns that have statistics; by default the first 32."""
-
-CHANGE_FEED = "delta.enableChangeDataFeed"
-"""The setting of a table that keeps a change feed."""
 
 _RUN_SHIFT = 32
 
@@ -168,33 +152,14 @@ class JobOutput:
 
     def fit(self, spark_schema: str, *, has_change_feed: bool = False, statistics: Sequence[str] = ()) -> None:
         """Adds missing columns and settings to the table, as described for :meth:`open`."""
-        self._add_columns(Schema.from_json(spark_schema))
-        settings = dict(TABLE_SETTINGS)
-        if has_change_feed:
-            settings[CHANGE_FEED] = "true"
-        if statistics:
-            settings[STATISTICS] = ",".join(statistics)
-        self._set(settings)
+        if add_columns(self.table, Schema.from_json(spark_schema)):
+            self.write_checksum()
+        if add_settings(self.table, has_change_feed=has_change_feed, statistics=statistics):
+            self.write_checksum()
 
     def _is_own(self, seen: int | None) -> bool:
         """True if a transaction version belongs to this run, or to the run that this one follows without a fence."""
         return seen is not None and (seen >> _RUN_SHIFT == self.run or seen == self.follows)
-
-    def _add_columns(self, schema: Schema) -> None:
-        """Adds columns that the table lacks; existing rows have NULL."""
-        known = {column.name for column in self.table.schema().fields}
-        new = [column for column in schema.fields if column.name not in known]
-        if new:
-            self.table.alter.add_columns(new)
-            self.write_checksum()
-
-    def _set(self, settings: dict[str, str]) -> None:
-        """Adds settings that the table lacks."""
-        known = self.table.metadata().configuration
-        new = {key: value for key, value in settings.items() if known.get(key) != value}
-        if new:
-            self.table.alter.set_table_properties(new)
-            self.write_checksum()
 
     def write_checksum(self, *, recount: bool = False) -> None:
         """Writes the version checksum of the commit just made through the handle."""

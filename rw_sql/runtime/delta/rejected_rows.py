@@ -17,7 +17,7 @@ from deltalake.schema import PrimitiveType
 from rw_sql.connectors.sink import OP
 from rw_sql.connectors.support.nullable_schemas import nullable_schema
 from rw_sql.metastore.table import create_table
-from rw_sql.runtime.delta.job_output import STATISTICS
+from rw_sql.runtime.delta.table_settings import STATISTICS
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:

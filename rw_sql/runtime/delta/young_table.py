@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.runtime.delta.delta_log import latest_version, read_actions
-from rw_sql.runtime.delta.job_output import CHANGE_FEED
+from rw_sql.runtime.delta.table_settings import CHANGE_FEED
 
 if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse

@@ -28,8 +28,8 @@ WAIT_SECONDS = 0.05
 """How long in seconds one request waits for changes. A batch contains the changes that arrived during that time."""
 
 APART_SECONDS = 0.25
-"""The least time in seconds between two batches of few rows. The tables' jobs take longer for a batch: if the source
-committed more often, they would show no row earlier, and have less of the CPU."""
+"""The least time in seconds between two batches of few rows. A batch of the tables' jobs takes longer than this: if the
+source committed more often, no row would be visible earlier, and these jobs would have less CPU time."""
 
 FEW_ROWS = 5_000
 """The number of rows up to which a batch has few."""

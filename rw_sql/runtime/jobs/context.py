@@ -14,7 +14,7 @@ from rw_sql.model.definitions import definition_of
 from rw_sql.model.options import source_options
 from rw_sql.runtime.decoding.decoder import BUCKET, log_schema, log_statistics
 from rw_sql.runtime.delta.delta_log import latest_version
-from rw_sql.runtime.delta.job_output import STATISTICS, TABLE_SETTINGS
+from rw_sql.runtime.delta.table_settings import STATISTICS, TABLE_SETTINGS
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.jobs.counters import DecodeErrors, JobFigures
 from rw_sql.runtime.jobs.lease import is_owned

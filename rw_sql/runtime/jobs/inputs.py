@@ -14,7 +14,7 @@ from rw_sql.model.backfill_ranges import History
 from rw_sql.model.definitions import source_definition
 from rw_sql.runtime.decoding.cdc_rows import cdc_frame
 from rw_sql.runtime.decoding.decoder import offset_bound, stored_offset
-from rw_sql.runtime.delta.job_output import CHANGE_FEED
+from rw_sql.runtime.delta.table_settings import CHANGE_FEED
 from rw_sql.runtime.delta.young_table import YoungTable
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark

@@ -114,7 +114,7 @@ def _passed(
     what = kind.passed_text if status == EXPIRED else "the server's log ends at"
     again = f"RESET SOURCE SPLITS {sql_name(name)} ALLOW GAPS WITH (FORGET_OFFSETS = true)"
     return StalledError(
-        f"{status} {split} at {kind.show_position(states[split].offset)}: {what} {kind.show_position(there)}, "
+        f"{status} {split} at {kind.show_position(states[split].offset)}: {what} {kind.show_position(there)}; "
         f"the changes between cannot be read: PAUSE SOURCE {sql_name(name)}; {again}, which reads its tables again; "
         f"RESUME SOURCE {sql_name(name)}",
         is_final=True,

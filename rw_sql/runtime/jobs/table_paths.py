@@ -11,7 +11,7 @@ from rw_sql.metastore.records import DeltaTableRecord
 from rw_sql.plan.ports.tables import TableLook
 from rw_sql.plan.queries.delta_inputs import feed_property
 from rw_sql.runtime.delta.delta_log import commits
-from rw_sql.runtime.delta.job_output import CHANGE_FEED
+from rw_sql.runtime.delta.table_settings import CHANGE_FEED
 from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.runtime.support.failures import Failure
 

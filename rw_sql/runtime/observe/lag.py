@@ -13,10 +13,11 @@ from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.job_ids import reader_fragment, rebuild_job, sink_job, view_job
-from rw_sql.model.job_specs import fed_by, named_splits, rebuilt
+from rw_sql.model.job_specs import named_splits, rebuilt
 from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, identity_status
+from rw_sql.model.view_inputs import fed_by
 from rw_sql.runtime.delta.delta_log import added_rows, committed_ms, latest_version, read_actions, table_id
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.statuses import jobs_at_rest
@@ -73,8 +74,8 @@ def measure_lag(
 ) -> dict[str, Lag]:
     """Measures how far each job is behind.
 
-    All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, they have the same time
-    again to report the age of unread records.
+    All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, they then have the
+    same time once more to report the age of unread records.
     """
     behind: dict[str, Lag] = {}
     own: dict[str, Lag] = {}

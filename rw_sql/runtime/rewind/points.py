@@ -24,8 +24,8 @@ from rw_sql.metastore.codec import before_from_json
 from rw_sql.metastore.facts import PointDependent, RewindPoint
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, StoredState
 from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
-from rw_sql.model.job_specs import fed_by
 from rw_sql.model.pauses import direct_inputs
+from rw_sql.model.view_inputs import fed_by
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, job_commit, latest_version, takes_data
 from rw_sql.runtime.jobs.statuses import run_mark

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from rw_sql.plan.ports.queries import WHOLE, AnalyzedQuery, QueryAnalysis
 from rw_sql.runtime.spark.jvm import analyzed_plan, java_packages
 from rw_sql.runtime.spark.spark_errors import known_names, query_error
-from rw_sql.syntax.dialect.spark_faults import name_parts
+from rw_sql.syntax.dialect.spark_messages import name_parts
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from deltalake.exceptions import TableNotFoundError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.job_ids import rebuild_job
-from rw_sql.model.job_specs import fed_by, rebuilt, rebuilt_view
+from rw_sql.model.job_specs import rebuilt, rebuilt_view
 from rw_sql.model.resource_groups import group_of
+from rw_sql.model.view_inputs import fed_by
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, latest_version, table_id
 from rw_sql.runtime.jobs.table_paths import table_path

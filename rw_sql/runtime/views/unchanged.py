@@ -2,7 +2,7 @@
 
 The log's column ``_rw_unchanged`` lists these values (see :mod:`rw_sql.runtime.decoding.change_formats.unchanged`),
 because NULL alone would be ambiguous. If no row with the values is known, they become NULL, and the row's
-``_rw_unknown`` lists them until a record provides them. ``SELECT * FROM "t$errors"`` shows such rows.
+``_rw_unknown`` lists them until a record provides them. ``SELECT * FROM `t$errors` `` shows such rows.
 """
 
 from __future__ import annotations

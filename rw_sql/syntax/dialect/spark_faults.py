@@ -25,6 +25,14 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.syntax.dialect.equivalents import missing_function_hint
+from rw_sql.syntax.dialect.spark_messages import (
+    called_function,
+    condensed,
+    expression_of,
+    listed_names,
+    name_parts,
+    visible_names,
+)
 from rw_sql.syntax.lexing.spark_words import CLAUSES, near_clause
 from rw_sql.syntax.lexing.tokens import unterminated
 from rw_sql.syntax.near_statements import near_statement
@@ -78,7 +86,7 @@ def spark_error(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
 def _column(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     parts = name_parts(fault.parameters.get("objectName") or fault.parameters.get("fieldName", ""))
     span = _place(text, fault, parts)
-    others = _visible([name_parts(name)[-1] for name in _listed(fault.parameters.get("proposal", "")) if name])
+    others = visible_names(name_parts(name)[-1] for name in listed_names(fault.parameters.get("proposal", "")))
     what = "field" if fault.condition.startswith("UNRESOLVED_FIELD") else "column"
     name = parts[-1] if parts else ""
     owner = f" in {parts[-2]}" if len(parts) > 1 else ""
@@ -123,7 +131,7 @@ def _those_there(what: str, names: list[str]) -> str:
 
 def _star(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     parts = name_parts(fault.parameters.get("targetString", ""))
-    columns = _visible([name_parts(name)[-1] for name in _listed(fault.parameters.get("columns", ""))])
+    columns = visible_names([name_parts(name)[-1] for name in listed_names(fault.parameters.get("columns", ""))])
     return SqlError(
         UNDEFINED_COLUMN,
         f'"{parts[-1] if parts else "*"}" is neither a relation in FROM nor a column',
@@ -189,7 +197,7 @@ def _function(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
 def _ambiguous(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     parts = name_parts(fault.parameters.get("name", ""))
     name = parts[-1] if parts else ""
-    owners = [name_parts(option) for option in _listed(fault.parameters.get("referenceNames", ""))]
+    owners = [name_parts(option) for option in listed_names(fault.parameters.get("referenceNames", ""))]
     written = list(dict.fromkeys(".".join(owner[-2:]) for owner in owners if len(owner) > 1))
     hint = f"write {' or '.join(written)}" if len(written) > 1 else query_hints.ambiguous(name)
     count = max(len(owners), 2)
@@ -205,7 +213,7 @@ def _ambiguous(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
 
 
 def _not_grouped(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
-    written = _expression(fault.parameters.get("expression", ""))
+    written = expression_of(fault.parameters.get("expression", ""))
     span = _place(text, fault, name_parts(written) if _IS_NAME.fullmatch(written) else ())
     if not written:
         span = _ungrouped(text) or span  # MISSING_GROUP_BY names no column
@@ -242,7 +250,7 @@ def _ungrouped(text: str) -> Span | None:
 
 
 def _aggregate_in_where(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
-    name = _function_name(fault.parameters.get("expressionList", ""))
+    name = called_function(fault.parameters.get("expressionList", ""))
     where = _find(text, ("WHERE",))
     return SqlError(
         INVALID_QUERY,
@@ -253,7 +261,7 @@ def _aggregate_in_where(fault: SparkFault, text: str, known: KnownNames) -> SqlE
 
 
 def _aggregate_in_group(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
-    name = _function_name(fault.parameters.get("sqlExpr", ""))
+    name = called_function(fault.parameters.get("sqlExpr", ""))
     hint = query_hints.aggregate_in("GROUP BY", name)
     return SqlError(INVALID_QUERY, f'aggregate "{name}" cannot be used in GROUP BY', hint=hint, span=fault.span)
 
@@ -360,68 +368,33 @@ def _near_clause(word: str, known: KnownNames) -> str | None:
 
 def _as_spark_says(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     message, rest = condensed(fault.message, text)
-    called = _function_name(fault.parameters.get("sqlExpr", ""))
+    called = called_function(fault.parameters.get("sqlExpr", ""))
     if rest is None and fault.condition.startswith("DATATYPE_MISMATCH") and called.isidentifier():
         rest = query_hints.arguments(called)
     shown = f"{message} [{fault.condition}]" if fault.condition else message
     return SqlError(SPARK_ERROR, shown, hint=rest, span=fault.span)
 
 
-def condensed(message: str, text: str = "") -> tuple[str, str | None]:
-    """Spark's message as one sentence, and the rest of its first paragraph, without plans and internal columns."""
-    told = _CONDITION.sub("", message.strip())
-    told = _BEHIND.split(told)[0]
-    told = " ".join(_internal_names_out(told, text).split())
-    sentences = _SENTENCE_END.split(told, maxsplit=1)
-    first = sentences[0].strip().rstrip(".:; ")
-    rest = sentences[1].strip() if len(sentences) > 1 else ""
-    if first[:1].isupper() and first[1:2].islower():
-        first = first[0].lower() + first[1:]
-    return first or "Spark refuses the statement", _shortened(rest) or None
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST_HINT else text[: _LONGEST_HINT - 2].rsplit(" ", 1)[0] + " …"
-
-
-def _internal_names_out(message: str, text: str) -> str:
-    """Removes the names of hidden columns from a message, except those that occur in the text."""
-
-    def keep(found: re.Match[str]) -> str:
-        return found[0] if found["name"].lower() in text.lower() else ""
-
-    return _ID.sub("", _EMPTY_ITEMS.sub(r"\1", _INTERNAL.sub(keep, message)))
-
-
 _MOST_PROPOSED = 5
 """The maximum number of names in Spark's suggestions."""
 
-_WIDEST, _LONGEST_HINT = 40, 240
+_WIDEST = 40
 _WORD = re.compile(r"[\w$]+|`[^`]*`|[^\s\w]")
 _CALL = re.compile(r"(?P<name>\w+)\s*\(")
 _IS_NAME = re.compile(r"(?:[\w$]+|`[^`]*`)(?:\.(?:[\w$]+|`[^`]*`))*")
-_CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
-_BEHIND = re.compile(r"\s*(?:SQLSTATE: \w{5}|\n\n|\nJVM stacktrace|\n?== SQL|; line \d+ pos \d+|\(line \d+, pos \d+\))")
-_SENTENCE_END = re.compile(r"(?<=[^.\s])\.\s+(?=[A-Z])")
-_INTERNAL = re.compile(r"(?:[`\w]+\.)*`?(?P<name>_rw_\w+)`?(?:#\d+L?)?")
-_ID = re.compile(r"(?<=[\w`])#\d+L?\b")
-_EMPTY_ITEMS = re.compile(r"(?:(?<=[\[(])(?:,\s*)+)|,\s*(?=,|[\])])()")
 _WIDEST_STRING = 20
 _FOLLOWING = {
     "a condition": frozenset({"WHERE", "AND", "OR", "ON", "HAVING", "NOT", "WHEN"}),
     "an expression": frozenset({"SELECT", "BY", ",", "=", "<", ">", "+", "-", "*", "/", "THEN", "ELSE"}),
     "the name of a relation": frozenset({"FROM", "JOIN", "INTO", "TABLE"}),
 }
-"""The codes of conditions that keep Spark's sentence, where the code is not RW409."""
+"""What must follow a word with which a statement ends too early."""
 
-_QUALIFIERS = re.compile(r"(?:(?:\w+|`[^`]+`)\.){2,}(?=[\w`])")
 _TYPES = frozenset({
     "array", "bigint", "binary", "boolean", "byte", "char", "date", "decimal", "double", "float", "int", "integer",
     "interval", "long", "map", "numeric", "real", "short", "smallint", "string", "struct", "timestamp", "timestamp_ltz",
     "timestamp_ntz", "tinyint", "varchar", "variant",
 })  # fmt: skip
-_LISTED = re.compile(r"(?:`(?:[^`]|``)+`\.?)+|[\w$]+(?:\.[\w$]+)*")
-_NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
 _SAYERS: dict[str, Callable[[SparkFault, str, KnownNames], SqlError]] = {
     "UNRESOLVED_COLUMN": _column,
     "UNRESOLVED_FIELD": _column,
@@ -452,32 +425,6 @@ _SAYERS: dict[str, Callable[[SparkFault, str, KnownNames], SqlError]] = {
     "PARSE_EMPTY_STATEMENT": _syntax,
     "UNCLOSED_BRACKETED_COMMENT": _syntax,
 }
-
-
-def name_parts(name: str) -> tuple[str, ...]:
-    """The parts of a name in a Spark message, where parts may be in backquotes."""
-    return tuple((quoted or bare).replace("``", "`") for quoted, bare in _NAME_PART.findall(name))
-
-
-def _listed(names: str) -> list[str]:
-    return _LISTED.findall(names)
-
-
-def _visible(names: Iterable[str]) -> list[str]:
-    return [name for name in dict.fromkeys(names) if not name.lower().startswith("_rw_")]
-
-
-def _function_name(shown: str) -> str:
-    """The name of the function called by an expression in a message."""
-    return _expression(shown).partition("(")[0].lower()
-
-
-def _expression(shown: str) -> str:
-    """An expression in a message, without surrounding quotes and without column ids."""
-    plain = _ID.sub("", shown.strip())
-    plain = plain[1:-1] if len(plain) > 1 and plain[0] == plain[-1] == '"' else plain
-    plain = _QUALIFIERS.sub("", plain)
-    return plain.replace("`", "") if re.fullmatch(r"[`\w.]+", plain) else plain
 
 
 def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:

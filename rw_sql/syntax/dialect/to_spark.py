@@ -12,6 +12,15 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import INVALID_EXPRESSION, NOT_SUPPORTED, Span, SqlError
 from rw_sql.syntax.dialect.equivalents import EPOCH, EQUIVALENTS, SORTED, advice
+from rw_sql.syntax.dialect.known_values import (
+    cast_type,
+    is_fraction,
+    is_index,
+    is_positive,
+    is_whole,
+    json_path,
+    json_root,
+)
 from rw_sql.syntax.dialect.lists import (
     AGGREGATES,
     ALIASED_AS,
@@ -286,11 +295,11 @@ class _Writer:
         match node:
             case exp.Distinct() if node.args.get("on") is not None:
                 self.refuse("DISTINCT ON", "row_number() OVER (...) = 1 keeps one row per key", node)
-            case exp.Div() if not _is_fraction(node.this) and not _is_fraction(node.expression):
+            case exp.Div() if not is_fraction(node.this) and not is_fraction(node.expression):
                 self.refuse(
                     "/ between values that may be integers", "write a::DOUBLE PRECISION / b, or div(a, b)", node
                 )
-            case exp.Cast() if node.to.this.name in ("SMALLINT", "INT", "BIGINT") and not _is_whole(node.this):
+            case exp.Cast() if node.to.this.name in ("SMALLINT", "INT", "BIGINT") and not is_whole(node.this):
                 self.refuse(
                     f"a cast to {node.to.sql(dialect='risingwave').lower()} of a value that may be a fraction",
                     "write floor(x) or round(x); PostgreSQL rounds where Spark cuts off",
@@ -303,17 +312,17 @@ class _Writer:
                 self.refuse(f"extract({field} ...)", advice(EPOCH) if field == "epoch" else None, node)
             case exp.TimestampTrunc() | exp.DateTrunc() if str(node.args["unit"].name).upper() not in TRUNCATED:
                 self.refuse(f"date_trunc('{node.args['unit'].name.lower()}', ...)", None, node)
-            case exp.TimestampTrunc() | exp.DateTrunc() if _cast_type(node.this) not in ("TIMESTAMP", "TIMESTAMPTZ"):
+            case exp.TimestampTrunc() | exp.DateTrunc() if cast_type(node.this) not in ("TIMESTAMP", "TIMESTAMPTZ"):
                 self.refuse(
                     "date_trunc of a value that may be of either timestamp type",
                     "write date_trunc('day', column::TIMESTAMP)",
                     node,
                 )
-            case exp.Substring() if not _is_positive(node.args.get("start")):
+            case exp.Substring() if not is_positive(node.args.get("start")):
                 self.refuse("substring from a position that may be below 1", "write a number of 1 or more", node)
-            case exp.Left() | exp.Right() if not _is_positive(node.expression):
+            case exp.Left() | exp.Right() if not is_positive(node.expression):
                 self.refuse(f"{type(node).__name__.lower()} with a value that may be negative", None, node)
-            case exp.Bracket() if len(node.expressions) != 1 or not _is_index(node):
+            case exp.Bracket() if len(node.expressions) != 1 or not is_index(node):
                 self.refuse("an array's element by an index that may be below 1", "write a number of 1 or more", node)
             case exp.GroupConcat() | exp.ArrayAgg() if node.find(exp.Order) is not None:
                 self.refuse("ORDER BY in an aggregate", advice(SORTED), node)
@@ -323,7 +332,7 @@ class _Writer:
                 self.refuse(f"{node.args['method']} JOIN", None, node)
             case exp.JSONExtract() if not isinstance(node.parent, (exp.JSONExtract, exp.JSONExtractScalar)):
                 self.refuse("-> as a result", "write ->> to get its text", node)
-            case exp.JSONExtract() | exp.JSONExtractScalar() if _json_path(node) is None:
+            case exp.JSONExtract() | exp.JSONExtractScalar() if json_path(node) is None:
                 self.refuse("-> with anything but a constant key", None, node)
             case exp.WindowSpec() if node.args.get("exclude") is not None:
                 self.refuse("EXCLUDE in a window's frame", None, node)
@@ -355,13 +364,13 @@ class _Writer:
                 return exp.Anonymous(this="concat_ws", expressions=[exp.Literal.string(""), *node.expressions])
             case exp.JSONExtractScalar():
                 return exp.Anonymous(
-                    this="get_json_object", expressions=[_json_root(node), exp.Literal.string(_json_path(node) or "$")]
+                    this="get_json_object", expressions=[json_root(node), exp.Literal.string(json_path(node) or "$")]
                 )
             case exp.Bracket():
                 # sqlglot has made the index 0-based.
                 index = int(node.expressions[0].name) + 1
                 return exp.Anonymous(this="try_element_at", expressions=[node.this, exp.Literal.number(index)])
-            case exp.TimestampTrunc() | exp.DateTrunc() if _cast_type(node.this) == "TIMESTAMPNTZ":
+            case exp.TimestampTrunc() | exp.DateTrunc() if cast_type(node.this) == "TIMESTAMPNTZ":
                 # Spark's date_trunc always returns a timestamp with a zone.
                 unit = exp.Literal.string(node.args["unit"].name.upper())
                 truncated = exp.Anonymous(this="date_trunc", expressions=[unit, node.this])
@@ -417,87 +426,3 @@ def _column_name(item: exp.Expr) -> str:
 
 def _spoken(kind: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", " ", kind).upper()
-
-
-def _cast_type(node: exp.Expr) -> str | None:
-    """The type of a direct cast, None for other nodes."""
-    from sqlglot import exp
-
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return node.to.this.name if isinstance(node, exp.Cast) else None
-
-
-def _is_fraction(node: exp.Expr) -> bool:
-    """True if the node is certainly not an integer."""
-    from sqlglot import exp
-
-    if isinstance(node, exp.Literal):
-        return node.is_number and not node.is_int
-    if isinstance(node, exp.Cast):
-        return node.to.this.name in ("FLOAT", "DOUBLE", "DECIMAL")
-    if isinstance(node, (exp.Paren, exp.Neg)):
-        return _is_fraction(node.this)
-    if isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div)):
-        return _is_fraction(node.this) or _is_fraction(node.expression)
-    return isinstance(node, (exp.Avg, exp.Sqrt, exp.Exp, exp.Ln))
-
-
-def _is_whole(node: exp.Expr) -> bool:
-    """True if the node is certainly an integer, or a text that must contain one."""
-    from sqlglot import exp
-
-    if isinstance(node, exp.Literal):
-        return node.is_string or node.is_int
-    if isinstance(node, exp.Paren):
-        return _is_whole(node.this)
-    if isinstance(node, exp.Cast):
-        return node.to.this.name in ("SMALLINT", "INT", "BIGINT", "VARCHAR", "TEXT", "BOOLEAN")
-    return isinstance(
-        node, (exp.Count, exp.Length, exp.Floor, exp.Ceil, exp.Round, exp.JSONExtractScalar, exp.RowNumber)
-    )
-
-
-def _is_positive(node: exp.Expr | None) -> bool:
-    """True if the node is missing, or a constant of at least 1."""
-    from sqlglot import exp
-
-    return node is None or (isinstance(node, exp.Literal) and node.is_int and int(node.name) >= 1)
-
-
-def _is_index(node: exp.Bracket) -> bool:
-    from sqlglot import exp
-
-    index = node.expressions[0]
-    return isinstance(index, exp.Literal) and bool(index.is_int)
-
-
-def _json_path(node: exp.Expr) -> str | None:
-    """The path of the chain of ``->`` that ends here; None if a step is not a constant."""
-    from sqlglot import exp
-
-    if not isinstance(node, (exp.JSONExtract, exp.JSONExtractScalar)):
-        return "$"
-    before = _json_path(node.this)
-    path = node.expression
-    if before is None or not isinstance(path, exp.JSONPath):
-        return None
-    text = before
-    for step in path.expressions:
-        if isinstance(step, exp.JSONPathRoot):
-            continue
-        if isinstance(step, exp.JSONPathKey) and isinstance(step.this, str) and re.fullmatch(r"\w+", step.this):
-            text += f".{step.this}"
-        elif isinstance(step, exp.JSONPathSubscript) and isinstance(step.this, int) and step.this >= 0:
-            text += f"[{step.this}]"
-        else:
-            return None
-    return text
-
-
-def _json_root(node: exp.Expr) -> exp.Expr:
-    from sqlglot import exp
-
-    while isinstance(node, (exp.JSONExtract, exp.JSONExtractScalar)):
-        node = node.this
-    return node

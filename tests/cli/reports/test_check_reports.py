@@ -119,7 +119,7 @@ def test_junit_has_what_all_of_its_schemas_ask_for(report: Report) -> None:
     assert second.attrib["errors"] == "1"
 
 
-def test_json_tells_of_every_finding(report: Report) -> None:
+def test_json_has_every_finding(report: Report) -> None:
     told = [statement_json(checked) for checked in report.statements]
     assert told[0]["findings"] == [
         {

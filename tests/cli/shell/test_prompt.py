@@ -84,7 +84,7 @@ def test_a_pasted_script_is_one_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("block", "prompt"), [(None, "rw_sql> "), ("open", "rw_sql*> "), ("aborted", "rw_sql!> ")])
-def test_the_prompt_tells_of_a_block(block: str | None, prompt: str) -> None:
+def test_the_prompt_shows_a_block(block: str | None, prompt: str) -> None:
     assert prompt_of(block) == prompt
 
 

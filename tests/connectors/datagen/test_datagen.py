@@ -162,7 +162,7 @@ def test_a_sequence_with_an_end_ends_the_source() -> None:
     assert sorted(row["id"] for row in whole(plan(options, {"id": "INT"}))) == list(range(5, 15))
 
 
-def test_without_columns_the_options_tell_the_fields() -> None:
+def test_without_columns_the_options_name_the_fields() -> None:
     options = {"fields.id.kind": "sequence", "fields.s.length": "2", "fields.f.max": "1.0", "fields.t.max_past": "1h"}
     (row,) = documents(plan(options, {"data": "BYTEA"}), SplitRange("1-0", 0, 0, 1))
     assert {name: type(value) for name, value in row.items()} == {"id": int, "s": str, "f": float, "t": str}

@@ -80,7 +80,7 @@ def test_only_the_given_splits_are_read() -> None:
     assert one.latestOffset(one.initialOffset(), ReadLimit()) == {"3-1": 3}
 
 
-def test_a_rate_counts_from_where_the_reader_stood(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_counts_from_the_position_of_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("rw_sql.connectors.datagen.reader.time.monotonic", lambda: now[0])
     one = reader({"datagen.split.num": "2"}, {"2-0": 50, "2-1": 10}, rate="10")

@@ -154,7 +154,7 @@ def test_a_table_created_again_or_gone(lake: Lake) -> None:
         ICEBERG.stretches(lake.options, at(1, before))
 
 
-def test_what_cannot_be_reached_is_told_without_secrets(tmp_path: Path) -> None:
+def test_what_cannot_be_reached_is_reported_without_secrets(tmp_path: Path) -> None:
     given = {
         "catalog.type": "jdbc",
         "catalog.uri": "jdbc:postgresql://127.0.0.1:1/lake",

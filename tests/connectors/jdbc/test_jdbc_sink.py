@@ -196,7 +196,7 @@ def test_types_arrive_as_they_are(postgres: PostgresInfo) -> None:
 
 
 @pytest.mark.postgres
-def test_the_look_tells_what_does_not_fit(postgres: PostgresInfo, table: str) -> None:
+def test_the_look_reports_what_does_not_fit(postgres: PostgresInfo, table: str) -> None:
     sink = JdbcSink()
     assert sink.look(options(postgres, table), UPSERT) == sink.look(options(postgres, table), None)
     assert sink.look(options(postgres, "nowhere"), UPSERT).missing == "table public.nowhere"
@@ -215,7 +215,7 @@ def test_the_look_tells_what_does_not_fit(postgres: PostgresInfo, table: str) ->
 
 
 @pytest.mark.postgres
-def test_the_look_tells_types_that_do_not_fit_and_names_that_are_near(postgres: PostgresInfo) -> None:
+def test_the_look_reports_types_that_do_not_fit_and_names_that_are_near(postgres: PostgresInfo) -> None:
     name = f"t_{uuid.uuid4().hex[:8]}"
     postgres.run(
         f"CREATE DOMAIN {name}_years AS INT; CREATE DOMAIN {name}_age AS {name}_years CHECK (value < 200);"
@@ -305,7 +305,7 @@ def test_urls_that_cannot_be(url: str) -> None:
     assert "hunter2" not in caught.value.message
 
 
-def test_a_server_that_does_not_answer_is_told() -> None:
+def test_a_server_that_does_not_answer_is_reported() -> None:
     given = {"jdbc.url": "jdbc:postgresql://127.0.0.1:1/shop", "table.name": "t"}
     assert "Connection refused" in (JdbcSink().look(given, UPSERT, timeout=2).error or "")
 

@@ -144,7 +144,7 @@ def test_one_that_is_asked_again_and_again_ends_some_day(
     assert len(made[0].asked) > 2
 
 
-def test_what_is_asked_anew_is_asked_a_new_one(
+def test_a_request_that_is_repeated_uses_a_new_client(
     clients: ClientPool[_Client], made: list[_Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_visits, "KEPT_SECONDS", 0.4)

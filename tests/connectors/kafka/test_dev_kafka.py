@@ -30,7 +30,7 @@ def run(*words: str, text: str | None = None) -> str:
 
 
 @pytest.mark.long
-def test_a_broker_s_life(tmp_path: Path) -> None:
+def test_a_broker_s_start_and_end(tmp_path: Path) -> None:
     folder = ("--folder", str(tmp_path / "kafka"))
     first = run("start", "--port", "0", *folder)
     assert "is running: cluster" in first

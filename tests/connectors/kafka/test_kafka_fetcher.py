@@ -107,7 +107,7 @@ def test_records_that_are_gone_are_left_to_sparks_reader(
     assert len(rows(fetching, {f"{topic}:0": (3, 6)})) == 3
 
 
-def test_who_gets_no_answer_is_told_so_soon(broker: BrokerInfo, topic: str) -> None:
+def test_a_request_without_an_answer_fails_soon(broker: BrokerInfo, topic: str) -> None:
     found = fetcher(broker, topic, **{"properties.bootstrap.server": "127.0.0.1:1"})
     assert found.fetch({f"{topic}:0": (0, 1)}) is None
     found.close()

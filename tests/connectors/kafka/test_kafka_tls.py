@@ -33,7 +33,7 @@ def read_a_part_and_close(connection: socket.socket) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("answer", [close_at_once, read_and_close, read_a_part_and_close])
-def test_a_closed_connection_instead_of_a_handshake_is_said(answer: Callable[[socket.socket], None]) -> None:
+def test_a_closed_connection_instead_of_a_handshake_is_reported(answer: Callable[[socket.socket], None]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

@@ -71,7 +71,7 @@ def test_partitions_that_are_added_appear(broker: BrokerInfo, topic_name: str) -
     assert {split.incarnation for split in after.values()} == {before[f"{topic_name}:0"].incarnation}
 
 
-def test_another_cluster_is_told_apart(broker: BrokerInfo, second_broker: BrokerInfo, topic_name: str) -> None:
+def test_another_cluster_is_distinguished(broker: BrokerInfo, second_broker: BrokerInfo, topic_name: str) -> None:
     for one in (broker, second_broker):
         create_topic(one.bootstrap, topic_name, 1)
     clusters = [KAFKA.look(options(one, topic_name)).cluster for one in (broker, second_broker)]
@@ -123,7 +123,7 @@ def test_the_end_of_a_transaction_that_is_open_is_not_seen(broker: BrokerInfo, t
     assert end == 2
 
 
-def test_a_broker_that_refuses_is_told_soon(topic_name: str) -> None:
+def test_a_broker_that_refuses_is_reported_soon(topic_name: str) -> None:
     began = time.monotonic()
     upstream = KAFKA.look({"properties.bootstrap.server": "127.0.0.1:1", "topic": topic_name})
     assert not upstream.is_reachable
@@ -133,7 +133,7 @@ def test_a_broker_that_refuses_is_told_soon(topic_name: str) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_a_broker_that_never_answers_is_told_within_the_limit(topic_name: str) -> None:
+def test_a_broker_that_never_answers_is_reported_within_the_limit(topic_name: str) -> None:
     import socket
 
     with socket.socket() as silent:
@@ -152,7 +152,7 @@ def test_a_broker_that_never_answers_is_told_within_the_limit(topic_name: str) -
         assert caught.value.code == "RW401"
 
 
-def test_a_name_that_does_not_resolve_is_told(topic_name: str) -> None:
+def test_a_name_that_does_not_resolve_is_reported(topic_name: str) -> None:
     upstream = KAFKA.look({"properties.bootstrap.server": "no-such-host.invalid:9092", "topic": topic_name})
     assert upstream.error is not None
     assert "no-such-host.invalid:9092" in upstream.error

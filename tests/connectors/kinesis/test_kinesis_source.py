@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,13 +11,14 @@ import pytest
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.kinesis import client as kinesis_client
 from rw_sql.connectors.kinesis import poller, reader, shards
-from rw_sql.connectors.kinesis.aggregation import MAGIC, hash_of, unpacked
+from rw_sql.connectors.kinesis.aggregation import MAGIC, hash_of
 from rw_sql.connectors.kinesis.client import CLIENTS, address_of, stream_of
 from rw_sql.connectors.kinesis.source import KinesisConnector, KinesisPartReader
 from rw_sql.connectors.support.wide_offsets import MOST, offset_text
 from rw_sql.errors import SqlError
 from rw_sql.model.split_status import AHEAD, EXPIRED, OK, RECREATED, beginning, split_status
 from tests.support.kinesis_server import KinesisServer, new_name, now_ms, records, stream_options
+from tests.support.packed_records import packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -225,7 +225,7 @@ def test_shards_made_later_begin_at_their_first_record(kinesis_server: KinesisSe
     assert run.values == [b"new"]
 
 
-def test_expired_records_are_told(kinesis_server: KinesisServer, stream: str) -> None:
+def test_expired_records_are_reported(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream)
     numbers = [number for _, number in kinesis_server.put(stream, *records([b"%d" % at for at in range(10)]))]
     here = beginning(KINESIS.look(given).splits[FIRST])
@@ -414,37 +414,6 @@ def test_what_the_service_answers(kinesis_server: KinesisServer, stream: str) ->
     assert "tests-secret" not in error
 
 
-def varint(number: int) -> bytes:
-    found = bytearray()
-    while number >= 0x80:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*found, number))
-
-
-def field(number: int, value: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def packed(*of: tuple[str, bytes]) -> bytes:
-    """Records as Amazon's producer library packs them."""
-    keys = sorted({key for key, _ in of})
-    body = b"".join(field(1, key.encode()) for key in keys)
-    body += b"".join(field(3, varint(1 << 3) + varint(keys.index(key)) + field(3, data)) for key, data in of)
-    return MAGIC + body + hashlib.md5(body).digest()
-
-
-def test_a_denied_action_is_named() -> None:
-    said = (
-        "An error occurred (AccessDeniedException) when calling the ListShards operation: User: arn:aws:iam::1:u is "
-        "not authorized to perform: kinesis:ListShards on resource: arn:aws:kinesis:eu-central-1:1:stream/s"
-    )
-    denied = kinesis_client._refused("AccessDeniedException", Exception(said))
-    assert str(denied) == "the user may not kinesis:ListShards: allow this action in the policy of the user or role"
-    other = kinesis_client._refused("InvalidSignatureException", Exception("x operation: the key AKIA… is wrong"))
-    assert str(other) == "authentication failed (InvalidSignatureException)"
-
-
 def test_packed_records_are_unpacked(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream)
     inner = [(f"key{number % 3}", b'{"n": %d}' % number) for number in range(300)]
@@ -481,45 +450,6 @@ def test_packed_records_are_unpacked(kinesis_server: KinesisServer, stream: str)
     assert sorted(json.loads(row["value"])["n"] for row in found) == list(range(300))
     low = {split: shard.low for split, shard in stream_of(address_of(given), stream, 5).shards.items()}
     assert all(hash_of(row["key"].decode()) >= low[row["_rw_split"]] for row in found)
-
-
-def test_what_is_no_packed_record() -> None:
-    whole = packed(("k", b"data"))
-    assert unpacked(whole) is not None
-    assert unpacked(b"") is None
-    for cut in range(len(whole)):
-        assert unpacked(whole[:cut]) is None
-    body = field(3, varint(1 << 3) + varint(7) + field(3, b"no such key"))
-    assert unpacked(MAGIC + body + hashlib.md5(body).digest()) is None
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"stream": "a b"}, "names 'a b', which is not a stream"),
-        ({"aws.credentials.secret_access_key": None}, 'missing property "aws.credentials.secret_access_key"'),
-        ({"scan.startup.mode": "timestamp"}, 'missing property "scan.startup.timestamp.millis"'),
-        ({"scan.startup.timestamp.millis": "5"}, "has no meaning with scan.startup.mode = 'earliest'"),
-        ({"scan.startup.mode": "oldest"}, "must be one of earliest, latest, timestamp"),
-    ],
-)
-def test_options_that_do_not_fit(change: dict[str, str | None], told: str) -> None:
-    given = {
-        "stream": "s",
-        "aws.region": "r",
-        "aws.credentials.access_key_id": "a",
-        "aws.credentials.secret_access_key": "b",
-        **change,
-    }
-    with pytest.raises(SqlError, match=told):
-        KINESIS.check_options({key: value for key, value in given.items() if value is not None})
-
-
-def test_names_of_splits() -> None:
-    assert KINESIS.resolve_split({}, "0") == FIRST
-    assert KINESIS.resolve_split({}, "shardId-000000000012") == "shardId-000000000012"
-    with pytest.raises(SqlError, match="not a split"):
-        KINESIS.resolve_split({}, "orders:0")
 
 
 def test_a_role_is_assumed(kinesis_server: KinesisServer, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:

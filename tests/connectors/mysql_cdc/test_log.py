@@ -44,7 +44,7 @@ def made(server: MysqlInfo, *, rows: int = 3) -> Replica:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_purge_removed_is_told(kind: str) -> None:
+def test_what_a_purge_removed_is_reported(kind: str) -> None:
     with server_of(kind) as server:
         replica = made(server.info)
         replica.catch_up()
@@ -224,7 +224,7 @@ def test_a_log_without_checksums(kind: str) -> None:
         replica.close()
 
 
-def test_a_server_that_accepts_and_does_not_answer_holds_nobody() -> None:
+def test_a_server_that_accepts_and_does_not_answer_blocks_no_caller() -> None:
     with server_of(MARIADB) as server:
         replica = made(server.info)
         replica.catch_up()

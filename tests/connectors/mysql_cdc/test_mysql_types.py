@@ -181,7 +181,7 @@ def test_a_value_that_cannot_be_read_names_its_column_and_row(mariadb: MysqlInfo
     replica.close()
 
 
-def test_a_table_declared_with_other_columns_is_read_anew_after_a_change(mariadb: MysqlInfo) -> None:
+def test_a_table_declared_with_other_columns_is_read_again_after_a_change(mariadb: MysqlInfo) -> None:
     database = f"y_{uuid.uuid4().hex[:8]}"
     mariadb.run(f"CREATE DATABASE {database}", f"CREATE TABLE {database}.t (id INT PRIMARY KEY, a INT, b TEXT)")
     replica = Replica(cdc_options(mariadb, database), [f"{database}.t"])

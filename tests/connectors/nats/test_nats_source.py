@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rw_sql.connectors.base import AT_MOST, SplitState
 from rw_sql.connectors.nats import client as nats_client
-from rw_sql.connectors.nats import reader, subjects
+from rw_sql.connectors.nats import reader
 from rw_sql.connectors.nats.source import NatsConnector, NatsPartReader
 from rw_sql.errors import SqlError
+from tests.support.nats_keys import new_key, signed_jwt
 from tests.support.nats_server import NatsServer, nats_cluster_running, nats_running
 from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 pytestmark = pytest.mark.nats
 
@@ -432,16 +430,16 @@ def test_logins(stream: str) -> None:
 
 
 def test_a_login_by_jwt(stream: str) -> None:
-    operator, system, account, user = (_key(kind) for kind in ("operator", "account", "account", "user"))
+    operator, system, account, user = (new_key(kind) for kind in ("operator", "account", "account", "user"))
     limits = dict.fromkeys(("subs", "conn", "data", "payload", "imports", "exports", "leaf"), -1)
     stored = dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer"), -1)
     accounts = [
-        (key.public_key.decode(), _jwt(operator, key.public_key.decode(), "account", {"limits": of}))
+        (key.public_key.decode(), signed_jwt(operator, key.public_key.decode(), "account", {"limits": of}))
         for key, of in ((system, limits), (account, {**limits, **stored}))
     ]
     signed = {
-        "operator": _jwt(operator, operator.public_key.decode(), "operator", {}),
-        "user": _jwt(account, user.public_key.decode(), "user", {"subs": -1, "data": -1, "payload": -1}),
+        "operator": signed_jwt(operator, operator.public_key.decode(), "operator", {}),
+        "user": signed_jwt(account, user.public_key.decode(), "user", {"subs": -1, "data": -1, "payload": -1}),
     }
     listed = "\n".join(f"{name}: {text}" for name, text in accounts)
     config = (
@@ -455,7 +453,7 @@ def test_a_login_by_jwt(stream: str) -> None:
         server.create(stream)
         server.publish(stream, [b"{}"] * 2)
         assert offsets(options(server, stream, **login), stream, 1, 3) == [1, 2]
-        other = _key("user")
+        other = new_key("user")
         told = NATS.look(options(server, stream, **{**login, "nkey": other.seed.decode()}))
         assert "authentication failed" in str(told.error)
         assert other.seed.decode() not in str(told.error)
@@ -468,63 +466,3 @@ def test_jetstream_that_is_not_enabled(nats_server: NatsServer) -> None:
         login = {"connect_mode": "user_and_password", "username": "bob", "password": "s3cret"}
         told = NATS.look(options(server, "S", **login))
         assert "JetStream" in str(told.error)
-
-
-_part = st.sampled_from(["a", "b", "*"])
-_subject = st.builds(
-    lambda parts, tail: ".".join([*parts, *tail]),
-    st.lists(_part, min_size=1, max_size=3),
-    st.sampled_from([[], [">"]]),
-)
-_literal = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).map(".".join)
-
-
-@given(_subject, _subject, _literal)
-@settings(max_examples=300)
-def test_the_subjects_that_two_have_in_common(one: str, other: str, literal: str) -> None:
-    both = subjects.common(one, other)
-    matches = [subjects.matcher(each)(literal) is not None for each in (one, other)]
-    assert (both is not None and subjects.matcher(both)(literal) is not None) == all(matches)
-    if subjects.is_covered(one, other) and matches[0]:
-        assert matches[1]
-
-
-@given(st.lists(_subject, min_size=1, max_size=3), _literal)
-@settings(max_examples=300)
-def test_fewer_subjects_match_the_same(listed: list[str], literal: str) -> None:
-    def matches(some: Iterable[str]) -> bool:
-        return any(subjects.matcher(each)(literal) for each in some)
-
-    assert matches(subjects.least(tuple(listed))) == matches(listed)
-
-
-def _key(kind: str) -> Any:
-    import os
-
-    import nkeys
-
-    prefix = {
-        "operator": nkeys.PREFIX_BYTE_OPERATOR,
-        "account": nkeys.PREFIX_BYTE_ACCOUNT,
-        "user": nkeys.PREFIX_BYTE_USER,
-    }
-    make: Any = nkeys
-    return make.from_seed(make.encode_seed(os.urandom(32), prefix[kind]))
-
-
-def _jwt(issuer: Any, subject: str, kind: str, claims: dict[str, Any]) -> str:
-    """A JWT of NATS, version 2: header, body and an Ed25519 signature of the issuer's key."""
-    body = {
-        "jti": uuid4().hex,
-        "iat": 1_700_000_000,
-        "iss": issuer.public_key.decode(),
-        "sub": subject,
-        "name": kind,
-        "nats": {**claims, "type": kind, "version": 2},
-    }
-    parts = [_encoded(json.dumps(part).encode()) for part in ({"typ": "JWT", "alg": "ed25519-nkey"}, body)]
-    return ".".join([*parts, _encoded(issuer.sign(".".join(parts).encode()))])
-
-
-def _encoded(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

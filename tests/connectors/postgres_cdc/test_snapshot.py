@@ -12,7 +12,7 @@ import pytest
 from rw_sql.connectors.changes import CaptureError, TableProgress
 from rw_sql.connectors.postgres_cdc import setup
 from rw_sql.connectors.postgres_cdc import snapshot as snapshot_module
-from rw_sql.connectors.postgres_cdc.snapshot import Snapshot
+from rw_sql.connectors.postgres_cdc.txid_snapshot import Snapshot
 from tests.support.postgres import PASSWORD, running_server
 from tests.support.postgres_changes import TIMEOUT, Replica, cdc_options, create_tables
 from tests.support.waits import wait_until

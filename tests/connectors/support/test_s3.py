@@ -57,7 +57,7 @@ def test_keys_that_are_known_are_good(store: str, key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["wrong", "none"])
-def test_keys_that_are_not_known_are_told(store: str, key: str) -> None:
+def test_keys_that_are_not_known_are_reported(store: str, key: str) -> None:
     error = told(store, key)
     assert error is not None
     assert "rejects the access key" in error

@@ -25,7 +25,7 @@ def test_what_is_encoded_is_decoded(offset: int, cluster: str | None, incarnatio
 
 
 @given(st.lists(st.tuples(offsets, words, words), max_size=8))
-def test_states_that_differ_in_little_are_told_apart(written: list[tuple[int, str | None, str | None]]) -> None:
+def test_states_that_differ_in_little_are_distinguished(written: list[tuple[int, str | None, str | None]]) -> None:
     states = [SplitState(split="s", offset=at, cluster=cluster, incarnation=life) for at, cluster, life in written]
     assert [decode_state("s", text) for text in map(encode_state, states)] == states
 
@@ -72,7 +72,7 @@ def _offset_or_code(text: str) -> str | None:
         ('{"cluster":"c\\","offset":1}', '\'{"cluster":"c\\","offset":1}\' is neither a number nor JSON'),
     ],
 )
-def test_what_is_wrong_with_a_state_is_said(text: str, what: str) -> None:
+def test_what_is_wrong_with_a_state_is_reported(text: str, what: str) -> None:
     with pytest.raises(SqlError) as caught:
         decode_state("orders:0", text)
     assert caught.value.code == "RW210"

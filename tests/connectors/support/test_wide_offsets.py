@@ -31,7 +31,7 @@ def test_what_is_no_offset(wrong: int) -> None:
         offset_text(wrong)
 
 
-def test_an_uncountable_distance_is_said() -> None:
+def test_an_uncountable_distance_is_reported() -> None:
     why = "sequence numbers do not count records"
     found = counted(MOST_COUNTED, 3, is_exact=False, why=why)
     assert found.text == f"GAP at most 3, DUPLICATES of unknown size ({why})"

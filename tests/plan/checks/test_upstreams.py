@@ -51,7 +51,7 @@ def refusal(text: str, look: Upstream | SinkLook) -> SqlError:
     return caught.value.located(text)
 
 
-def test_the_caret_stands_on_what_is_wrong(recorded: Callable[[Path, str], None]) -> None:
+def test_the_caret_points_at_the_fault(recorded: Callable[[Path, str], None]) -> None:
     looks: tuple[tuple[str, Upstream | SinkLook], ...] = (
         (SOURCE, Upstream(missing=("ordrs",), present=("customers", "orders", "orders_big"))),
         (SOURCE, Upstream(missing=("ordrs",))),

@@ -26,7 +26,7 @@ def refusal(*texts: str) -> SqlError:
     return caught.value
 
 
-def test_objects_of_several_files_and_where_they_stand() -> None:
+def test_objects_of_several_files_and_their_places() -> None:
     found = read_folder([("a.sql", "-- a view\n" + VIEW), ("b/c.sql", SOURCE)], {})
     assert [(each.kind, each.name, each.place) for each in found] == [
         ("materialized_view", "v", "a.sql:2"),
@@ -124,7 +124,7 @@ def test_circles_are_named() -> None:
         in_order(read_folder([("a.sql", a + b)], {}))
 
 
-def test_variables_stand_in_strings_and_names_and_not_in_comments() -> None:
+def test_variables_are_replaced_in_strings_and_names_and_not_in_comments() -> None:
     text = "-- ${nothing}\nCREATE SOURCE ${env}_s (id INT) WITH (topic = '${env}.orders')"
     assert with_variables(text, {"env": "prod"}, "a.sql").text.splitlines()[1:] == [
         "CREATE SOURCE prod_s (id INT) WITH (topic = 'prod.orders')"

@@ -53,7 +53,7 @@ def test_moves_without_a_read_in_between_count_from_the_newest_read() -> None:
     assert verdict(world, "VALUES ('0' = 50)") == "GAP 10"
 
 
-def test_what_an_operation_before_will_repeat_is_said_again() -> None:
+def test_what_an_operation_before_will_repeat_is_shown_again() -> None:
     world = paused_world()
     world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 20)")
     assert verdict(world, "VALUES ('1' = 10)", "old:0") == "DUPLICATES 20"
@@ -92,7 +92,7 @@ def test_a_topic_that_is_come_back_to_is_counted() -> None:
 
 
 @pytest.mark.parametrize(("why", "shown"), [("compacted", "compacted"), ("transactional", "transactional")])
-def test_offsets_that_are_no_count_of_records_are_said_at_most(why: str, shown: str) -> None:
+def test_offsets_that_are_no_count_of_records_are_upper_bounds(why: str, shown: str) -> None:
     world = paused_world()
     world.sparse["old"] = why
     assert verdict(world, "VALUES ('0' = 20)") == f"DUPLICATES at most 20 ({shown})"

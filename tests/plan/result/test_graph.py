@@ -112,7 +112,7 @@ def test_names_are_text_everywhere() -> None:
     assert len(to_text(drawn).splitlines()) == 2
 
 
-def test_state_is_said_without_colour() -> None:
+def test_state_is_shown_without_colour() -> None:
     drawn = Graph(
         nodes=(GraphNode(id=1, name="v", kind="materialized_view", state="STALLED", note="5 behind"),), edges=()
     )

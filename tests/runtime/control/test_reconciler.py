@@ -25,7 +25,7 @@ from rw_sql.runtime.ingest.stopped_reader import StoppedReader
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.streaming_run import StreamingRun
 from rw_sql.runtime.support.failures import Failure, StalledError
-from tests.runtime.controlled_jobs import Jobs, wait_until
+from tests.runtime.controlled_jobs import FakeJob, Jobs, wait_until
 from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -246,10 +246,10 @@ def test_a_job_whose_first_batch_is_slow_to_fail_has_not_recovered(jobs: Jobs, m
         monkeypatch.setattr(place, "FIRST_RETRY_SECONDS", 0.05)
     monkeypatch.setattr(job_slot, "_LAST_RETRY_SECONDS", 3600.0)
     monkeypatch.setattr(job_slot, "_SOUND_AFTER_SECONDS", 0.0)
+    jobs.make = lambda spec, run: FakeJob(spec=spec, run=run, is_unproven=True)
     jobs.put_view("a")
     for number in range(1, 4):
-        jobs.reach(partial(has_started, jobs, number), "it is started")
-        jobs.jobs["mv-1"].is_unproven = True
+        jobs.reach(partial(is_running, jobs, number), "it is started")
         jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
         jobs.reconciler.reconcile()
         jobs.jobs["mv-1"].problem = Failure(reason="the disk is full")
@@ -271,6 +271,12 @@ def has_started(jobs: Jobs, times: int) -> bool:
     return len(jobs.starts) == times
 
 
+def is_running(jobs: Jobs, times: int) -> bool:
+    """True if the job's start with this number has ended."""
+    job = jobs.jobs.get("mv-1")
+    return job is not None and job.run == times
+
+
 def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     found = IngestSpec(
         job="ingest-1", source_id=1, name="s", definition="", options=(), generation=1, splits=("a", "b"), since=4
@@ -287,7 +293,7 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
         waiting = threading.Thread(target=jobs.reconciler._await_batch, args=(slot, running))
         waiting.start()
         wait_until(lambda: slot.awaiting == found, "it waits")
-        assert jobs.reconciler._matches_catalog(slot)
+        assert slot.matches_catalog
         slot.wanted = more
         wait_until(lambda: slot.awaiting == more, "it waits on")
         if ends_by_itself:

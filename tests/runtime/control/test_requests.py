@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,69 +16,23 @@ from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore import runtime as metastore_runtime
 from rw_sql.metastore.facts import ASKED, DONE, TAKEN, WITHDRAWN, Request
-from rw_sql.metastore.table import StoredTable
 from rw_sql.runtime.control import remote_executor, request_server
 from rw_sql.runtime.control.executor import Executor
-from rw_sql.runtime.control.remote_executor import RemoteExecutor
 from rw_sql.runtime.control.request_messages import AnswerBody, StatementBody, answer_body, to_json
 from rw_sql.runtime.control.request_server import RequestServer
 from rw_sql.runtime.control.session_state import Block, SessionState
-from rw_sql.runtime.jobs.context import Context
-from rw_sql.runtime.spark.absent import NoSpark
 from rw_sql.runtime.spark.interrupts import StatementInterrupted
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
-from rw_sql.runtime.support.warehouse import Warehouse
-from rw_sql.syntax import parse_statement
+from tests.runtime.remote_sessions import SOURCE, Client, Pair, request_names
 from tests.support.stored_warehouse import KEY
+from tests.support.waits import wait_until
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from rw_sql.plan.result.confirmation import Question
-
-SOURCE = (
-    "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '9', fields.id.kind = 'sequence') "
-    "FORMAT PLAIN ENCODE JSON"
-)
-
-
-def context_of(uri: str, owner: str) -> Context:
-    return Context(warehouse=Warehouse.at(uri), metastore=Metastore.open(uri), sessions=NoSpark(), owner=owner)
-
-
-@dataclass
-class Client:
-    """One session."""
-
-    uri: str
-
-    def __post_init__(self) -> None:
-        self.context = context_of(self.uri, "client")
-        self.executor = RemoteExecutor(self.context)
-        self.state = SessionState()
-
-    def run(self, text: str) -> list[tuple[object, ...]]:
-        return list(self.executor.run(text, parse_statement(text), self.state).rows)
-
-    def error(self, text: str) -> SqlError:
-        with pytest.raises(SqlError) as caught:
-            self.run(text)
-        return caught.value.located(text)
-
-
-@dataclass
-class Pair:
-    """An owner that has applied every statement, and the warehouse."""
-
-    written: WrittenWarehouse
-
-    def __post_init__(self) -> None:
-        lease = self.written.lease(applied=10**6)
-        self.context = context_of(self.written.uri, lease.owner)
-        self.context.owning.set()
-        self.server = RequestServer(self.context, Executor(self.context, None).run)
 
 
 @pytest.fixture
@@ -155,21 +108,6 @@ def test_a_block_belongs_to_its_session_and_to_its_owner(pair: Pair) -> None:
     assert one.state.block is None
 
 
-def test_a_request_that_nobody_takes_is_withdrawn(tmp_path: Path) -> None:
-    pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
-    client = Client(pair.written.uri)
-    client.state.parameters["statement_timeout"] = "500ms"
-    error = client.error(SOURCE)
-    assert error.code == "RW425"
-    assert error.message.endswith("did not accept the statement within 0.5 s: nothing was changed")
-    pair.server.look()
-    assert client.context.metastore.snapshot().epoch == 0
-    lease = pair.written.metastore.jobs.lease()
-    assert lease is not None
-    pair.written.metastore.jobs.release_lease(lease)
-    assert client.error(SOURCE).message.startswith("no process runs the jobs of this warehouse")
-
-
 def test_an_owner_that_ends_in_the_middle_is_named_and_its_request_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,14 +132,9 @@ def test_an_owner_that_ends_in_the_middle_is_named_and_its_request_is_not_repeat
     )
     # The next owner answers what the last one has taken, and does not run it again.
     pair.server.look()
-    (found,) = [request for request in map(facts.request, _names(pair)) if request is not None]
+    (found,) = [request for request in map(facts.request, request_names(pair)) if request is not None]
     assert (found.state, found.body) == (DONE, None)
     assert pair.context.metastore.snapshot().epoch == 0
-
-
-def _names(pair: Pair) -> list[str]:
-    rows = DeltaTable(f"{pair.written.uri}/rw_catalog/runtime_requests").to_pyarrow_table().to_pylist()
-    return sorted({row["request"] for row in rows})
 
 
 def test_two_owners_do_not_take_one_request(tmp_path: Path) -> None:
@@ -254,7 +187,7 @@ def test_no_statement_with_the_value_of_a_secret_is_stored(tmp_path: Path, monke
         error = client.error(text)
         assert error.code in (INVALID_PROPERTY.code, UNKNOWN_PROPERTY.code), text
         assert "hunter2" not in error.render()
-    assert _names(pair) == []
+    assert request_names(pair) == []
     client.state.block = Block(reason=None)
     client.error(WITH_LITERALS[-2])
     assert client.state.block.is_aborted
@@ -272,7 +205,7 @@ def test_the_text_of_an_answered_statement_leaves_the_files(tmp_path: Path, monk
         client = Client(pair.written.uri)
         client.run(SOURCE)
         assert client.error("PAUSE SOURCE r").code == "RW203"
-        _wait_until(lambda: "sequence" not in _texts(pair))
+        wait_until(lambda: "sequence" not in _texts(pair), "the text has left the files")
         assert client.run("SHOW SOURCES")
         (first, *_) = _answers(pair)
         assert first.rows[0][:2] == ("s", "CREATED")
@@ -286,14 +219,7 @@ def test_the_text_of_an_answered_statement_leaves_the_files(tmp_path: Path, monk
         jobs.tidy_requests()
         return DeltaTable(table).version() == before
 
-    _wait_until(is_settled)
-
-
-def _wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(is_settled, "nothing more is written")
 
 
 def _answers(pair: Pair) -> list[AnswerBody]:
@@ -378,7 +304,7 @@ def test_the_block_ends_with_commit_also_if_the_wait_is_interrupted(
     blocks.append(client.state.block)
     assert [block is None for block in blocks] == [False, True]
     monkeypatch.setattr(client.executor, "_wait", waits)
-    _wait_until(lambda: not pair.context.metastore.jobs.open_requests("default"))
+    wait_until(lambda: not pair.context.metastore.jobs.open_requests("default"), "every request is answered")
     pair.server = RequestServer(pair.context, Executor(pair.context, None).run)
     pair.server.start()
     assert client.run("SHOW SOURCES")
@@ -399,7 +325,7 @@ def test_an_answer_is_kept_for_an_hour_after_it_was_given(tmp_path: Path, monkey
     )
     jobs.add_request(asked)
     pair.server.look()
-    _wait_until(lambda: not jobs.open_requests("default"))
+    wait_until(lambda: not jobs.open_requests("default"), "every request is answered")
     jobs.tidy_requests()
     found = jobs.request("r")
     assert found is not None
@@ -424,126 +350,3 @@ def test_a_request_that_is_added_again_is_not_run_again(tmp_path: Path) -> None:
     assert jobs.change_request(request, taken)
     jobs.add_request(request)
     assert jobs.request("r") == taken
-
-
-@pytest.mark.parametrize(("minutes", "is_run"), [(0, True), (9, True), (-60, True), (11, False), (60 * 24 * 7, False)])
-def test_a_statement_whose_session_was_killed_is_not_run_by_a_later_owner(
-    tmp_path: Path, minutes: int, is_run: bool
-) -> None:
-    """Nobody waits for it any more: a session that runs withdraws its request after ``statement_timeout``."""
-    pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
-    jobs = pair.context.metastore.jobs
-    parameters = {"statement_timeout": "30000ms", "search_path": "a"}
-    body = StatementBody(
-        text="ALTER SYSTEM SET enable_unsafe_ops = true", parameters=parameters, block="open", can_ask=False, user="u"
-    )
-    if is_run:
-        body = replace(body, block=None)
-    asked = Request(
-        request="r",
-        session="s",
-        resource_group="default",
-        state=ASKED,
-        asked_ms=now_ms() - minutes * 60_000 - 29_000,
-        body=to_json(body),
-    )
-    jobs.add_request(asked)
-    pair.server.look()
-    _wait_until(lambda: not jobs.open_requests("default"))
-    assert pair.context.metastore.snapshot().epoch == int(is_run)
-    found = jobs.request("r")
-    assert found is not None
-    answer = answer_body(found.answer or "")
-    assert (found.state, answer.parameters, answer.error is None) == (DONE, parameters, is_run)
-    if answer.error is not None:
-        assert "nothing was changed" in answer.error.message
-        assert answer.block == "aborted"
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "of another version",
-        to_json(
-            StatementBody(
-                text="SHOW JOBS", parameters={"statement_timeout": "soon"}, block=None, can_ask=False, user="u"
-            )
-        ),
-    ],
-)
-def test_an_old_request_that_cannot_be_read_is_answered_too(tmp_path: Path, body: str) -> None:
-    pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
-    jobs = pair.context.metastore.jobs
-    jobs.add_request(Request(request="r", session="s", resource_group="default", state=ASKED, asked_ms=1, body=body))
-    pair.server.look()
-    _wait_until(lambda: not jobs.open_requests("default"))
-    found = jobs.request("r")
-    assert found is not None
-    answer = answer_body(found.answer or "")
-    assert answer.error is not None
-    assert "nothing was changed" in answer.error.message
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), DeltaError("away"), OSError("away")])
-@pytest.mark.parametrize("place", ["add", "wait", "append"])
-def test_a_statement_that_the_user_saw_fail_is_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, error: BaseException
-) -> None:
-    """The error comes after the request is stored: as the reply, in the table's code, or while the session waits."""
-    pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
-    client = Client(pair.written.uri)
-    jobs = client.context.metastore.jobs
-    added, read, appended = jobs.add_request, jobs.request, StoredTable.append
-    failures = [error]
-
-    def fail() -> None:
-        if failures:
-            raise failures.pop()
-
-    def add(request: Request) -> None:
-        added(request)
-        if place == "add":
-            fail()
-
-    def look(name: str) -> Request | None:
-        if place == "wait":
-            fail()
-        return read(name)
-
-    def append(table: StoredTable, *given: Any, **named: Any) -> None:
-        appended(table, *given, **named)
-        if place == "append":
-            fail()
-
-    monkeypatch.setattr(jobs, "add_request", add)
-    monkeypatch.setattr(jobs, "request", look)
-    monkeypatch.setattr(StoredTable, "append", append)
-    with pytest.raises(type(error)):
-        client.run(SOURCE)
-    monkeypatch.undo()
-    pair.server.look()
-    (name,) = _names(pair)
-    found = pair.context.metastore.jobs.request(name)
-    assert found is not None
-    assert found.state == WITHDRAWN
-    assert pair.context.metastore.snapshot().epoch == 0
-
-
-def test_a_wait_that_fails_after_the_owner_took_the_statement_says_that_the_outcome_is_unknown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
-    client = Client(pair.written.uri)
-
-    def wait(_: Request, __: SessionState) -> AnswerBody:
-        pair.server.look()
-        raise DeltaError("the store is away")
-
-    monkeypatch.setattr(client.executor, "_wait", wait)
-    error = client.error(SOURCE)
-    assert (error.code, error.message) == (
-        "RW425",
-        "the wait for the statement failed (DeltaError: the store is away): the statement may or may not have "
-        "taken effect",
-    )
-    _wait_until(lambda: pair.context.metastore.snapshot().epoch == 1)

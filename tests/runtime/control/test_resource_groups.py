@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -35,7 +32,6 @@ from rw_sql.runtime.control import reconciler as module
 from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.control.session_state import SessionState
-from rw_sql.runtime.control.takeover import take_over
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.groups import least_applied, owned_groups, unapplied
@@ -43,7 +39,7 @@ from rw_sql.runtime.jobs.lease import is_held, try_take
 from rw_sql.runtime.jobs.statuses import present_statuses
 from rw_sql.runtime.rewind import scheduler
 from rw_sql.runtime.spark.absent import NoSpark
-from rw_sql.runtime.support.processes import now_ms, process_start, this_machine
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax import parse_statement
 from tests.runtime.controlled_jobs import FakeJob, wait_until
@@ -444,60 +440,6 @@ def test_statuses_and_epochs_count_per_group(tmp_path: Path) -> None:
     assert least_applied(context) == 1
     assert unapplied(context, 2) == {DEFAULT_GROUP: lease}
     assert unapplied(context, 2, without=DEFAULT_GROUP) == {}
-
-
-@pytest.fixture
-def stopped() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that a signal has stopped."""
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    os.kill(process.pid, signal.SIGSTOP)
-    yield process
-    process.kill()
-    process.wait()
-
-
-def test_a_stopped_owner_is_named_and_ended_by_force_alone(tmp_path: Path, stopped: subprocess.Popen[bytes]) -> None:
-    written = WrittenWarehouse(tmp_path / "warehouse")
-    context = Context(
-        warehouse=Warehouse.at(written.uri), metastore=written.metastore, sessions=NoSpark(), owner="a test"
-    )
-    assert "no process runs the jobs" in take_over(context, DEFAULT_GROUP, is_forced=True).said
-    lease = written.lease()
-    with pytest.raises(SqlError) as refused:
-        take_over(context, DEFAULT_GROUP, is_forced=True)
-    assert refused.value.code == "RW426"
-    assert refused.value.hint is not None
-    assert refused.value.hint.startswith(f"kill {os.getpid()}")
-    written.metastore.jobs.release_lease(lease)
-    process = (stopped.pid, process_start(stopped.pid))
-    held = replace(
-        lease, python_pid=process[0], python_start=process[1], jvm_pid=process[0], jvm_start=process[1], owner="stopped"
-    )
-    assert written.metastore.jobs.take_lease(held, replacing=written.metastore.jobs.lease())
-    with pytest.raises(SqlError) as refused:
-        take_over(context, DEFAULT_GROUP, is_forced=False)
-    assert refused.value.message == (
-        f"process {stopped.pid}, which runs the jobs of resource group default, is suspended"
-    )
-    assert refused.value.hint == (
-        f"kill -CONT {stopped.pid} resumes it; rw-sql takeover --force ends its processes ({stopped.pid})"
-    )
-    assert stopped.poll() is None
-    assert try_take(written.metastore.jobs, "next", 1, is_local=True) is None
-    found = take_over(context, DEFAULT_GROUP, is_forced=True)
-    assert found.ended == (stopped.pid,)
-    assert stopped.wait() == -signal.SIGKILL
-    assert try_take(written.metastore.jobs, "next", 1, is_local=True) is not None
-
-
-def test_an_owner_on_another_machine_is_not_ended_from_here(tmp_path: Path) -> None:
-    written = WrittenWarehouse(tmp_path / "warehouse")
-    lease = replace(written.lease(), host="elsewhere 1 2")
-    assert written.metastore.jobs.renew_lease(lease)
-    context = written.context()
-    with pytest.raises(SqlError, match="is on another machine, elsewhere"):
-        take_over(context, DEFAULT_GROUP, is_forced=True)
-    assert this_machine() != "elsewhere 1 2"
 
 
 def answers(executor: Executor, text: str) -> list[tuple[object, ...]]:

@@ -45,7 +45,7 @@ def commit_file(table: str, version: int) -> str:
     return f"{table}/_delta_log/{version:020d}.json"
 
 
-def test_the_newest_version_follows_commits_and_a_table_made_anew(warehouse: Warehouse) -> None:
+def test_the_newest_version_follows_commits_and_a_table_created_again(warehouse: Warehouse) -> None:
     table = warehouse.data(1, 1)
     assert latest_version(warehouse, table) == -1
     output = open_table(warehouse)
@@ -59,7 +59,7 @@ def test_the_newest_version_follows_commits_and_a_table_made_anew(warehouse: War
     assert latest_version(warehouse, table) == 1
 
 
-def test_the_id_of_a_table_is_that_of_its_first_commit_and_of_a_table_made_anew(warehouse: Warehouse) -> None:
+def test_the_id_of_a_table_is_that_of_its_first_commit_and_of_a_table_created_again(warehouse: Warehouse) -> None:
     table = warehouse.data(1, 1)
     with pytest.raises(TableNotFoundError):
         table_id(warehouse, table)
@@ -134,7 +134,7 @@ def test_a_table_is_cleaned_by_its_job_alone(warehouse: Warehouse) -> None:
     assert settings["delta.checkpointInterval"] == "100"
 
 
-def test_a_run_that_was_fenced_out_is_told_by_its_job(warehouse: Warehouse) -> None:
+def test_the_error_of_a_fenced_run_names_its_job(warehouse: Warehouse) -> None:
     first = open_table(warehouse)
     open_table(warehouse, run=2)
     with pytest.raises(FencedError) as raised:

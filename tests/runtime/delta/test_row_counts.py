@@ -47,7 +47,7 @@ def said(count: RowCount, *, kind: str, is_row_by_row: bool = True) -> str:
         ("delta", RowCount(written=1_000), False),  # its offsets count commits
     ],
 )
-def test_rows_and_offsets_are_compared_as_far_as_the_connector_tells(
+def test_rows_and_offsets_are_compared_as_far_as_the_connector_allows(
     kind: str, count: RowCount, is_refused: bool
 ) -> None:
     found = said(count, kind=kind)
@@ -55,14 +55,14 @@ def test_rows_and_offsets_are_compared_as_far_as_the_connector_tells(
     assert not found or (found.startswith(MISCOUNT) and "no row of the batch is committed" in found)
 
 
-def test_both_numbers_are_told() -> None:
+def test_both_numbers_are_reported() -> None:
     assert "9 rows are to be written, but the range of 10 offsets has at least 10" in said(
         RowCount(written=9), kind="datagen"
     )
     assert "10 rows were read and 9 are to be written" in said(RowCount(written=9, read=10), kind="kafka")
 
 
-def test_of_records_that_tell_changes_those_that_are_read_count() -> None:
+def test_of_records_that_describe_changes_the_records_read_count() -> None:
     assert said(RowCount(written=25, read=10), kind="kafka", is_row_by_row=False) == ""
     assert "11 rows were read" in said(RowCount(written=0, read=11), kind="kafka", is_row_by_row=False)
     assert said(RowCount(written=25), kind="kafka", is_row_by_row=False) == ""

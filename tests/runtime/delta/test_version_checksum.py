@@ -94,7 +94,7 @@ def test_a_new_run_begins_with_what_the_last_checkpoint_says(output: JobOutput) 
     assert (found["metadata"], found["protocol"]) == (told["metadata"], told["protocol"])
 
 
-def test_a_commit_that_does_not_tell_the_sizes_of_what_it_removes_is_counted_anew() -> None:
+def test_a_commit_that_does_not_state_the_sizes_of_what_it_removes_is_counted_again() -> None:
     state = TableState(version=3, files=2, bytes=30, metadata={"id": "a"}, protocol={"minReaderVersion": 1})
     added = state.after([{"add": {"size": 5}}, {"remove": {"size": 10}}, {"commitInfo": {}}, {"cdc": {"size": 4}}])
     assert added == TableState(version=4, files=2, bytes=25, metadata=state.metadata, protocol=state.protocol)
@@ -104,7 +104,7 @@ def test_a_commit_that_does_not_tell_the_sizes_of_what_it_removes_is_counted_ane
     assert renamed.metadata == {"id": "b"}
 
 
-def test_what_cannot_be_written_stops_nobody(output: JobOutput, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checksum_that_cannot_be_written_stops_no_writer(output: JobOutput, caplog: pytest.LogCaptureFixture) -> None:
     checksums = VersionChecksums(output.warehouse, f"{output.path}/nowhere")
     checksums.write(output.table)
     output.append_rows(_rows(1), 0)

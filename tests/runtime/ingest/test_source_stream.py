@@ -70,7 +70,7 @@ def test_another_is_opened_where_an_earlier_run_has_read_on_meanwhile() -> None:
     assert sorted(kind.opened, key=str) == sorted([({"t:0": 7}, True), ({"t:0": 9}, False)], key=str)
 
 
-def test_of_positions_that_nobody_knows_nothing_is_begun() -> None:
+def test_without_known_positions_nothing_is_started() -> None:
     kind = _Kafka()
     opening = opening_of(kind)
     opening.begin({})
@@ -78,7 +78,7 @@ def test_of_positions_that_nobody_knows_nothing_is_begun() -> None:
     assert kind.opened == [({"t:0": 0}, False)]
 
 
-def test_why_it_cannot_be_opened_is_heard_by_who_asks_for_it() -> None:
+def test_the_reason_why_it_cannot_be_opened_is_raised_for_the_caller() -> None:
     kind = _Kafka(fails=True)
     opening = opening_of(kind)
     opening.begin(states(7))

@@ -9,7 +9,7 @@ from tests.runtime.controlled_jobs import wait_until
 from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
 
 
-def test_a_job_that_is_not_there_holds_up_only_who_asked_for_it() -> None:
+def test_a_missing_job_delays_only_the_statement_that_waits_for_it() -> None:
     applied = Applied()
     applied.tell(7, {"ingest-1"})
     assert applied.has_applied(7, ["ingest-2", "mv-3"])

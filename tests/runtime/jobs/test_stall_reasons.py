@@ -64,6 +64,6 @@ def test_what_is_not_the_same_needs_reset(other: dict[str, str], word: str) -> N
     assert is_final
 
 
-def test_identity_is_told_before_bounds() -> None:
+def test_identity_is_reported_before_bounds() -> None:
     told, _ = reason({"t:0": 5, "t:1": 5}, {"t:0": (9, 20), "t:1": (0, 20)}, life="m")
     assert told.startswith("RECREATED t:0, t:1: ")

@@ -29,7 +29,7 @@ def session(tmp_path: Path) -> Session:
     return made
 
 
-def test_an_owner_that_has_said_nothing_yet_starts_the_jobs(session: Session) -> None:
+def test_jobs_of_an_owner_without_a_status_are_starting(session: Session) -> None:
     (source,), (view,) = (session.metastore.snapshot().all(kind) for kind in ("source", "materialized_view"))
     assert session.sql("SHOW SOURCES")[0][2:4] == ("WAITING", NOBODY)
     session.pretend_to_own()
@@ -42,7 +42,7 @@ def test_an_owner_that_has_said_nothing_yet_starts_the_jobs(session: Session) ->
     assert session.refused("FLUSH").message.endswith('source "s" is 20 records behind (its job has not started yet)')
 
 
-def test_what_a_killed_owner_said_holds_no_more(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statuses_of_a_killed_owner_are_no_longer_valid(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     (source,), (view,) = (session.metastore.snapshot().all(kind) for kind in ("source", "materialized_view"))
     reader, reading, dropped = f"ingest-{source.id}", f"mv-{view.id}", "mv-99"
     facts = session.metastore.jobs

@@ -35,7 +35,7 @@ def lines(checkpoint: Path, batch: int) -> list[str]:
     return (checkpoint / "offsets" / str(batch)).read_text().splitlines()
 
 
-def test_both_entries_stand_in_the_log_and_other_inputs_where_they_stood(checkpoint: Path) -> None:
+def test_both_entries_are_in_the_log_and_other_inputs_keep_their_positions(checkpoint: Path) -> None:
     assert stands_in(str(checkpoint), {"history"})
     move(str(checkpoint), MOVES)
     for batch in (1, 2):

@@ -15,6 +15,7 @@ from rw_sql.plan.ports.tables import LogSize
 from rw_sql.runtime.decoding.decoder import BUCKET, ERROR, log_statistics
 from rw_sql.runtime.delta.delta_log import column_count, read_actions
 from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.delta.table_settings import add_settings
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.positions.log_size import measure_logs
 from rw_sql.runtime.support.warehouse import Warehouse
@@ -137,7 +138,7 @@ def test_a_log_that_was_made_without_them_gets_its_statistics(context: Context) 
     configuration = output.table.metadata().configuration
     assert configuration["delta.dataSkippingStatsColumns"] == "_rw_split,_rw_offset,_rw_run,_rw_since,_rw_error"
     version = output.table.version()
-    output._set({"delta.dataSkippingStatsColumns": "_rw_split,_rw_offset,_rw_run,_rw_since,_rw_error"})
+    assert not add_settings(output.table, statistics=("_rw_split", "_rw_offset", "_rw_run", "_rw_since", "_rw_error"))
     assert output.table.version() == version
 
 

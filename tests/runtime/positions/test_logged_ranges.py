@@ -61,7 +61,7 @@ def life(*spans: tuple[int, int], reached: int, incarnation: str = "first") -> R
     return ReadIncarnation(spans=spans, reached=reached, cluster="c", incarnation=incarnation)
 
 
-def test_ranges_join_and_lives_stay_apart(warehouse: Warehouse) -> None:
+def test_ranges_join_and_incarnations_stay_apart(warehouse: Warehouse) -> None:
     log = Log(warehouse)
     log.read(p0=(0, 5), p1=(3, 3))
     log.read(p0=(5, 9), p1=(3, 4))
@@ -123,7 +123,7 @@ def test_a_restored_log_holds_what_it_held_then(warehouse: Warehouse) -> None:
     "lives",
     [{}, {"t:0": LIFE, "t:1": LIFE}, {"t:0": LIFE, "t:1": ("c", "second")}, {"t:0": (None, None), "t:1": LIFE}],
 )
-def test_commits_tell_the_lives_of_their_splits(lives: dict[str, tuple[str | None, str | None]]) -> None:
+def test_commits_name_the_incarnations_of_their_splits(lives: dict[str, tuple[str | None, str | None]]) -> None:
     commit = JobCommit(job="j", run=1, epoch=1, batch=0, ranges={"t:0": (0, 1), "t:1": (0, 2)}, lives=lives)
     read = JobCommit.from_json(commit.to_json())
     assert read is not None
@@ -139,7 +139,7 @@ def spelt(found: ReadRanges) -> dict[str, list[tuple[int, int, int, int]]]:
     }
 
 
-def test_pieces_tell_which_runs_read_what(warehouse: Warehouse) -> None:
+def test_pieces_name_the_runs_that_read_them(warehouse: Warehouse) -> None:
     log = Log(warehouse)
     log.read(p0=(0, 5), p1=(3, 4))
     log.read(p0=(5, 9))

@@ -342,7 +342,7 @@ def test_it_begins_by_itself_in_its_time(world: World) -> None:
     assert (trigger.statement, trigger.reason) == ("REFRESH TABLE t", "refresh_interval_sec = 1")
 
 
-def test_what_a_client_says_is_told_without_the_secret() -> None:
+def test_what_a_client_says_is_reported_without_the_secret() -> None:
     options = {"user": "reader", "password": SecretText("open sesame")}
     assert job_module._reason(OSError("open sesame is wrong for reader"), options) == "[secret] is wrong for reader"
     assert job_module._reason(KeyError("column"), options) == "KeyError: 'column'"

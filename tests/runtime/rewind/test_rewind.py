@@ -232,7 +232,7 @@ def test_copies_that_another_owner_is_making_are_not_removed(tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_a_random_life_with_rewinds_and_kills(tmp_path: Path) -> None:
+def test_a_random_history_with_rewinds_and_kills(tmp_path: Path) -> None:
     facts = live_on(tmp_path, seed=1, length=8)
     assert min(facts["rewind"], facts["kills"]) >= 1
 
@@ -338,7 +338,7 @@ def test_a_copy_leaves_out_what_later_batches_left_behind(tmp_path: Path) -> Non
     assert {str(file.relative_to(target)) for file in target.rglob("*") if file.is_file()} == set(kept)
 
 
-def test_what_is_gone_is_said_beforehand(mini: MiniWarehouse, operation: int, tmp_path: Path) -> None:
+def test_what_no_longer_exists_is_reported_beforehand(mini: MiniWarehouse, operation: int, tmp_path: Path) -> None:
     before = mini.epoch()
     mini.create_view("counts_late")
     with pytest.raises(SqlError, match='materialized view "counts_late" was created after the operation'):

@@ -28,7 +28,7 @@ from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.upkeep import table_upkeep as log_upkeep
 from rw_sql.runtime.upkeep.table_upkeep import Retention, Upkeep, retention_of
-from tests.runtime.tended import SPLIT_NAME, TendedLog, put
+from tests.runtime.maintained_log import SPLIT_NAME, MaintainedLog, put
 
 pytestmark = pytest.mark.long
 
@@ -40,13 +40,13 @@ POINTS = (
 
 
 @pytest.fixture
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TendedLog:
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MaintainedLog:
     monkeypatch.setattr(table_files, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(table_files, "COMMITS_GRACE_SECONDS", 0.0)
-    return TendedLog.open(str(tmp_path))
+    return MaintainedLog.open(str(tmp_path))
 
 
-def test_small_files_are_put_together_and_a_stream_sees_no_row_twice(log: TendedLog) -> None:
+def test_small_files_are_put_together_and_a_stream_sees_no_row_twice(log: MaintainedLog) -> None:
     view = log.view("v")
     log.append(30)
     log.read(view, 0, 2)
@@ -59,7 +59,7 @@ def test_small_files_are_put_together_and_a_stream_sees_no_row_twice(log: Tended
     assert len(log.on_disk()) == 34
 
 
-def test_checksums_are_kept_of_the_newest_versions_only(log: TendedLog) -> None:
+def test_checksums_are_kept_of_the_newest_versions_only(log: MaintainedLog) -> None:
     log.append(2 * table_files.MOST_CHECKSUMS)
     log.turn()
     folder = Path(log.output.path) / "_delta_log"
@@ -70,7 +70,7 @@ def test_checksums_are_kept_of_the_newest_versions_only(log: TendedLog) -> None:
     assert (folder / f"{newest + 3:020d}.crc").exists()
 
 
-def test_what_everybody_has_read_goes(log: TendedLog) -> None:
+def test_what_every_reader_has_read_is_removed(log: MaintainedLog) -> None:
     views = [log.view("v"), log.view("w")]
     log.append(30)
     log.turn()
@@ -100,7 +100,7 @@ def test_what_everybody_has_read_goes(log: TendedLog) -> None:
     assert log.pending == []
 
 
-def test_a_view_that_is_computed_again_reads_its_inputs_as_they_were(log: TendedLog) -> None:
+def test_a_view_that_is_computed_again_reads_its_inputs_as_they_were(log: MaintainedLog) -> None:
     view = log.view("v", strategy=DIFF)
     log.append(30)
     log.turn()
@@ -118,7 +118,7 @@ def test_a_view_that_is_computed_again_reads_its_inputs_as_they_were(log: Tended
     assert log.versions()[0] > compacted
 
 
-def test_a_query_that_has_one_batch_is_given_the_version_before_its_end(log: TendedLog) -> None:
+def test_a_query_that_has_one_batch_is_given_the_version_before_its_end(log: MaintainedLog) -> None:
     views = [log.view("v"), log.view("w")]
     log.append(30)
     log.turn()
@@ -138,7 +138,7 @@ def test_a_query_that_has_one_batch_is_given_the_version_before_its_end(log: Ten
     assert log.versions()[0] > compacted
 
 
-def test_replaced_files_stay_for_queries_that_have_begun(log: TendedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_files_stay_for_queries_that_have_begun(log: MaintainedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "GRACE_SECONDS", 3600.0)
     log.append(30)
     old = DeltaTable(log.output.path)
@@ -155,7 +155,9 @@ def test_replaced_files_stay_for_queries_that_have_begun(log: TendedLog, monkeyp
         old.to_pyarrow_table(columns=["id"])
 
 
-def test_commits_stay_for_who_has_listed_them_just_before(log: TendedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_stay_for_readers_that_have_just_listed_them(
+    log: MaintainedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(table_files, "COMMITS_GRACE_SECONDS", 60.0)
     log.append(30)
     log.turn()
@@ -169,7 +171,7 @@ def test_commits_stay_for_who_has_listed_them_just_before(log: TendedLog, monkey
     assert log.ids() == list(range(120))
 
 
-def test_a_reader_that_has_not_begun_holds_the_commits_but_not_for_ever(log: TendedLog) -> None:
+def test_a_reader_that_has_not_begun_holds_the_commits_but_not_for_ever(log: MaintainedLog) -> None:
     log.view("v", created_at_ms=now_ms())
     log.append(30)
     log.turn()
@@ -183,7 +185,7 @@ def test_a_reader_that_has_not_begun_holds_the_commits_but_not_for_ever(log: Ten
     assert log.versions()[0] > 0
 
 
-def test_a_view_that_is_made_anew_and_stands_still_does_not_hold_the_log_for_ever(log: TendedLog) -> None:
+def test_a_view_that_is_rebuilt_and_does_not_read_does_not_hold_the_log_for_ever(log: MaintainedLog) -> None:
     view = log.view("v")
     put(
         log.context.metastore,
@@ -204,7 +206,7 @@ def test_a_view_that_is_made_anew_and_stands_still_does_not_hold_the_log_for_eve
     assert log.versions()[0] > 0
 
 
-def test_a_reader_that_stands_still_is_waited_for_as_long_as_it_is_said(log: TendedLog) -> None:
+def test_an_idle_reader_is_waited_for_as_long_as_log_max_hold_says(log: MaintainedLog) -> None:
     view = log.view("v")
     log.append(30)
     log.read(view, 0, 3)
@@ -227,7 +229,7 @@ def test_a_reader_that_stands_still_is_waited_for_as_long_as_it_is_said(log: Ten
     assert log.versions()[0] > before
 
 
-def test_a_reader_whose_versions_are_gone_is_stalled_and_told_what_to_type(log: TendedLog) -> None:
+def test_a_reader_whose_versions_are_gone_is_stalled_and_told_what_to_type(log: MaintainedLog) -> None:
     view = log.view("v")
     log.append(30)
     spec = view_spec(log.context.metastore.snapshot(), view)
@@ -253,7 +255,7 @@ def test_a_reader_whose_versions_are_gone_is_stalled_and_told_what_to_type(log: 
     require_versions(log.context, spec, checkpoint)
 
 
-def test_hours_go_by_age_when_they_have_been_read(log: TendedLog) -> None:
+def test_hours_go_by_age_when_they_have_been_read(log: MaintainedLog) -> None:
     now = int(time.time()) // 3600
     view = log.view("v")
     for hour in range(now - 5, now + 1):
@@ -278,7 +280,7 @@ def test_hours_go_by_age_when_they_have_been_read(log: TendedLog) -> None:
     assert log.ids() == list(range(20, 24)), "never the hour that is written to"
 
 
-def test_hours_go_by_size(log: TendedLog) -> None:
+def test_hours_go_by_size(log: MaintainedLog) -> None:
     for hour in range(1000, 1006):
         log.hour = hour
         log.append(1, rows=100)
@@ -288,7 +290,7 @@ def test_hours_go_by_size(log: TendedLog) -> None:
     assert log.ids() == list(range(300, 600))
 
 
-def spans_told(log: TendedLog) -> list[tuple[int, int]]:
+def spans_told(log: MaintainedLog) -> list[tuple[int, int]]:
     """The ranges that the present and the removed commits of the log report, in order, joined where they meet."""
     joined: list[tuple[int, int]] = []
     for told in read_committed_ranges(log.warehouse, log.source):
@@ -299,7 +301,7 @@ def spans_told(log: TendedLog) -> list[tuple[int, int]]:
     return joined
 
 
-def test_what_the_commits_told_is_told_when_they_are_gone(log: TendedLog) -> None:
+def test_facts_of_removed_commits_are_still_reported(log: MaintainedLog) -> None:
     log.append(40)
     assert spans_told(log) == [(0, 80)]
     for _ in range(3):
@@ -313,7 +315,7 @@ def test_what_the_commits_told_is_told_when_they_are_gone(log: TendedLog) -> Non
     assert now.lives[SPLIT_NAME][0].spans == ((0, 260),)
 
 
-def test_what_is_taken_back_is_not_told(log: TendedLog) -> None:
+def test_what_is_taken_back_is_not_told(log: MaintainedLog) -> None:
     for _ in range(3):
         log.append(30)
         log.turn()
@@ -331,7 +333,7 @@ def test_what_is_taken_back_is_not_told(log: TendedLog) -> None:
     assert found.lives[SPLIT_NAME][0].spans == ((0, 180),)
 
 
-def test_flush_waits_for_rows_whose_commits_are_gone(log: TendedLog) -> None:
+def test_flush_waits_for_rows_whose_commits_are_gone(log: MaintainedLog) -> None:
     log.append(40)
     last = log.output.table.version()
     assert last_data_version(log.context, log.output.path) == last
@@ -341,15 +343,15 @@ def test_flush_waits_for_rows_whose_commits_are_gone(log: TendedLog) -> None:
     assert last_data_version(log.context, log.output.path) == log.versions()[0] - 1 >= last
 
 
-def test_a_run_that_was_fenced_out_does_nothing(log: TendedLog) -> None:
+def test_a_run_that_was_fenced_out_does_nothing(log: MaintainedLog) -> None:
     log.append(30)
-    later = TendedLog.open(log.warehouse.uri, run=2)
+    later = MaintainedLog.open(log.warehouse.uri, run=2)
     with pytest.raises(FencedError):
         log.turn()
     assert later.files() == 30
 
 
-def test_a_turn_comes_with_every_hundredth_version(log: TendedLog) -> None:
+def test_a_turn_comes_with_every_hundredth_version(log: MaintainedLog) -> None:
     upkeep = log.upkeep()
     log.append(20)
     upkeep.run_if_due()
@@ -359,7 +361,7 @@ def test_a_turn_comes_with_every_hundredth_version(log: TendedLog) -> None:
     assert log.files() == 1
 
 
-def test_many_small_batches_leave_a_table_of_one_size(log: TendedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_batches_leave_a_table_of_one_size(log: MaintainedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_upkeep, "EVERY_VERSIONS", 20)
     view = log.view("v")
     upkeep = log.upkeep()
@@ -377,7 +379,7 @@ def test_many_small_batches_leave_a_table_of_one_size(log: TendedLog, monkeypatc
     assert log.ids() == list(range(480))
 
 
-def test_a_view_s_table_and_its_change_feed(log: TendedLog) -> None:
+def test_a_view_s_table_and_its_change_feed(log: MaintainedLog) -> None:
     schema = Schema.from_arrow(pa.schema([("k", pa.int32()), ("n", pa.int64())])).to_json()
     path = log.warehouse.data(77, 1)
     output = JobOutput.open(log.warehouse, path, schema, job="mv-77", run=1, epoch=1, has_change_feed=True)
@@ -396,7 +398,7 @@ def test_a_view_s_table_and_its_change_feed(log: TendedLog) -> None:
     assert again.done == 59
 
 
-def test_what_killed_writers_leave_behind_goes_after_a_day(log: TendedLog) -> None:
+def test_what_killed_writers_leave_behind_goes_after_a_day(log: MaintainedLog) -> None:
     log.append(3)
     folder = Path(log.output.path) / "_rw_bucket=1000"
     for name, age in (("old.parquet", 90_000), ("new.parquet", 60)):
@@ -412,7 +414,7 @@ class Killed(BaseException):
     """The process would be gone here."""
 
 
-def interrupted(log: TendedLog) -> tuple[int, list[int]]:
+def interrupted(log: MaintainedLog) -> tuple[int, list[int]]:
     """A log with two hours, after two runs of upkeep, and a reader that has read it up to the first of these versions;
     also returns its rows."""
     view = log.view("v")
@@ -435,7 +437,7 @@ def interrupted(log: TendedLog) -> tuple[int, list[int]]:
     [*((point, None) for point in POINTS), ("compacted", 0.0), ("dropped", 0.0), ("cleaning", 0.0)],
 )
 def test_a_kill_at_any_step_leaves_the_rows_and_the_next_turn_does_the_rest(
-    point: str, seconds: float | None, log: TendedLog, monkeypatch: pytest.MonkeyPatch
+    point: str, seconds: float | None, log: MaintainedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed, rows = interrupted(log)
 
@@ -450,10 +452,10 @@ def test_a_kill_at_any_step_leaves_the_rows_and_the_next_turn_does_the_rest(
     require_healed(log.warehouse.uri, needed, rows, seconds)
 
 
-def test_a_process_that_is_killed_while_it_cleans(log: TendedLog) -> None:
+def test_a_process_that_is_killed_while_it_cleans(log: MaintainedLog) -> None:
     needed, rows = interrupted(log)
     killed = subprocess.run(
-        [sys.executable, "-m", "tests.runtime.tended", log.warehouse.uri, "upkeep.cleaning@7"],
+        [sys.executable, "-m", "tests.runtime.maintained_log", log.warehouse.uri, "upkeep.cleaning@7"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
@@ -466,7 +468,7 @@ def require_healed(folder: str, needed: int, rows: list[int], seconds: float | N
     """Asserts that a new run has all rows, that its first upkeep completes the interrupted one, and that no unneeded
     file remains."""
     kept = rows if seconds is None else rows[30:]
-    log = TendedLog.open(folder, run=3)
+    log = MaintainedLog.open(folder, run=3)
     assert log.ids() in (rows, kept)
     assert log.streamed(needed) == rows[-10:]
     log.retention = Retention(seconds=seconds)

@@ -17,22 +17,22 @@ from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.downtime import downtime, note_downtime, waited_ms
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
-from tests.runtime.tended import TendedLog, put
+from tests.runtime.maintained_log import MaintainedLog, put
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.fixture
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TendedLog:
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MaintainedLog:
     monkeypatch.setattr(table_files, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(table_files, "COMMITS_GRACE_SECONDS", 0.0)
-    return TendedLog.open(str(tmp_path))
+    return MaintainedLog.open(str(tmp_path))
 
 
 @pytest.mark.long
 def test_a_file_that_a_rewind_put_back_stays_for_the_versions_after_that(
-    log: TendedLog, monkeypatch: pytest.MonkeyPatch
+    log: MaintainedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = log.view("v")
     log.append(30)
@@ -44,7 +44,7 @@ def test_a_file_that_a_rewind_put_back_stays_for_the_versions_after_that(
     compacted = log.output.table.version()
     output = JobOutput.reopen(log.warehouse, log.output.path, job=log.output.job, run=2, epoch=2)
     output.restore(compacted - 1, rewind=5, done=29)
-    log = TendedLog.open(log.warehouse.uri, run=3)
+    log = MaintainedLog.open(log.warehouse.uri, run=3)
     log.append(1)
     log.output.table.create_checkpoint()
     read_from = log.output.table.version()
@@ -72,7 +72,7 @@ def test_a_file_that_a_rewind_put_back_stays_for_the_versions_after_that(
 
 
 @pytest.mark.long
-def test_while_nobody_runs_the_jobs_no_reader_is_given_up(log: TendedLog) -> None:
+def test_while_nobody_runs_the_jobs_no_reader_is_given_up(log: MaintainedLog) -> None:
     """The warehouse is left for a week and started again; its views then read the missing rows at once."""
     began = now_ms()
     week = 7 * 24 * 3600 * 1000
@@ -91,7 +91,7 @@ def test_while_nobody_runs_the_jobs_no_reader_is_given_up(log: TendedLog) -> Non
     assert log.versions()[0] > 0
 
 
-def test_a_reader_of_a_group_without_an_owner_is_not_given_up(log: TendedLog) -> None:
+def test_a_reader_of_a_group_without_an_owner_is_not_given_up(log: MaintainedLog) -> None:
     """Nobody has recorded the period yet: only the group's next owner does."""
     began = now_ms()
     week = 7 * 24 * 3600 * 1000

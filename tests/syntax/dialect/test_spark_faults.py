@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.errors import Span, SqlError
-from rw_sql.syntax.dialect.spark_faults import KnownNames, SparkFault, condensed, spark_error
+from rw_sql.syntax.dialect.spark_faults import KnownNames, SparkFault, spark_error
+from rw_sql.syntax.dialect.spark_messages import condensed
 from rw_sql.syntax.parsing.script import open_bracket, open_quote, span_of
 from tests.conftest import FIXTURES, rendered
 

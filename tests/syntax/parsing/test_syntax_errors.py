@@ -62,7 +62,7 @@ def test_every_syntax_code_is_raised_by_a_fixture() -> None:
         "ALTER CONNECTION c SET (my.Secret.Token 'x', s3.secret.key = 'hunter2', ) ,",
     ],
 )
-def test_no_secret_stands_in_the_line_that_an_error_shows(text: str) -> None:
+def test_no_secret_is_in_the_line_that_an_error_shows(text: str) -> None:
     with pytest.raises(SqlError) as caught:
         parse_statement(text)
     told = caught.value.located(text).render()

@@ -273,7 +273,7 @@ def test_every_character_is_its_files_or_stands_for_what_was_replaced(text: str)
 
 
 @given(SCRIPTS, st.sampled_from(["'", '"', "$$", "`"]))
-def test_a_string_is_left_alone_whatever_stands_in_it(inner: str, quote: str) -> None:
+def test_a_string_is_left_alone_whatever_it_contains(inner: str, quote: str) -> None:
     content = inner.replace(quote, "").replace("\\", "").replace("$", "")
     text = f"SELECT {quote}{content}{quote}"
     assert expand(text, VARIABLES, on_error=lambda _: None).text == text

@@ -225,7 +225,7 @@ def _require_no_sinks(view: MaterializedViewRecord, sinks: list[SinkRecord], spa
             DEPENDENTS_EXIST,
             f'cannot alter materialized view "{view.name}" because sinks have sent its rows: {named}',
             span=span,
-            hint=f"{dropped}, run this again, and create it again WITH (snapshot = 'false')",
+            hint=f"{dropped}, run this again, and create the sink again WITH (snapshot = 'false')",
         )
 
 

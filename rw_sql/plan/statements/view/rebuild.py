@@ -132,7 +132,7 @@ def _require_alone(
         cascade = render(replace(statement, is_cascade=True, reason=None))
         hint = f"{hint}; then {cascade}" if hint else f"{cascade} also rebuilds these objects"
     else:
-        hint += ", rebuild, and create it again WITH (snapshot = 'false')"
+        hint += ", rebuild, and create the sink again WITH (snapshot = 'false')"
     raise SqlError(
         DEPENDENTS_EXIST,
         f'cannot rebuild materialized view "{view.name}" because other objects depend on it: {named}',

@@ -69,7 +69,7 @@ class ProtobufRows:
         as_jsonb = frozenset(name.strip() for name in given.get(AS_JSONB, "").split(",") if name.strip())
         schema = StructType.fromDDL(f"r {row_type(statement.columns)}")
         if not isinstance(schema, StructType):
-            raise TypeError("a column with its type is a struct")
+            raise TypeError("a row type must be a struct")
         return ProtobufRows(
             Messages(stored, given[MESSAGE], as_jsonb),
             tuple(column.name for column in statement.columns),

@@ -113,7 +113,7 @@ def test_where_another_checkpoint_stands(tmp_path: Path) -> None:
     assert caught.value.hint == "name splits of that checkpoint: z:0"
 
 
-def test_what_allow_clamp_makes_of_a_position_is_said(tmp_path: Path) -> None:
+def test_what_allow_clamp_makes_of_a_position_is_reported(tmp_path: Path) -> None:
     world, path = world_of(tmp_path)
     shown = world.explained(inject(path, "VALUES ('a:0' = 5, 'a:1' = 7) ALLOW CLAMP " + BROKERS))
     assert "note: clamped to the offsets that the upstream has: a:0 from 5 to 10\n" in shown
@@ -339,7 +339,7 @@ def test_show_checkpoint(tmp_path: Path) -> None:
     assert [row["detail"] for row in rows[3:]] == ["the job has read nothing yet", '{"seq":1}']
 
 
-def test_a_yes_beforehand_needs_allow_and_that_the_job_is_stopped(tmp_path: Path) -> None:
+def test_an_advance_confirmation_needs_allow_and_that_the_job_is_stopped(tmp_path: Path) -> None:
     world, path = world_of(tmp_path)
 
     def takes_yes(rest: str) -> bool:

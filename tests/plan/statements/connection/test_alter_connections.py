@@ -78,14 +78,14 @@ def test_another_connection_to_the_same_cluster_is_no_unsafe_operation() -> None
     assert ingest(world)["a"].splits == before["a"].splits
 
 
-def test_another_connection_that_says_the_same_restarts_nothing() -> None:
+def test_another_connection_with_the_same_properties_restarts_nothing() -> None:
     world = with_connection(connected_world(), "e", HERE)
     plan = world.run("ALTER SOURCE a SET CONNECTION e")
     assert plan.operation is not None
     assert restarted(plan) == []
 
 
-def test_detached_a_source_holds_what_its_connection_said_and_its_job_does_not_notice() -> None:
+def test_a_detached_source_has_the_properties_of_its_connection_and_does_not_restart() -> None:
     world = connected_world()
     before = ingest(world)
     plan = world.run("ALTER SOURCE a SET CONNECTION NONE REASON 'alone'")
@@ -99,7 +99,7 @@ def test_detached_a_source_holds_what_its_connection_said_and_its_job_does_not_n
     assert ingest(world)["a"] == before["a"]
 
 
-def test_attached_a_source_leaves_to_the_connection_what_both_say() -> None:
+def test_an_attached_source_loses_the_properties_that_its_connection_has_too() -> None:
     world = connected_world()
     before = ingest(world)
     plan = world.run("ALTER SOURCE d SET CONNECTION c")
@@ -143,7 +143,7 @@ def test_another_cluster_is_an_unsafe_operation_and_nothing_is_continued_by_numb
     assert {state.cluster for state in world.full_states("a").values()} == {f"cluster {HERE}"}
 
 
-def test_brokers_that_do_not_tell_their_cluster_may_be_others() -> None:
+def test_brokers_that_do_not_report_their_cluster_may_be_others() -> None:
     world = CannedWorld()
     for at in (HERE, ELSEWHERE):
         world.put_topic("t", (0, 10), at=at, life="", cluster=" ")

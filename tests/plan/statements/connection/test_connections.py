@@ -159,7 +159,7 @@ def secret_world() -> CannedWorld:
     return world
 
 
-def test_a_new_value_restarts_who_uses_the_secret() -> None:
+def test_a_new_value_restarts_the_users_of_the_secret() -> None:
     world = secret_world()
     before = ingest(world)
     plan = world.run(f"ALTER SECRET pw AS '{VALUE} 2'")

@@ -66,7 +66,7 @@ def test_a_whole_move_is_one_operation() -> None:
     assert world.states("s") == {"old:0": 40, "old:1": 50}
 
 
-def test_the_preview_is_from_where_the_source_stands_to_where_it_will() -> None:
+def test_the_preview_is_from_the_present_position_to_the_next() -> None:
     world = moved_world()
     plan = planned(
         world,

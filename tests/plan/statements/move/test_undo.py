@@ -21,7 +21,7 @@ def undo(world: CannedWorld, back: int = 0) -> str:
     return f"UNDO OPERATION {world.operations[back].epoch}"
 
 
-def test_undo_of_an_injection_gives_back_where_the_reader_stood() -> None:
+def test_undo_of_an_injection_gives_back_the_position_of_the_reader() -> None:
     world = moved_world()
     world.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('0' = 15)")
     assert world.states("s") == {"old:0": 15, "old:1": 50}
@@ -102,7 +102,7 @@ def test_a_move_is_undone_from_its_end() -> None:
     assert world.states("s") == {"old:0": 40, "old:1": 50}
 
 
-def test_operations_on_other_splits_do_not_stand_in_the_way() -> None:
+def test_operations_on_other_splits_do_not_prevent_an_undo() -> None:
     world = moved_world()
     world.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('0' = 15)")
     first = undo(world)
@@ -170,7 +170,7 @@ def test_undo_of_a_pause_asks_nobody_and_needs_no_upstream() -> None:
     assert len(world.snapshot.all("pause")) == 1
 
 
-def test_a_pause_that_came_later_stands_in_the_way_of_undoing_a_resume() -> None:
+def test_a_later_pause_prevents_undoing_a_resume() -> None:
     world = moved_world()
     world.run("PAUSE SOURCE s", "RESUME SOURCE s")
     resumed = undo(world)

@@ -32,7 +32,7 @@ def test_a_saved_state_of_another_upstream_is_not_continued_by_number(other: dic
     assert refused(paused_world(), f"INJECT SOURCE OFFSETS s VALUES ('0' = '{state}')").code == "RW210"
 
 
-def test_a_saved_state_of_another_cluster_is_told_though_the_upstream_is_silent() -> None:
+def test_a_saved_state_of_another_cluster_is_reported_though_the_upstream_is_silent() -> None:
     world = paused_world()
     world.silent.add(HERE)
     state = json.dumps({"offset": 20, "cluster": "another"})

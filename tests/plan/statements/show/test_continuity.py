@@ -68,7 +68,7 @@ def test_what_was_left_out_and_what_was_cut_short() -> None:
     assert rows["INJECT SOURCE OFFSETS", "old:1", "DUPLICATES 50"] == (10, 0, 49, 0, "CUT SHORT")
 
 
-def test_another_topic_is_told_by_its_first_record() -> None:
+def test_another_topic_is_shown_by_its_first_record() -> None:
     world = read_world()
     world.run("RESUME SOURCE s", "ALTER SOURCE s UNSAFE SET (topic = 'new')")
     read(world, new_0=(0, 5), new_1=(3, 9))
@@ -81,7 +81,7 @@ def test_another_topic_is_told_by_its_first_record() -> None:
     assert rows["new:0"][-1] == "DIFFERS"
 
 
-def test_a_hole_that_no_operation_made_is_told() -> None:
+def test_a_hole_that_no_operation_made_is_reported() -> None:
     world = read_world()
     world.run("RESUME SOURCE s")
     read(world, old_0=(42, 50))

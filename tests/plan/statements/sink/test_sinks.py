@@ -173,7 +173,7 @@ def test_changes_can_be_forced_into_rows(form: str) -> None:
     assert (sink(world).type, sink(world).keys) == ("append-only", ())
 
 
-def test_rows_without_an_order_are_told() -> None:
+def test_rows_without_an_order_are_reported() -> None:
     world = sink_world()
     upsert = {"form": "FORMAT UPSERT ENCODE JSON"}
     assert [row.change for row in world.run(to_kafka("k", "FROM s", "primary_key = 'id'", **upsert)).changes] == [
@@ -285,7 +285,7 @@ def test_types_that_the_target_may_refuse_hold_back_a_new_sink_only() -> None:
     assert refused(world, "ALTER SINK k CONNECTOR WITH (user = 'me')").code == "RW413"
 
 
-def test_describe_tells_columns_and_keys() -> None:
+def test_describe_shows_columns_and_keys() -> None:
     world = sink_world()
     world.run(to_kafka("k", "FROM keyed", form="FORMAT UPSERT ENCODE JSON"))
     shown = world.plan("DESCRIBE k").table

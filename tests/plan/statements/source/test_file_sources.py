@@ -76,7 +76,7 @@ def test_what_became_of_files_is_shown(world: CannedWorld, tmp_path: Path) -> No
     assert statuses(world) == {"a.json": "RECREATED", "b.json": "ORPHAN", "c.json": "NEW"}
 
 
-def test_a_changed_file_is_read_anew_after_a_reset(world: CannedWorld, tmp_path: Path) -> None:
+def test_a_changed_file_is_read_again_after_a_reset(world: CannedWorld, tmp_path: Path) -> None:
     write(tmp_path, "a.json", '{"id":9}\n', at=1_700_000_001)
     world.moved.clear()
     world.run("RESET SOURCE SPLITS f FOR SPLITS ('a.json')")

@@ -82,7 +82,7 @@ def test_latest_is_the_moment_of_the_view() -> None:
     assert (offsets(world, "mv-2:1"), offsets(world, "mv-3:1")) == ({"old:0": 5}, {"old:0": 9})
 
 
-def test_a_session_may_wish_for_it_and_show_create_says_so() -> None:
+def test_a_session_may_set_it_and_show_create_shows_it() -> None:
     world = CannedWorld(shares_sources=False)
     world.put_topic("old", (0, 5))
     world.run(create_source("s", "old"), create_source("t", "old", "shared = true"))
@@ -97,7 +97,7 @@ def test_a_session_may_wish_for_it_and_show_create_says_so() -> None:
 
 
 @pytest.mark.parametrize("change", ["SET (shared = 'true')", "SET (topic = 'new'), UNSET (shared)"])
-def test_it_is_fixed_for_the_life_of_the_source(change: str) -> None:
+def test_it_cannot_change_after_the_source_is_created(change: str) -> None:
     error = refused(two_views(), f"ALTER SOURCE s UNSAFE {change}")
     assert (error.code, error.message) == ("RW302", 'whether source "s" is shared cannot change')
 
@@ -152,7 +152,7 @@ def test_a_sink_reads_it_through_a_view() -> None:
     world.run(SINK.format("v"))
 
 
-def test_inject_moves_every_reader_and_each_from_where_it_stands() -> None:
+def test_inject_moves_every_reader_each_from_its_own_position() -> None:
     world = two_views()
     read_on(world, "mv-2:1", old_0=40, old_1=50)
     read_on(world, "mv-3:1", old_0=30)
@@ -295,7 +295,7 @@ def test_show_source_splits_and_continuity_have_a_row_per_reader() -> None:
     assert ("old:0", "GAP 10", "PENDING", "mv-3:1") in found
 
 
-def test_show_jobs_has_no_job_of_the_source_itself_and_tells_a_pause() -> None:
+def test_show_jobs_has_no_job_of_the_source_itself_and_shows_a_pause() -> None:
     world = two_views()
     world.jobs["mv-2"] = JobStatus(job="mv-2", object_id=2, state="RUNNING")
     world.jobs["mv-3"] = JobStatus(job="mv-3", object_id=3, state="STALLED", reason="EXPIRED old:0")

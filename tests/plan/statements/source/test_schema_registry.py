@@ -428,7 +428,7 @@ def test_columns_of_a_protobuf_message() -> None:
     assert "column more MAP(CHARACTER VARYING, BYTEA) added" in world.explained("ALTER SOURCE s REFRESH SCHEMA")
 
 
-def test_a_connection_that_moves_to_another_schema_is_named_anew() -> None:
+def test_a_connection_that_moves_to_another_schema_is_named_again() -> None:
     world = world_with(value=record(ORDER), key=record(ORDER[:1], "Key"))
     world.run(
         "CREATE SCHEMA raw",

@@ -210,7 +210,7 @@ def test_dropping_a_source_needs_its_tables_dropped() -> None:
         ("CREATE TABLE t (*) ON CONFLICT DO NOTHING FROM pg TABLE 'public.orders'", "ON CONFLICT", "omit it"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, message: str, hint: str) -> None:
+def test_what_is_wrong_is_reported(text: str, message: str, hint: str) -> None:
     error = refused(cdc_world(), text)
     assert message in error.message
     assert hint in (error.hint or "")

@@ -129,7 +129,7 @@ def test_sinks_have_sent_what_cannot_be_taken_back() -> None:
     error = refused(world, "ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
     assert (error.code, error.hint) == (
         "RW306",
-        "DROP SINK k, run this again, and create it again WITH (snapshot = 'false')",
+        "DROP SINK k, run this again, and create the sink again WITH (snapshot = 'false')",
     )
 
 

@@ -86,7 +86,7 @@ def test_a_gap_is_read_upstream() -> None:
     assert planned.from_upstream == (BackfillChunk(split="t:0", start=40, end=60),)
 
 
-def test_what_nobody_has_any_more_is_told() -> None:
+def test_records_that_no_longer_exist_are_reported() -> None:
     found = world()
     found.read_on("s", t_0=40)
     found.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('t:0' = 60) ALLOW GAPS", "RESUME SOURCE s")
@@ -96,7 +96,7 @@ def test_what_nobody_has_any_more_is_told() -> None:
     assert spans(history_of(found))["t:0"] == ((0, 40), (50, 60))
 
 
-def test_another_life_of_a_topic_is_no_history_of_this_one() -> None:
+def test_another_incarnation_of_a_topic_is_no_history_of_this_one() -> None:
     found = world()
     found.read_on("s", t_0=40, t_1=40)
     found.put_topic("t", (0, 9), (0, 9), life="second")

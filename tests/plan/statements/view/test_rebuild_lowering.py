@@ -73,7 +73,7 @@ def test_what_was_repeated_is_in_the_new_rows_once() -> None:
     assert view(world, "v").histories == rebuild.histories
 
 
-def test_again_while_it_is_under_way_begins_anew() -> None:
+def test_a_rebuild_of_a_view_that_is_being_rebuilt_begins_again() -> None:
     world = moved_world()
     world.run("REBUILD MATERIALIZED VIEW v", "REBUILD MATERIALIZED VIEW v")
     (rebuild,) = world.snapshot.all("rebuild")
@@ -89,7 +89,7 @@ def test_again_while_it_is_under_way_begins_anew() -> None:
     assert world.snapshot.all("rebuild") == ()
 
 
-def test_views_on_it_are_made_anew_with_cascade() -> None:
+def test_views_on_it_are_rebuilt_with_cascade() -> None:
     world = stacked()
     with pytest.raises(SqlError, match='other objects depend on it: materialized view "top"') as caught:
         world.run("REBUILD MATERIALIZED VIEW v")
@@ -133,7 +133,7 @@ def test_nothing_is_made_on_a_view_that_is_about_to_be_another_table() -> None:
         world.run(f"REWIND SOURCE s TO OPERATION {operation}")
 
 
-def test_a_sink_on_it_stands_in_the_way() -> None:
+def test_a_sink_on_it_prevents_a_rebuild() -> None:
     world = moved_world()
     world.put_topic("out", (0, 0))
     world.run(

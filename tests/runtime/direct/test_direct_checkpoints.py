@@ -216,7 +216,7 @@ def test_without_a_change_a_planned_batch_is_left_to_spark(checkpoint: Checkpoin
         assert checkpoint.line(3) == {"a:0": 40, "a:1": 7}
 
 
-def test_a_reader_that_never_came_to_a_batch_begins_anew(tmp_path: Path) -> None:
+def test_a_reader_that_never_came_to_a_batch_begins_again(tmp_path: Path) -> None:
     made = Checkpoint(folder=tmp_path / "cp")
     made.put("mv-2:1", 3, a_0=10)
     made.start()
@@ -242,7 +242,7 @@ def test_two_readers_of_one_topic_and_a_log_have_a_line_each(tmp_path: Path) -> 
     assert lines == ['{"a":{"0":20}}', DELTA, '{"a":{"0":3}}']
 
 
-def test_a_damaged_checkpoint_is_told_and_not_touched(checkpoint: Checkpoint) -> None:
+def test_a_damaged_checkpoint_is_reported_and_not_touched(checkpoint: Checkpoint) -> None:
     (checkpoint.folder / "_rw_sql/readers.json").unlink()
     with pytest.raises(StalledError, match="CHECKPOINT damaged"):
         checkpoint.align()
@@ -296,7 +296,7 @@ def test_killed_at_any_step_it_comes_to_the_same(
     assert len(read_changes(checkpoint.files)) == len(changes)
 
 
-def test_undo_learns_where_a_reader_stood_when_a_statement_took_hold(checkpoint: Checkpoint) -> None:
+def test_undo_gets_the_position_that_a_reader_had_when_a_statement_took_effect(checkpoint: Checkpoint) -> None:
     met = dict(checkpoint.stored["mv-2:1"])
     checkpoint.put("mv-2:1", 8, a_0=12)
     met_later = dict(checkpoint.stored["mv-2:1"])

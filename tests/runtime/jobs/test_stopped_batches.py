@@ -33,7 +33,7 @@ def test_a_batch_that_dies_of_a_stop_says_only_what_spark_takes_for_an_interrupt
     assert len(said) < 1000
 
 
-def test_what_a_batch_dies_of_before_is_told_as_it_is() -> None:
+def test_what_a_batch_dies_of_before_is_reported_as_it_is() -> None:
     with pytest.raises(ValueError, match="x"):
         StreamingRun("mv-1").guarded(_die)(None, 0)  # type: ignore[arg-type]
 

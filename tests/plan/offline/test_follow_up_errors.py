@@ -82,7 +82,7 @@ def test_splits_of_the_catalog_are_known_and_others_are_not_there() -> None:
     assert lines("INJECT SOURCE OFFSETS a VALUES ('0' = -5) ALLOW CLAMP;", checker) == []
 
 
-def test_what_is_not_known_is_said() -> None:
+def test_what_is_not_known_is_reported() -> None:
     script = (
         SOURCE
         + "CREATE MATERIALIZED VIEW m AS SELECT id FROM a;\n"

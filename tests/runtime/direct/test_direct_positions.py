@@ -35,7 +35,7 @@ from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.controlled_jobs import Jobs
-from tests.runtime.direct.test_own_reader_checkpoints import Checkpoint
+from tests.runtime.direct.test_direct_checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -155,7 +155,7 @@ def test_a_batch_counts_from_when_its_rows_are_in_the_view(own: Own) -> None:
     assert own.next == 30
 
 
-def test_what_was_read_is_told_by_the_commits_of_batches_with_rows_and_without(own: Own) -> None:
+def test_what_was_read_is_known_from_the_commits_of_batches_with_rows_and_without(own: Own) -> None:
     own.read(20)
     own.read(25, rows=0)
     own.set(12)
@@ -169,7 +169,7 @@ def test_what_was_read_is_told_by_the_commits_of_batches_with_rows_and_without(o
     assert not own.positions.committed_ranges(1, "mv-9:1")
 
 
-def test_undo_is_told_where_it_stood(own: Own) -> None:
+def test_undo_gets_the_position_from_before(own: Own) -> None:
     own.read(20)
     stood = own.metastore.snapshot().states(FRAGMENT)["a:0"]
     epoch = own.set(5)
@@ -201,7 +201,7 @@ def test_a_block_holds_the_jobs_of_all_readers(own: Own) -> None:
     assert quiesced_jobs(own.context, snapshot) == {"mv-2": (hold,)}
 
 
-def test_a_hold_is_taken_once_the_readers_of_all_views_have_stopped(
+def test_a_quiesce_lock_is_taken_once_the_readers_of_all_views_have_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = Jobs(tmp_path, monkeypatch)

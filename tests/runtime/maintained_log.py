@@ -1,7 +1,7 @@
 """A source's log with readers, without Spark: batches, checkpoints and runs of upkeep when a test calls them.
 
-``python -m tests.runtime.tended <warehouse>`` runs upkeep once and ends; it is killed on the way if a fault point is
-armed.
+``python -m tests.runtime.maintained_log <warehouse>`` runs upkeep once and ends; if a fault point is armed,
+it is killed there.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SPLIT_NAME = "t:0"
 
 
 @dataclass(slots=True)
-class TendedLog:
+class MaintainedLog:
     """A log of one split in which each record's id is its offset. ``hour`` is the bucket of new batches.
 
     ``later_seconds`` is the time by which upkeep's clock is ahead.
@@ -67,7 +67,7 @@ class TendedLog:
     later_seconds: float = 0.0
 
     @staticmethod
-    def open(folder: str, run: int = 1) -> TendedLog:
+    def open(folder: str, run: int = 1) -> MaintainedLog:
         """The log in this warehouse, made if it is not there, and a new run of its job."""
         warehouse = Warehouse.at(folder)
         metastore = Metastore.open(warehouse.uri)
@@ -94,7 +94,7 @@ class TendedLog:
             statistics=(SPLIT, OFFSET, ERROR),
         )
         context = Context(warehouse=warehouse, metastore=metastore, sessions=cast("Any", None), owner="a test")
-        log = TendedLog(warehouse=warehouse, source=source, context=context, output=output)
+        log = MaintainedLog(warehouse=warehouse, source=source, context=context, output=output)
         log.end = len(log.ids())
         return log
 
@@ -228,6 +228,6 @@ if __name__ == "__main__":
     folder, point = sys.argv[1:]
     table_files.GRACE_SECONDS = 0.0
     table_files.COMMITS_GRACE_SECONDS = 0.0
-    log = TendedLog.open(folder, run=2)
+    log = MaintainedLog.open(folder, run=2)
     faults.arm(point)
     log.turn()

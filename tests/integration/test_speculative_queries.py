@@ -86,7 +86,7 @@ def test_a_source_that_is_paused_again_has_read_nothing(
 
 
 @pytest.mark.long
-def test_what_a_killed_process_has_started_for_a_run_is_begun_anew(
+def test_what_a_killed_process_has_started_for_a_run_is_begun_again(
     session: AttachedSession, broker: BrokerInfo, topic_name: str
 ) -> None:
     _create(session, broker, topic_name, 10)

@@ -1,0 +1,53 @@
+"""The settings and columns of the Delta tables that jobs write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalake import DeltaTable, Schema
+
+TABLE_SETTINGS = {
+    # Only commits before a checkpoint are cleaned up: this limits how many a listing of a busy log finds.
+    "delta.checkpointInterval": "100",
+    # The job cleans up by itself, because it knows the readers and saves the commits' metadata first.
+    "delta.enableExpiredLogCleanup": "false",
+    # How long a checkpoint names replaced files. The list of the replaced files that still exist is stored beside the
+    # table.
+    "delta.deletedFileRetentionDuration": "interval 1 minutes",
+}
+"""The settings with which every log and every view's table is created."""
+
+STATISTICS = "delta.dataSkippingStatsColumns"
+"""The setting with the names of the columns that have statistics; by default the first 32."""
+
+CHANGE_FEED = "delta.enableChangeDataFeed"
+"""The setting of a table that keeps a change feed."""
+
+
+def add_columns(table: DeltaTable, schema: Schema) -> bool:
+    """Adds columns that the table lacks; existing rows have NULL. Returns True if it has committed."""
+    known = {column.name for column in table.schema().fields}
+    new = [column for column in schema.fields if column.name not in known]
+    if new:
+        table.alter.add_columns(new)
+    return bool(new)
+
+
+def add_settings(table: DeltaTable, *, has_change_feed: bool = False, statistics: Sequence[str] = ()) -> bool:
+    """Adds settings that the table lacks. Returns True if it has committed.
+
+    ``has_change_feed`` enables the table's change feed; ``statistics`` are the columns with statistics.
+    """
+    settings = dict(TABLE_SETTINGS)
+    if has_change_feed:
+        settings[CHANGE_FEED] = "true"
+    if statistics:
+        settings[STATISTICS] = ",".join(statistics)
+    known = table.metadata().configuration
+    new = {key: value for key, value in settings.items() if known.get(key) != value}
+    if new:
+        table.alter.set_table_properties(new)
+    return bool(new)
