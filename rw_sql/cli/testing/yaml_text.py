@@ -49,15 +49,16 @@ def plain(value: Any) -> Any:
 @cache
 def _loader_class() -> Any:
     import yaml
+    from yaml.constructor import ConstructorError
 
-    class Loader(yaml.SafeLoader):
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             seen = set()
             for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
                 if isinstance(key, yaml.ScalarNode):
                     if (key.tag, key.value) in seen:
                         problem = f'the key "{key.value}" occurs twice'
-                        raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                        raise ConstructorError(None, None, problem, key.start_mark)
                     seen.add((key.tag, key.value))
             return super().construct_mapping(node, deep=deep)
 
