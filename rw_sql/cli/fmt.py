@@ -128,7 +128,12 @@ def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False
         elif path == "-":
             sys.stdout.write(after)
         elif after != before:
-            Path(path).write_bytes(after.encode())
+            try:
+                Path(path).write_bytes(after.encode())
+            except OSError as error:
+                results[-1] = {"file": path, "is_changed": False, "error": f"cannot write: {error.strerror}"}
+                sys.stderr.write(f'cannot write "{path}": {error.strerror}\n')
+                status = FAILED
     if is_json:
         sys.stdout.write(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     return status

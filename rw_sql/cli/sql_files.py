@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 def folder_files(folder: str) -> list[str]:
@@ -20,7 +20,7 @@ def folder_files(folder: str) -> list[str]:
     root = Path(folder)
     if not root.is_dir():
         raise SqlError(FILE_UNREADABLE, f'"{folder}" is not a folder', hint="give a folder that exists")
-    found = sorted(_files_below(root, ()))
+    found = sorted(files_below(root, lambda path: path.suffix.lower() == ".sql"))
     if not found:
         raise SqlError(
             FILE_UNREADABLE, f'folder "{folder}" has no .sql file', hint="give a folder with files that end in .sql"
@@ -28,8 +28,12 @@ def folder_files(folder: str) -> list[str]:
     return [str(path) for path in found]
 
 
-def _files_below(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
-    """``above`` are the real paths of the folders above, so that a link to one of them is not followed in a circle."""
+def files_below(folder: Path, is_wanted: Callable[[Path], bool], above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """The files of a folder and its subfolders that ``is_wanted`` accepts, except hidden ones.
+
+    ``above`` are the real paths of the folders above, so that a link to one of them is not followed in a circle. Raises
+    SqlError for a folder or a link that cannot be read.
+    """
     real = folder.resolve()
     if real in above:
         return
@@ -41,8 +45,8 @@ def _files_below(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
         if entry.name.startswith("."):
             continue
         if entry.is_dir():
-            yield from _files_below(entry, (*above, real))
-        elif entry.suffix == ".sql":
+            yield from files_below(entry, is_wanted, (*above, real))
+        elif is_wanted(entry):
             if not entry.exists():
                 raise _unreadable(entry, "its target does not exist")
             if entry.is_file():

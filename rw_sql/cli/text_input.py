@@ -1,4 +1,4 @@
-"""The text of a file or of standard input, for the commands that take SQL."""
+"""The text of a file or of standard input, for the commands that take SQL, and the writing of files."""
 
 from __future__ import annotations
 
@@ -37,3 +37,15 @@ def read_exactly(path: str) -> str:
 def unix_lines(text: str) -> str:
     """The text with ``\\n`` as line end."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a file. Raises SqlError FILE_UNREADABLE if it cannot be written."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SqlError(
+            FILE_UNREADABLE,
+            f'cannot write "{path}": {error.strerror}',
+            hint="give a file in a folder that exists and can be written",
+        ) from error

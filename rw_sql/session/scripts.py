@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ from rw_sql.errors import SqlError
 from rw_sql.runtime.spark.interrupts import interruptible
 from rw_sql.runtime.spark.spark_errors import as_sql_error, known_names
 from rw_sql.session.attach import attach, attached_to, other_kinds, status_shown
-from rw_sql.syntax import split_script
+from rw_sql.syntax import parse_statement, split_script
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,6 +101,17 @@ def run_statements(
         for part in split_script(text):
             shown = StatementText(text=part.text, line=part.line, column=part.column)
             run_part(attached, part, text, file, partial(on_result, shown))
+
+
+def run_dry(spark: SparkSession, texts: Sequence[str]) -> None:
+    """Plans rw_sql's statements one by one, each on the catalog that the statements before it would lead to. Raises
+    SqlError, located in the statement, as the statement itself would, except for a missing confirmation."""
+    dry = (attached_to(spark) or attach(spark)).dry_run()
+    for text in texts:
+        try:
+            dry.explain(parse_statement(text))
+        except SqlError as error:
+            raise error.located(text) from error.__cause__
 
 
 def interrupted_at(done: int, total: int, place: str, why: str) -> str:

@@ -103,6 +103,10 @@ def test_files_are_written_in_place(tmp_path: Path) -> None:
     assert run_fmt([str(path)], check=True) == 0
 
 
+def test_a_transaction_keeps_its_word() -> None:
+    assert format_script("start  transaction;\n") == "START TRANSACTION;\n"
+
+
 def test_a_file_with_an_error_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.sql"
     path.write_text(

@@ -153,6 +153,11 @@ def test_a_comment_for_renaming_that_belongs_to_no_statement(folder: Path) -> No
     assert findings(str(folder), "--env", "dev") == [("a.sql", 3, 1, "RW212")]
 
 
+def test_files_in_upper_case_are_read(folder: Path) -> None:
+    (folder / "MORE.SQL").write_text("CREATE SCHEMA more;\n", encoding="utf-8")
+    assert "MORE.SQL" in [Path(file).name for file in folder_files(str(folder))]
+
+
 def test_links_of_a_folder_are_followed_or_refused(folder: Path, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()

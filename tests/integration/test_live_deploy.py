@@ -16,7 +16,7 @@ from rw_sql.metastore import Metastore
 from tests.integration.attached import AttachedSession, produce_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -60,6 +60,7 @@ def test_a_warehouse_comes_to_a_folder_and_goes_back(
 
     def run(command: str, target: str, *words: str) -> str:
         env = () if command == "rollback" else ("--env", "test")
+        target = str(folder) if target == "FOLDER" else target
         result = CliRunner().invoke(app, [command, target, "-w", session.warehouse, *env, *words])
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
@@ -104,3 +105,40 @@ def test_a_warehouse_comes_to_a_folder_and_goes_back(
     with pytest.raises(SqlError, match="is already rolled back"):
         run("rollback", "counts", "--yes")
     assert "1 to rebuild" in run("diff", str(folder))
+    _drops_nothing_for_a_wrong_definition(session, write, run)
+    _a_plan_that_fails_is_made_again(session, write, run, plan)
+
+
+def _drops_nothing_for_a_wrong_definition(
+    session: AttachedSession, write: Callable[..., None], run: Callable[..., str]
+) -> None:
+    """A recreated view reads a column that does not exist: the error comes before the first DROP."""
+    upserts = SOURCE.replace("id INT,", "id INT PRIMARY KEY,").replace("CREATE SOURCE", "CREATE TABLE")
+    write(upserts, COUNTS.replace("FROM s", "FROM s WHERE nothing"))
+    before = Metastore.open(session.warehouse).snapshot()
+    with pytest.raises(SqlError, match="nothing"):
+        run("apply", "FOLDER", "--yes", "--allow-drop")
+    assert Metastore.open(session.warehouse).snapshot().epoch == before.epoch
+    write(upserts, COUNTS)
+    run("apply", "FOLDER", "--yes", "--allow-drop")
+    session.run("FLUSH")
+    assert session.rows_of("counts") == [(0, 10), (1, 10), (2, 10)]
+    assert run("diff", "FOLDER", "--exit-code") == ""
+
+
+def _a_plan_that_fails_is_made_again(
+    session: AttachedSession, write: Callable[..., None], run: Callable[..., str], plan: Path
+) -> None:
+    """A plan whose second change fails says that it must be made again; a renamed view is rolled back."""
+    table = SOURCE.replace("id INT,", "id INT PRIMARY KEY,").replace("CREATE SOURCE", "CREATE TABLE")
+    wider = COUNTS.replace("count(*) AS n", "count(*) AS n, max(id) AS last")
+    write(table, wider, "CREATE MATERIALIZED VIEW wrong AS SELECT nothing FROM counts;")
+    run("diff", "FOLDER", "--file", str(plan))
+    result = CliRunner().invoke(app, ["apply", str(plan), "--yes"])
+    assert isinstance(result.exception, SqlError)
+    assert f"1 of 2 changes were applied; to continue, make the plan again: rw-sql diff FOLDER --file {plan}" in (
+        " ".join(result.stderr.split())
+    )
+    session.run("ALTER MATERIALIZED VIEW counts RENAME TO totals")
+    run("rollback", "public.totals", "--yes")
+    assert session.spark.table("totals").columns == ["k", "n"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,12 +67,18 @@ SELECT id FROM m
 
 
 def run(
-    spark: SparkSession, folder: Path, path: str, broker: BrokerInfo | None, workers: int = 1
+    spark: SparkSession,
+    folder: Path,
+    path: str,
+    broker: BrokerInfo | None,
+    workers: int = 1,
+    *,
+    is_recording: bool = False,
 ) -> dict[str, TestOutcome]:
     """The outcomes of the tests of a path, by their names."""
     collected = collect([str(folder / path)], {})
     assert collected.wrong == ()
-    options = TestOptions(workers=workers, variables={"given": "one"})
+    options = TestOptions(workers=workers, variables={"given": "one"}, is_recording=is_recording)
     work = folder / "work"
     work.mkdir(exist_ok=True)
     bench = Bench(spark, work, options, broker.bootstrap if broker is not None else None)
@@ -126,3 +133,90 @@ def test_a_file_of_statements(spark: SparkSession, tmp_path: Path) -> None:
     assert outcomes["b"].message.endswith("b.slt:1: topic needs a broker: run rw-sql test --kafka")
     assert outcomes["c"].status == "failed"
     assert "LINE 3:   nothing\n" in outcomes["c"].detail
+
+
+TYPED = """\
+CREATE SOURCE s (id INT, code VARCHAR, price NUMERIC(20, 2), share REAL, at TIMESTAMPTZ)
+WITH (connector = 'kafka', topic = 's', properties.bootstrap.server = 'none:9092') FORMAT PLAIN ENCODE JSON;
+CREATE MATERIALIZED VIEW m AS
+SELECT id, code, price, share, at, map('b', id, 'a', 0) AS parts, array('a, b') AS list FROM s;
+"""
+
+TYPED_TESTS = """\
+tests:
+  - name: values
+    view: m
+    given:
+      s: [{id: 1, code: NO, price: 123456789012345678.91, share: 0.1, at: 2024-01-02 03:04:05}]
+    expect:
+      - id: 1
+        code: NO
+        price: 123456789012345678.91
+        share: 0.1
+        at: 2024-01-02 03:04:05
+        parts: {a: 0, b: 1}
+        list: ["a, b"]
+  - name: another list
+    view: m
+    given: {s: [{id: 1}]}
+    expect: [{list: [a, b]}]
+  - name: a query that fails
+    view: m
+    given: {s: {sql: "SELECT 1/0 AS id"}}
+    expect: []
+"""
+
+
+@pytest.mark.long
+def test_values_arrive_as_they_are_written(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "m.SQL").write_text(TYPED, encoding="utf-8")
+    (tmp_path / "m.test.yaml").write_text(TYPED_TESTS, encoding="utf-8")
+    outcomes = run(spark, tmp_path, "m.test.yaml", None, workers=2)
+    assert [outcome.status for outcome in outcomes.values()] == ["passed", "failed", "failed"], outcomes
+    assert "['a, b']" in outcomes["another list"].detail
+    assert "DIVIDE_BY_ZERO" in outcomes["a query that fails"].message
+
+
+RECORDED = """\
+include common/rows.slt
+
+# another line, so that the rows of both files have the same place
+query IT
+SELECT 1, '${dir}'
+----
+1 <slt:ignore>
+
+query T rowsort
+SELECT col FROM VALUES ('${given}'), ('done'), ('${dir}') AS t(col)
+----
+${given}
+other
+
+query T
+SELECT timestamp'2024-01-02 03:04:05'
+----
+2024-01-02 03:04:05
+"""
+
+
+@pytest.mark.long
+def test_recorded_rows_stay_as_written_where_they_match(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "common").mkdir()
+    (tmp_path / "common" / "rows.slt").write_text("# a\n# b\n# c\n\nquery I\nSELECT 7\n----\n7\n", encoding="utf-8")
+    (tmp_path / "a.slt").write_text(RECORDED, encoding="utf-8")
+    (tmp_path / "d.slt").write_text("statement error ((\nSELECT\n", encoding="utf-8")
+    (tmp_path / "e.slt").write_text("onlyif other\nflush\n", encoding="utf-8")
+    before = time.tzname
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        try:
+            outcomes = run(spark, tmp_path, ".", None, is_recording=True)
+        finally:
+            patch.undo()
+            time.tzset()
+    assert time.tzname == before
+    recorded = outcomes["a"].rewritten
+    assert recorded == RECORDED.replace("${given}\nother\n", "${dir}\ndone\n${given}\n"), outcomes["a"]
+    assert (outcomes["d"].status, outcomes["e"].status) == ("error", "skipped")
+    assert "is not a regular expression" in outcomes["d"].message

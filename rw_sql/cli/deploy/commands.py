@@ -24,7 +24,7 @@ from rw_sql.cli.interface.options import (
 )
 from rw_sql.cli.script.environments import environment, given_variables
 from rw_sql.cli.sql_files import folder_files
-from rw_sql.cli.text_input import read_text
+from rw_sql.cli.text_input import read_text, write_text
 from rw_sql.errors import (
     CANNOT_REPLACE,
     CANNOT_UNDO,
@@ -34,8 +34,9 @@ from rw_sql.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from pyspark.sql import SparkSession
     from rich.console import Console
 
     from rw_sql.metastore import Snapshot
@@ -95,7 +96,7 @@ def diff_command(
         raise typer.Exit(FAILED) from None
     plan = saved_plan(snapshot, location.uri, changes)
     if out is not None:
-        Path(out).write_text(to_json(plan), encoding="utf-8")
+        write_text(out, to_json(plan))
     if output == "json":
         sys.stdout.write(to_json(plan))
     else:
@@ -132,7 +133,7 @@ def apply_command(
 ) -> None:
     """Bring a warehouse to the state of a folder of CREATE statements.
 
-    After a failure, run the same command again to continue.
+    After a failure, run the same command again to continue; for a plan, make the plan again.
     """
     from rw_sql.cli.output import console_for
     from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan
@@ -140,7 +141,9 @@ def apply_command(
     require_output(output, OUTPUTS)
     console = console_for(sys.stderr if output == "json" else None)
     keeping = _keeping(keep)
-    if Path(target).is_file():
+    is_plan = Path(target).is_file()
+    if is_plan:
+        _require_of_folder({"--env": env, "--var": var, "--allow": allow})
         plan = from_json(read_text(target), target)
         location, snapshot = _catalog(warehouse if warehouse is not None else plan.warehouse)
         require_current(snapshot, plan, location.uri)
@@ -152,9 +155,21 @@ def apply_command(
     if chosen and not yes:
         _require_yes(console, len(chosen))
     if chosen:
-        _carry_out(console, location, plan, chosen, keeping, is_confirmed=yes, tokens=frozenset(confirm or ()))
+        again = f"make the plan again: rw-sql diff FOLDER --file {target}" if is_plan else "run the same command again"
+        _carry_out(console, location, plan, chosen, keeping, again, is_confirmed=yes, tokens=frozenset(confirm or ()))
     if output == "json":
         _print_json({"warehouse": location.uri, "changes": [_as_json(c, is_made=c in chosen) for c in plan.changes]})
+
+
+def _require_of_folder(options: Mapping[str, object]) -> None:
+    """Raises SqlError for an option that has no effect on a saved plan, which contains the statements themselves."""
+    given = [option for option, value in options.items() if value]
+    if given:
+        raise SqlError(
+            INVALID_OPTION,
+            f"a saved plan is applied as it is, so {given[0]} has no effect",
+            hint=f"make the plan with it: rw-sql diff FOLDER {given[0]} … --file FILE",
+        )
 
 
 def _keeping(keep: str | None) -> tuple[str, ...]:
@@ -184,7 +199,8 @@ def rollback_command(
 
     from rw_sql.cli.output import console_for
     from rw_sql.metastore import Metastore
-    from rw_sql.model.names import undefined
+    from rw_sql.metastore.codec import before_from_json
+    from rw_sql.model.names import object_name, undefined
     from rw_sql.plan.statements.move.undo import History
     from rw_sql.plan.statements.view.rebuild import SWAP
     from rw_sql.syntax.statements import Name
@@ -192,16 +208,19 @@ def rollback_command(
     require_output(output, OUTPUTS)
     console = console_for(sys.stderr if output == "json" else None)
     location, snapshot = _catalog(warehouse)
-    record = snapshot.find("materialized_view", view)
+    name = Name.of(view)
+    record = snapshot.find("materialized_view", object_name(name))
     if record is None:
-        raise undefined(snapshot, "materialized_view", Name.of(view))
+        raise undefined(snapshot, "materialized_view", name)
     records = Metastore.open(location.uri).operations()
     history = History.of(records)
-    swap = next((r for r in records if r.kind == SWAP and view in r.objects and history.is_in_effect(r.epoch)), None)
+    # An operation has the name that the view had then.
+    swaps = (r for r in records if r.kind == SWAP and record.id in before_from_json(r.before).objects)
+    swap = next((r for r in swaps if history.is_in_effect(r.epoch)), None)
     if swap is None:
         raise SqlError(
             CANNOT_UNDO,
-            f'materialized view "{view}" was not rebuilt, or is already rolled back',
+            f'materialized view "{record.name}" was not rebuilt, or is already rolled back',
             hint="SELECT epoch, statement FROM rw_catalog.rw_operations lists what was done",
         )
     text = f"UNDO OPERATION {swap.epoch}"
@@ -367,16 +386,22 @@ def _carry_out(
     plan: SavedPlan,
     changes: Sequence[DeployChange],
     first: Sequence[str],
+    again: str,
     *,
     is_confirmed: bool,
     tokens: frozenset[str],
 ) -> None:
-    """Runs the statements in ``first``, then the statements of the changes."""
+    """Runs the statements in ``first``, then the statements of the changes. ``again`` says how to continue after an
+    error.
+
+    If a change drops an object, all statements are planned before the first one runs, so that nothing is dropped for
+    a definition that is refused.
+    """
     from rw_sql.cli.output import print_error
     from rw_sql.cli.question import choose_answer
     from rw_sql.cli.spark_start import spark_for
     from rw_sql.cli.transcript import Transcript
-    from rw_sql.plan.deploy.plan_file import require_current
+    from rw_sql.plan.deploy.plan_file import require_current, require_still_there
 
     transcript = Transcript(console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens))
     with spark_for(location.uri) as spark:
@@ -385,18 +410,33 @@ def _carry_out(
 
         # Checked again: the user's answer and Spark's start may have taken long.
         require_current(_catalog(location.uri)[1], plan, location.uri)
+        if any(change.needs_drop for change in changes):
+            _require_possible(spark, changes)
         done = 0
         try:
             for text in first:
                 run_statements(spark, text, answer=transcript.answer, on_result=transcript.show)
             for change in changes:
                 fault("apply.before_change")
+                require_still_there(_catalog(location.uri)[1], change)
                 for text in change.texts:
                     run_statements(spark, text, answer=transcript.answer, on_result=transcript.show)
                 done += 1
         except (SqlError, KeyboardInterrupt):
-            print_error(f"{done} of {len(changes)} changes were applied; to continue, run the same command again")
+            print_error(f"{done} of {len(changes)} changes were applied; to continue, {again}")
             raise
+
+
+def _require_possible(spark: SparkSession, changes: Sequence[DeployChange]) -> None:
+    """Raises SqlError if a statement would be refused on the catalog that the statements before it lead to."""
+    from rw_sql.cli.output import print_error
+    from rw_sql.session.scripts import run_dry
+
+    try:
+        run_dry(spark, [text for change in changes for text in change.texts])
+    except SqlError:
+        print_error(f"0 of {len(changes)} changes were applied: a statement would be refused")
+        raise
 
 
 def _undo(console: Console, location: Warehouse, text: str) -> None:

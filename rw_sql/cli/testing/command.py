@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, UNUSABLE
 from rw_sql.cli.interface.options import Env, Variables, output_option, require_output
+from rw_sql.cli.text_input import write_text
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def run_test_command(
 
     def tell(outcome: TestOutcome) -> None:
         if outcome.rewritten is not None:
-            Path(outcome.file).write_text(outcome.rewritten, encoding="utf-8")
+            write_text(outcome.file, outcome.rewritten)
         print_outcome(console, outcome, hide)
 
     options = TestOptions(

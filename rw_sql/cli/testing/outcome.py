@@ -32,6 +32,10 @@ class WrongTestError(Exception):
         return f"{self.file}{'' if self.line is None else f':{self.line}'}: {self.message}"
 
 
+class NothingToRunError(Exception):
+    """The conditions of a test file exclude all of its records."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestOutcome:
     """One executed test. ``failed``: a result differs from the expectation; ``error``: the test could not be run.

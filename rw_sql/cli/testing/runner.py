@@ -6,6 +6,7 @@ import fnmatch
 import shutil
 import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,17 +16,20 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from rw_sql.cli.script.environments import environment_above
+from rw_sql.cli.sql_files import files_below
 from rw_sql.cli.testing.definitions import read_definitions
-from rw_sql.cli.testing.outcome import MismatchError, TestOutcome, WrongTestError
+from rw_sql.cli.testing.outcome import MismatchError, NothingToRunError, TestOutcome, WrongTestError
 from rw_sql.cli.testing.slt_file import read_records, rewritten, topics_of
 from rw_sql.cli.testing.unit_file import SQL_END, YAML_ENDS, read_unit_file
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
     from pyspark.sql import SparkSession
 
+    from rw_sql.cli.kafka_broker import BrokerInfo
     from rw_sql.cli.testing.definitions import Defined
     from rw_sql.cli.testing.slt_file import SltRecord
     from rw_sql.cli.testing.unit_file import UnitTest
@@ -138,16 +142,16 @@ def _is_named(name: str, pattern: str) -> bool:
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        return sorted(file for file in path.rglob("*") if file.name.endswith(ENDS) and not _is_hidden(file, path))
+        return sorted(files_below(path, _is_test))
     if not path.exists():
         raise WrongTestError("there is no such file or folder", file=str(path))
-    if not path.name.endswith(ENDS):
+    if not _is_test(path):
         raise WrongTestError(f"a test's file ends in {', '.join(ENDS)}", file=str(path))
     return [path]
 
 
-def _is_hidden(file: Path, below: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(below).parts)
+def _is_test(path: Path) -> bool:
+    return path.name.lower().endswith(ENDS)
 
 
 def _tests_of(file: str, variables: Mapping[str, str], env: str | None) -> list[Test]:
@@ -155,7 +159,7 @@ def _tests_of(file: str, variables: Mapping[str, str], env: str | None) -> list[
         text = Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise WrongTestError(f"cannot be read: {error}", file=file) from error
-    if file.endswith(_SLT_END):
+    if file.lower().endswith(_SLT_END):
         return [SltTest(file=file, text=text, records=tuple(read_records(text, file)))]
     found = read_unit_file(text, file)
     definitions = read_definitions(found.definition_files(), {**found.variables, **variables}, env)
@@ -217,6 +221,11 @@ class Bench:
         except SqlError as error:
             told = f"{error.code}: {error.message}"
             return _outcome(test, "error", started, told, error.render(), notes=notes)
+        except NothingToRunError as error:
+            return _outcome(test, "skipped", started, str(error))
+        except Exception as error:  # noqa: BLE001 - an error of one test must not end the others and their report
+            told = f"{type(error).__name__}: {error}".partition("\n")[0]
+            return _outcome(test, "error", started, told, traceback.format_exc(), notes=notes)
         return _outcome(test, "passed", started, notes=notes, recorded=recorded)
 
     def _run_slt(self, test: SltTest, attached: Attached, folder: Path, notes: list[str]) -> str | None:
@@ -229,12 +238,15 @@ class Bench:
         run = SltRun(
             attached=attached,
             folder=folder,
+            file=test.file,
             names=names,
             bootstrap=self._bootstrap,
             is_recording=self._options.is_recording,
             notes=notes,
         )
         counting = [record for record in test.records if record.counts(self._options.labels | {"rw_sql"})]
+        if not counting:
+            raise NothingToRunError("skipif and onlyif leave no record to run")
         with self._own_topics(topics_of(counting)):
             for record in counting:
                 run.run(record)
@@ -314,15 +326,18 @@ def run_tests(tests: Sequence[Test], options: TestOptions, tell: Callable[[TestO
     keep_tidy()  # a broker outlives the process that started it
     with ExitStack() as left:
         folder = Path(left.enter_context(TemporaryDirectory(prefix="rw_sql-test-")))
-        bootstrap = None
+        broker: Future[BrokerInfo] | None = None
         if options.has_broker:
             home = folder / "broker"
             left.callback(stop_broker, home)
-            bootstrap = start_broker(home, port=0).bootstrap
+            # It starts while Spark does, because each of the two leaves a core idle for seconds.
+            starter = left.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="rw_sql-broker"))
+            broker = starter.submit(start_broker, home, port=0)
         # An archive of classes saves nothing measurable beside the tests themselves (decision 61).
         first = str(folder / "first")
         spark = left.enter_context(spark_for(first, run_jobs=False, config=TEST_SETTINGS, uses_archive=False))
         detach(spark)
+        bootstrap = broker.result().bootstrap if broker is not None else None
         (folder / "tests").mkdir()
         return Bench(spark, folder / "tests", options, bootstrap).run_all(tests, tell)
 

@@ -12,7 +12,8 @@ Records are separated by empty lines; ``#`` begins a comment::
     include common/*.slt                the records of other files, relative to this one's folder
     objects ..                          creates the objects that a folder defines, in the order of their dependencies
     let a, b                            the query below returns one row, whose values become ``${a}`` and ``${b}``
-    skipif LABEL, onlyif LABEL          a condition of the next record (``rw_sql``, and the labels of ``--label``)
+    skipif LABEL, onlyif LABEL          a condition of the next record (``rw_sql``, and the labels of ``--label``), also
+                                        of ``include`` and ``halt``
     halt                                skips the rest of the file
     topic orders partitions 2           creates a topic
     add partitions orders 3             adds partitions, up to 3
@@ -27,7 +28,7 @@ value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rw_sql.cli.testing.outcome import WrongTestError
@@ -42,6 +43,9 @@ _REFUSED = {
     "control": "query lines say how rows are sorted, and ${name} is always replaced",
     "subtest": "put it into a file of its own",
 }
+_OF_ONE_LINE = ("flush", "include", "halt", "topic", "add", "answer", "objects")
+"""Records without lines below the first one."""
+
 _WORDS = (
     "statement",
     "query",
@@ -85,6 +89,7 @@ def read_records(text: str, file: str, *, within: tuple[str, ...] = ()) -> list[
     lines = text.split("\n")
     records: list[SltRecord] = []
     conditions: list[tuple[str, str]] = []
+    rest: list[tuple[str, str]] = []  # the conditions of all records below a halt with a condition
     at = 0
     while at < len(lines):
         if not lines[at].strip() or lines[at].startswith("#"):
@@ -101,14 +106,24 @@ def read_records(text: str, file: str, *, within: tuple[str, ...] = ()) -> list[
             raise WrongTestError(f"{words[0]} is not supported: {_REFUSED[words[0]]}", file=file, line=at + 1)
         if words[0] not in _WORDS:
             raise WrongTestError(f"not a record: {lines[at].strip()}", file=file, line=at + 1)
-        record, at = _record(lines, at, file, tuple(conditions))
-        conditions.clear()
-        if words[0] == "halt":
+        record, at = _record(lines, at, file, (*rest, *conditions))
+        if words[0] == "halt" and not conditions:
             break
-        if words[0] == "include":
-            records += _included(record, within or (str(Path(file).resolve()),))
+        if words[0] == "halt":
+            if len(conditions) > 1:
+                raise WrongTestError("halt takes one skipif or onlyif", file=file, line=record.line)
+            (word, label) = conditions[0]
+            rest.append(("onlyif" if word == "skipif" else "skipif", label))
+        elif words[0] == "include":
+            records += [
+                replace(found, conditions=(*record.conditions, *found.conditions))
+                for found in _included(record, within or (str(Path(file).resolve()),))
+            ]
         else:
             records.append(record)
+        conditions.clear()
+    if not records and not within:
+        raise WrongTestError("the file contains no record", file=file)
     return records
 
 
@@ -124,6 +139,12 @@ def _record(lines: list[str], start: int, file: str, conditions: tuple[tuple[str
         body, rows = body[:cut], body[cut + 1 :]
     elif words[0] == "query" and words[1:2] != ("error",):
         raise WrongTestError(f"a query needs {SEPARATOR} and its rows", file=file, line=start + 1)
+    if words[0] in _OF_ONE_LINE and at > start + 1:
+        told = f"{words[0]} takes no lines below it: an empty line ends a record"
+        raise WrongTestError(told, file=file, line=start + 2)
+    if SEPARATOR in lines[start:at] and (words[:2] == ("statement", "ok") or words[0] == "let"):
+        told = f"only a query and an expected error have rows below {SEPARATOR}"
+        raise WrongTestError(told, file=file, line=rows_at)
     record = SltRecord(
         file=file,
         line=start + 1,
@@ -148,7 +169,7 @@ def _included(record: SltRecord, within: tuple[str, ...]) -> list[SltRecord]:
         if str(path.resolve()) in within:
             raise WrongTestError(f"{path} includes itself", file=record.file, line=record.line)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise WrongTestError(f"{path} cannot be read: {error}", file=record.file, line=record.line) from error
         records += read_records(text, str(path), within=(*within, str(path.resolve())))

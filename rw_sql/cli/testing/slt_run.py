@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 import threading
@@ -9,6 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.testing.outcome import MismatchError, WrongTestError
@@ -34,6 +38,9 @@ _NAME = re.compile(r"\$\{(\w+)\}")
 _CODE = re.compile(r"\(?(RW\d{3}|[0-9A-Z]{5})\)?\Z")
 _IGNORED = "<slt:ignore>"
 _ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
+_OF_RUN = ("dir", "warehouse", "bootstrap")
+"""The variables whose values differ from run to run."""
+
 _NEEDS_BROKER = "needs a broker: run rw-sql test --kafka"
 _FAILING = ("stalled, not waited for", "not waited for", "except for rows missing in")
 _CATALOG = threading.Lock()
@@ -65,13 +72,16 @@ def shown(value: object) -> str:
 
 @dataclass(slots=True)
 class SltRun:
-    """One run of a file. ``names`` are the values of ``${…}``; ``found`` are the rows of queries to record.
+    """One run of a file. ``names`` are the values of ``${…}``; ``found`` are the rows of queries to record, by the
+    index of the first expected row's line.
 
-    With ``is_recording``, differing rows are recorded instead of raising MismatchError.
+    With ``is_recording``, differing rows of the file are recorded instead of raising MismatchError; those of included
+    files are not, because other files include them too.
     """
 
     attached: Attached
     folder: Path
+    file: str
     names: dict[str, str]
     bootstrap: str | None = None
     is_recording: bool = False
@@ -94,13 +104,19 @@ class SltRun:
             case ("objects", folder):
                 self._objects(record, folder)
             case ("file", name):
-                (self.folder / name).write_text("\n".join(record.body), encoding="utf-8")
+                self._write(record, name)
             case ("answer", "yes" | "no" as word):
                 self.attached.ask = partial(_say, word == "yes")
             case ("answer", "nobody"):
                 self.attached.ask = None
             case _:
                 self._upstream(record)
+
+    def _write(self, record: SltRecord, name: str) -> None:
+        path = self.folder / name
+        if path.parent.resolve() != self.folder.resolve():
+            raise WrongTestError("file takes a name without a folder", file=record.file, line=record.line)
+        path.write_text("\n".join(record.body), encoding="utf-8")
 
     def _flush(self, record: SltRecord) -> None:
         try:
@@ -165,7 +181,13 @@ class SltRun:
         kept: list[tuple[tuple[str, ...], list[tuple[Any, ...]]]] = []
 
         def keep(result: DataFrame) -> None:
-            kept.append((tuple(result.columns), [tuple(row) for row in result.collect()]))
+            zone = _zone(self.attached.spark.conf.get("spark.sql.session.timeZone") or "")
+            kinds = [column.dataType for column in result.schema.fields]
+            rows = [
+                tuple(_in_zone(value, kind, zone) for value, kind in zip(row, kinds, strict=True))
+                for row in result.collect()
+            ]
+            kept.append((tuple(result.columns), rows))
 
         part = ScriptStatement(text=text, start=0, line=1, column=1)
         try:
@@ -204,12 +226,17 @@ class SltRun:
         code = _CODE.match(wanted[0]) if wanted else None
         pattern = " ".join(wanted[1:] if code else wanted)
         try:
+            is_match = re.compile(pattern).search
+        except re.error as error:
+            told = f"/{pattern}/ is not a regular expression: {error}"
+            raise WrongTestError(told, file=record.file, line=record.line) from error
+        try:
             self._run_sql(self._text(record.body, record), record)
         except SqlError as error:
             text = str(error)
             if code is not None and code[1] not in (error.code, error.sqlstate):
                 raise MismatchError(f"the error is {error.code}, not {code[1]}", text, line=record.line) from error
-            if pattern and not re.search(pattern, text):
+            if not is_match(text):
                 raise MismatchError(f"the error does not match /{pattern}/", text, line=record.line) from error
             exact = "\n".join(record.rows).strip()
             if exact and error.render().strip() != self._text([exact], record) and error.message != exact:
@@ -228,22 +255,29 @@ class SltRun:
 
     def _query(self, record: SltRecord, types: str, modes: Sequence[str]) -> None:
         attempts, pause = _retries(modes, record)
-        columns = tuple(modes[modes.index("columns") + 1].split(",")) if "columns" in modes else ()
+        columns = _chosen_columns(modes, record)
         expected = (
             [" ".join(line.split()) for line in self._text(record.rows, record).split("\n")] if record.rows else []
         )
         never = threading.Event()
         while True:
-            names, rows = self._rows(record, columns)
+            attempts -= 1
+            try:
+                names, rows = self._rows(record, columns)
+            except MismatchError:
+                if attempts < 1:
+                    raise
+                never.wait(pause)
+                continue
             found = _sorted([" ".join(map(shown, row)) for row in rows], modes)
             wanted = _sorted(expected, modes)
-            attempts -= 1
             is_right = len(found) == len(wanted) and all(map(_is_match, wanted, found))
             if is_right or attempts < 1:
                 break
             never.wait(pause)
-        if self.is_recording:
-            self.found[record.rows_at] = [self._hidden(line) for line in found]
+        if self.is_recording and record.file == self.file:
+            if not is_right:
+                self.found[record.rows_at] = self._recorded(record, found, modes)
             return
         if not is_right:
             raise MismatchError(
@@ -256,10 +290,23 @@ class SltRun:
         for row in rows:
             _check_types(row, types, record)
 
+    def _recorded(self, record: SltRecord, found: list[str], modes: Sequence[str]) -> list[str]:
+        """The rows to record. An expected row that is found stays as written, with its ``${…}`` and
+        ``<slt:ignore>``."""
+        written = [] if "valuesort" in modes else list(record.rows)
+        lines = []
+        for line in found:
+            kept = next((old for old in written if _is_match(" ".join(self._text([old], record).split()), line)), None)
+            if kept is not None:
+                written.remove(kept)
+            lines.append(kept if kept is not None else self._hidden(line))
+        return lines
+
     def _hidden(self, line: str) -> str:
-        for name, value in self.names.items():
-            line = line.replace(value, "${" + name + "}") if value else line
-        return line
+        """A row with the names of the values that differ from run to run, such as ``${dir}``."""
+        values = {self.names[name]: name for name in _OF_RUN if self.names.get(name)}
+        pattern = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
+        return re.sub(pattern, lambda found: f"${{{values[found[0]]}}}", line) if pattern else line
 
 
 def passed_over(rows: Sequence[Sequence[Any]]) -> str | None:
@@ -269,6 +316,35 @@ def passed_over(rows: Sequence[Sequence[Any]]) -> str | None:
     """
     told = [f"{name}: {detail}" for name, _, detail in rows if detail.startswith(_FAILING)]
     return "; ".join(told) or None
+
+
+def _zone(name: str) -> dt.tzinfo | None:
+    """A session's time zone; None if Python does not know its name."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, KeyError, OSError):
+        return None
+
+
+def _in_zone(value: Any, kind: DataType, zone: dt.tzinfo | None) -> Any:
+    """A value that Spark's ``collect`` returned, with times in a zone: PySpark returns them in the zone of this
+    process, which may be another one on each machine."""
+    match kind:
+        case _ if value is None or zone is None:
+            return value
+        case TimestampType():
+            return value.astimezone(zone).replace(tzinfo=None)
+        case ArrayType():
+            return [_in_zone(inner, kind.elementType, zone) for inner in value]
+        case StructType():
+            kinds = [column.dataType for column in kind.fields]
+            return tuple(_in_zone(inner, each, zone) for inner, each in zip(value, kinds, strict=True))
+        case MapType():
+            return {
+                _in_zone(key, kind.keyType, zone): _in_zone(inner, kind.valueType, zone) for key, inner in value.items()
+            }
+        case _:
+            return value
 
 
 def _say(word: bool, _question: object) -> bool:
@@ -307,6 +383,15 @@ def _difference(
     return compare_lists(["row"], [(line,) for line in expected], [(line,) for line in found]) or ""
 
 
+def _chosen_columns(modes: Sequence[str], record: SltRecord) -> tuple[str, ...]:
+    if "columns" not in modes:
+        return ()
+    after = modes[modes.index("columns") + 1 :]
+    if not after:
+        raise WrongTestError("columns takes names: columns kind,name", file=record.file, line=record.line)
+    return tuple(after[0].split(","))
+
+
 def _retries(modes: Sequence[str], record: SltRecord) -> tuple[int, float]:
     if "retry" not in modes:
         return 1, 0.0
@@ -335,14 +420,21 @@ def _record(line: str, record: SltRecord) -> Any:
 
     try:
         given = json.loads(line)
-        value, key = given.get("value"), given.get("key")
+        unknown = set(given) - {"value", "key", "partition", "timestamp_ms", "headers"}
+        if unknown:
+            raise ValueError(f"it has no {min(unknown)}")
         return Record(
-            value=value.encode() if isinstance(value, str) else None,
-            key=key.encode() if isinstance(key, str) else None,
+            value=_bytes(given.get("value")),
+            key=_bytes(given.get("key")),
             partition=given.get("partition"),
             timestamp_ms=given.get("timestamp_ms"),
             headers=tuple((name, text.encode()) for name, text in given.get("headers", ())),
         )
-    except (ValueError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         told = f"a record is a JSON object with value, key, partition, timestamp_ms and headers, not {line}"
         raise WrongTestError(told, file=record.file, line=record.line) from error
+
+
+def _bytes(value: Any) -> bytes | None:
+    """The bytes of a record's key or value: a text as it is, None for a tombstone, anything else as JSON."""
+    return None if value is None else (value if isinstance(value, str) else json.dumps(value)).encode()

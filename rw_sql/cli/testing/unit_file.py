@@ -34,6 +34,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.testing.outcome import WrongTestError
+from rw_sql.cli.testing.values import Written
+from rw_sql.cli.testing.yaml_text import plain, read_yaml
 from rw_sql.errors import near_names
 from rw_sql.syntax.lexing.lexemes import SPARKS, lexemes
 
@@ -83,7 +85,7 @@ class UnitFile:
         folder = Path(self.file).parent
         if self.definitions is None:
             folders = [folder, folder.parent] if folder.resolve().name == "tests" else [folder]
-            found = [path for each in folders for path in sorted(each.glob("*.sql"))]
+            found = [path for each in folders for path in sorted(each.iterdir()) if path.suffix.lower() == ".sql"]
             if not found:
                 raise WrongTestError("no *.sql file is beside it: list the files under definitions", file=self.file)
             return [str(path) for path in found]
@@ -98,7 +100,7 @@ class UnitFile:
 
 def read_unit_file(text: str, file: str) -> UnitFile:
     """The tests of a file. Raises WrongTestError naming the line."""
-    found = _read_sql(text, file) if file.endswith(SQL_END) else _read_yaml(text, file)
+    found = _read_sql(text, file) if file.lower().endswith(SQL_END) else _read_yaml(text, file)
     names = [test.name for test in found.tests]
     twice = next((test for test in found.tests if names.count(test.name) > 1), None)
     if twice is not None:
@@ -109,18 +111,7 @@ def read_unit_file(text: str, file: str) -> UnitFile:
 
 
 def _read_yaml(text: str, file: str) -> UnitFile:
-    import yaml
-
-    loader = yaml.SafeLoader(text)
-    try:
-        root = loader.get_single_node()
-        document = loader.construct_document(root) if root is not None else None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or str(error)
-        raise WrongTestError(f"not valid YAML: {problem}", file=file, line=mark.line + 1 if mark else None) from error
-    finally:
-        loader.dispose()
+    document, root = read_yaml(text, file)
     top = _Keys(document, file, 1, "the file", ("definitions", "variables", "tests"))
     definitions = top.get("definitions", (list, str))
     lines = _lines_of_tests(root)
@@ -136,7 +127,9 @@ def _read_yaml(text: str, file: str) -> UnitFile:
         else (definitions,)
         if isinstance(definitions, str)
         else (*definitions,),
-        variables={str(key): str(value) for key, value in (top.get("variables", dict) or {}).items()},
+        variables={
+            str(key): "" if value is None else str(value) for key, value in (top.get("variables", dict) or {}).items()
+        },
     )
 
 
@@ -177,7 +170,7 @@ def _yaml_rows(value: Any, file: str, line: int, what: str) -> RowsGiven:
             records = keys.need("records", list)
             for record in records:
                 _Keys(record, file, line, f"a record of {what}", ("value", "key", "partition", "timestamp", "headers"))
-            return RowsGiven(records=tuple(records), types=types)
+            return RowsGiven(records=tuple(plain(record) for record in records), types=types)
         case "file":
             return _csv_rows(Path(file).parent / keys.need("file", str), file, line, types)
         case _:
@@ -200,8 +193,11 @@ def _csv_rows(path: Path, file: str, line: int, types: Mapping[str, str]) -> Row
             reader = csv.DictReader(opened, strict=True)
             rows = [{key: value or None for key, value in row.items()} for row in reader]
             columns = tuple(reader.fieldnames or ())
+            twice = next((name for name in columns if columns.count(name) > 1), None)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise WrongTestError(f"{path} cannot be read: {error}", file=file, line=line) from error
+    if twice is not None:
+        raise WrongTestError(f'the header of {path} has the column "{twice}" twice', file=file, line=line)
     if any(None in row for row in rows):
         raise WrongTestError(f"a line of {path} has more cells than its header", file=file, line=line)
     return RowsGiven(columns=columns, rows=tuple(rows), types=types)
@@ -224,6 +220,7 @@ class _Keys:
     def get(self, key: str, kind: type | tuple[type, ...]) -> Any:
         """The value of a key, None without the key."""
         value = self.values.get(key)
+        value = value.value if isinstance(value, Written) else value
         if value is not None and not isinstance(value, kind):
             raise self._wrong(f'"{key}" of {self._what} has the wrong type')
         return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from deltalake import Schema, write_deltalake
@@ -49,7 +49,7 @@ from rw_sql.syntax import statements as ast
 from rw_sql.syntax.lexing.identifiers import key_parts, quoted, quoted_for_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from rw_sql.cli.testing.unit_file import RowsGiven, UnitTest
     from rw_sql.runtime.control.dry_run import DryRun
     from rw_sql.session.attach import Attached
+
+_Read = TypeVar("_Read")
 
 _OURS: dict[type[DataType], str] = {
     BooleanType: "BOOLEAN",
@@ -102,7 +104,7 @@ class UnitRun:
                 self._feed(name, self.test.given[name])
             else:
                 self._make(self.definitions[name])
-        lacking = passed_over([tuple(row) for row in self._query("FLUSH", "FLUSH").collect()])
+        lacking = passed_over(self._query("FLUSH", "FLUSH", lambda frame: [tuple(row) for row in frame.collect()]))
         if lacking is not None:
             raise MismatchError(lacking, line=self.test.line)
         self._compare()
@@ -170,7 +172,7 @@ class UnitRun:
         if defined is not None:
             return self._view_schema(name, defined)
         if given.sql is not None and not given.types:
-            return self._query(given.sql, f"given {name}").schema
+            return self._query(given.sql, f"given {name}", lambda frame: frame.schema)
         lacking = next((column for column in given.columns if column not in given.types), None)
         if lacking is not None or not given.columns:
             told = f'nothing defines "{name}": give columns with type names of Spark'
@@ -215,12 +217,21 @@ class UnitRun:
         """The given rows, each with a value for every column."""
         what = f"given {name}"
         if given.sql is not None:
-            frame = self._query(given.sql, what)
-            kinds = {column.name: column.dataType for column in frame.schema.fields}
-            taken = [{key: collected(row[key], kind) for key, kind in kinds.items()} for row in frame.collect()]
+            _, taken = self._taken(given.sql, what)
         else:
             taken = [{str(key): value for key, value in row.items()} for row in given.rows]
         return self._fitted(taken, schema, what)
+
+    def _taken(self, sql: str, what: str) -> tuple[list[str], list[dict[str, Any]]]:
+        """The columns of a test's query, and its rows by column."""
+        schema, rows = self._query(sql, what, lambda frame: (frame.schema, frame.collect()))
+        twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+        if twice is not None:
+            raise self._wrong(f'the query of {what} has the column "{twice}" twice')
+        return schema.names, [
+            {column.name: collected(value, column.dataType) for value, column in zip(row, schema.fields, strict=True)}
+            for row in rows
+        ]
 
     def _fitted(self, rows: Sequence[Mapping[str, Any]], schema: StructType, what: str) -> list[dict[str, Any]]:
         kinds = {column.name.lower(): column for column in schema.fields}
@@ -318,24 +329,25 @@ class UnitRun:
 
     def _compare(self) -> None:
         expect = self.test.expect
-        queried = self._query(expect.sql, "expect") if expect.sql is not None else None
-        wanted_columns = tuple(queried.columns) if queried is not None else expect.columns
-        view = ".".join(map(quoted_for_spark, key_parts(self.test.view)))
-        shown = self._query(f"SELECT * FROM {view}", self.test.view)
-        known = {column.name.lower(): column for column in shown.schema.fields}
-        for column in wanted_columns:
-            if column.lower() not in known:
-                near = near_names(column, [found.name for found in shown.schema.fields], most=1)
-                hint = f'did you mean "{near[0]}"?' if near else f"it has {', '.join(shown.columns)}"
-                raise MismatchError(f'{self.test.view} has no column "{column}"', hint, line=self.test.line)
-        schema = StructType([known[column.lower()] for column in wanted_columns] or list(shown.schema.fields))
-        if queried is not None:
-            kinds = {column.name: column.dataType for column in queried.schema.fields}
-            listed = [{key: collected(row[key], kind) for key, kind in kinds.items()} for row in queried.collect()]
+        if expect.sql is not None:
+            columns, listed = self._taken(expect.sql, "expect")
         else:
+            columns = list(expect.columns)
             listed = [{str(key): value for key, value in row.items()} for row in expect.rows]
+
+        def read(shown: DataFrame) -> tuple[StructType, list[Any]]:
+            known = {column.name.lower(): column for column in shown.schema.fields}
+            for column in columns:
+                if column.lower() not in known:
+                    near = near_names(column, [found.name for found in shown.schema.fields], most=1)
+                    hint = f'did you mean "{near[0]}"?' if near else f"it has {', '.join(shown.columns)}"
+                    raise MismatchError(f'{self.test.view} has no column "{column}"', hint, line=self.test.line)
+            schema = StructType([known[column.lower()] for column in columns] or list(shown.schema.fields))
+            return schema, shown.select(*(quoted_for_spark(column.name) for column in schema.fields)).collect()
+
+        view = ".".join(map(quoted_for_spark, key_parts(self.test.view)))
+        schema, rows = self._query(f"SELECT * FROM {view}", self.test.view, read)
         expected = [tuple(text_of(value) for value in row.values()) for row in self._fitted(listed, schema, "expect")]
-        rows = shown.select(*(quoted_for_spark(column.name) for column in schema.fields)).collect()
         found = [
             tuple(text_of(collected(value, column.dataType)) for value, column in zip(row, schema.fields, strict=True))
             for row in rows
@@ -344,11 +356,12 @@ class UnitRun:
         if not difference.is_empty:
             raise MismatchError(f"{self.test.view}: {difference.summary}", difference.render(), line=self.test.line)
 
-    def _query(self, text: str, what: str) -> DataFrame:
-        kept: list[DataFrame] = []
+    def _query(self, text: str, what: str, read: Callable[[DataFrame], _Read]) -> _Read:
+        """What ``read`` takes from a query's result. Spark's errors while it reads count as errors of the query."""
+        kept: list[_Read] = []
         part = ScriptStatement(text=text, start=0, line=1, column=1)
         try:
-            run_part(self.attached, part, text, None, kept.append)
+            run_part(self.attached, part, text, None, lambda frame: kept.append(read(frame)))
         except SqlError as error:
             raise self._failed(error, what) from error
         return kept[0]

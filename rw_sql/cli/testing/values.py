@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
+import struct
+from dataclasses import dataclass
 from decimal import Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +41,42 @@ _EXACT = Context(prec=100)
 """Python's own context rounds to 28 digits, and columns have up to 38."""
 
 
+_PLAIN = re.compile(r"[\w .:+/@-]*")
+"""Texts that are unambiguous within an array, a struct or a map."""
+
+
 class MisfitError(Exception):
     """A value that does not fit its column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A number, truth value or time of a YAML file, and its text as written.
+
+    The type of the column decides which of the two counts: YAML reads ``007``, ``1.10``, ``NO`` and ``12:30`` as
+    numbers and truth values, and rounds a number with many digits.
+    """
+
+    value: Any
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+    def for_type(self, kind: DataType) -> Any:
+        """The value that a column of a type gets."""
+        match kind:
+            case StringType():
+                return self.text
+            case DecimalType() if isinstance(self.value, float) and math.isfinite(self.value) and ":" not in self.text:
+                return self.text
+            case _ if re.fullmatch(r"[-+]?0[0-9]+", self.text):
+                return int(self.text)  # YAML reads a number that begins with 0 as octal
+            case _:
+                return self.value
 
 
 def fitted(value: Any, kind: DataType) -> Any:
@@ -47,7 +84,7 @@ def fitted(value: Any, kind: DataType) -> Any:
     if value is None:
         return None
     try:
-        return _fitted(value, kind)
+        return _fitted(value.for_type(kind) if isinstance(value, Written) else value, kind)
     except (ValueError, TypeError, InvalidOperation, OverflowError) as error:
         raise MisfitError(f"{value!r} is not a value of type {kind.simpleString().upper()}") from error
 
@@ -61,7 +98,9 @@ def _fitted(value: Any, kind: DataType) -> Any:
         case ByteType() | ShortType() | IntegerType() | LongType():
             number = int(value) if isinstance(value, str) else _whole(value)
             return _require(number, -(1 << _BITS[type(kind)]) <= number < 1 << _BITS[type(kind)])
-        case FloatType() | DoubleType():
+        case FloatType():
+            return _single(float(_number(value)))
+        case DoubleType():
             return float(_number(value))
         case DecimalType():
             _number(value)
@@ -92,9 +131,24 @@ def _fitted(value: Any, kind: DataType) -> Any:
             return {field.name: fitted(given.get(field.name), field.dataType) for field in kind.fields}
         case MapType():
             _require(value, isinstance(value, dict))
-            return {fitted(key, kind.keyType): fitted(inner, kind.valueType) for key, inner in value.items()}
+            return _by_key({fitted(key, kind.keyType): fitted(inner, kind.valueType) for key, inner in value.items()})
         case _:
             return value
+
+
+def _single(value: float) -> float:
+    """The nearest number of single precision, with as few digits as identify it."""
+    if not math.isfinite(value):
+        return value
+    packed = struct.pack("f", value)
+    exact: float = struct.unpack("f", packed)[0]
+    shorter = (float(f"{exact:.{digits}g}") for digits in range(6, 9))
+    return next((short for short in shorter if struct.pack("f", short) == packed), exact)
+
+
+def _by_key(entries: dict[Any, Any]) -> dict[Any, Any]:
+    """The entries of a map in one order, because their order has no meaning."""
+    return dict(sorted(entries.items(), key=lambda entry: text_of(entry[0])))
 
 
 def _require(value: Any, holds: bool) -> Any:
@@ -144,37 +198,50 @@ def collected(value: Any, kind: DataType) -> Any:
             return value.astimezone(dt.UTC)  # without a zone it is in the zone of this process
         case BinaryType():
             return bytes(value)
+        case FloatType():
+            return _single(value)
         case ArrayType():
             return [collected(inner, kind.elementType) for inner in value]
         case StructType():
             return {field.name: collected(value[field.name], field.dataType) for field in kind.fields}
         case MapType():
-            return {collected(key, kind.keyType): collected(inner, kind.valueType) for key, inner in value.items()}
+            entries = {collected(key, kind.keyType): collected(inner, kind.valueType) for key, inner in value.items()}
+            return _by_key(entries)
         case _:
             return value
 
 
 def text_of(value: Any) -> str:
-    """A fitted value as text for a table of rows. Equal values have equal texts."""
+    """A fitted value as text for a table of rows. Two values of a type have equal texts only if they are equal."""
     match value:
         case None:
             return "NULL"
         case "":
             return "(empty)"
+        case "NULL" | "(empty)":
+            return repr(value)
+        case str() if value.startswith("'"):
+            return repr(value)
         case bool():
             return str(value).lower()
         case float():
-            return str(value) if math.isnan(value) or math.isinf(value) else f"{value:.{_DIGITS}g}"
+            return f"{value + 0.0:.{_DIGITS}g}" if math.isfinite(value) else str(value)  # without the sign of -0.0
         case bytes():
             return "\\x" + value.hex()
         case dt.datetime():
             return value.isoformat(" ").replace("+00:00", "Z")
         case list():
-            return "[" + ", ".join(map(text_of, value)) + "]"
+            return "[" + ", ".join(map(_inner_text, value)) + "]"
         case dict():
-            return "{" + ", ".join(f"{text_of(key)}: {text_of(inner)}" for key, inner in value.items()) + "}"
+            return "{" + ", ".join(f"{_inner_text(key)}: {_inner_text(inner)}" for key, inner in value.items()) + "}"
         case _:
             return str(value)
+
+
+def _inner_text(value: Any) -> str:
+    """The text of a value within another; texts with commas or brackets are quoted."""
+    is_plain = not isinstance(value, str) or _PLAIN.fullmatch(value) is not None
+    return text_of(value) if is_plain else repr(value)
 
 
 def json_of(value: Any) -> Any:

@@ -28,6 +28,7 @@ def private_file(value: str) -> Path:
     folder = _folder()
     file = folder / hashlib.sha256(value.encode()).hexdigest()[:32]
     if not file.exists():
+        folder.mkdir(mode=0o700, exist_ok=True)  # Some systems delete folders in /tmp that are some days old.
         handle, path = tempfile.mkstemp(dir=folder)  # Readable by this user only.
         with os.fdopen(handle, "w", encoding="utf-8") as made:
             made.write(value)

@@ -32,6 +32,7 @@ from rw_sql.syntax.statements import (
     AlterSetConnection,
     AlterSetSchema,
     AlterSourceUnsafeSet,
+    AlterSwap,
     AlterTableDropColumn,
     AlterTableRenameColumn,
     AlterTableUnsafeSet,
@@ -50,7 +51,7 @@ from rw_sql.syntax.statements import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
@@ -82,11 +83,15 @@ _DROPS = {
     "sink": DropSink,
     "schema": DropSchema,
 }
-_MANAGED = ("connection", *RELATIONS)
+MANAGED = ("connection", *RELATIONS)
 """The kinds of objects that are dropped if they are missing in the folder.
 
 Secrets are not dropped, because a folder may omit them.
 """
+
+
+_Named = SourceRecord | MaterializedViewRecord | SinkRecord
+"""The records of objects that can be renamed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +143,12 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
     for wanted in renames(folder, partial(_find, snapshot), is_same):
         then, change = _renamed(then, wanted)
         changes.append(change)
+
+    def is_defined(now: Snapshot, wanted: FolderObject) -> bool:
+        record = _find(now, wanted.kind, wanted.name)
+        return record is not None and is_same(record, wanted)
+
+    then = _exchange(then, folder, is_defined, changes)
     ordered = in_order(folder)
     altered: list[DeployChange] = []
     again: dict[int, str] = {}
@@ -262,7 +273,7 @@ def _renamed(snapshot: Snapshot, wanted: FolderObject) -> tuple[Snapshot, Deploy
     """The catalog after renaming the object from its old name, and that change."""
     assert wanted.was is not None
     record = _find(snapshot, wanted.kind, wanted.was)
-    if not isinstance(record, SourceRecord | MaterializedViewRecord | SinkRecord):
+    if not isinstance(record, _Named):
         raise SqlError(
             NOT_SUPPORTED,
             f"{wanted.place}: {spoken(wanted.kind)} {wanted.was} cannot be renamed",
@@ -278,6 +289,46 @@ def _renamed(snapshot: Snapshot, wanted: FolderObject) -> tuple[Snapshot, Deploy
         touches=(record.id,),
     )
     return after(snapshot, tuple(made)), change
+
+
+def _exchange(
+    snapshot: Snapshot,
+    folder: Sequence[FolderObject],
+    is_defined: Callable[[Snapshot, FolderObject], bool],
+    changes: list[DeployChange],
+) -> Snapshot:
+    """The catalog after exchanging names where the comments say so; adds the changes.
+
+    Both names of an exchange exist before and after it, so only the definitions show whether it is still to be made:
+    the object at the old name has the wanted definition, and neither name has its wanted one.
+    """
+    by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
+    for wanted in folder:
+        if wanted.was is None or is_defined(snapshot, wanted):
+            continue
+        one, other = _find(snapshot, wanted.kind, wanted.name), _find(snapshot, wanted.kind, wanted.was)
+        holder = by_key.get((wanted.kind, wanted.was))
+        if not isinstance(one, _Named) or not isinstance(other, _Named) or holder is None:
+            continue
+        if is_defined(snapshot, holder):
+            continue
+        made, _ = renamed(snapshot, {one.id: other.name, other.id: one.name}, wanted.statement.name.span)
+        swapped = after(snapshot, tuple(made))
+        if not is_defined(swapped, wanted):
+            continue
+        swap = AlterSwap(kind=spoken(wanted.kind).upper(), name=_name(wanted.was), other=_name(wanted.name))
+        changes.append(
+            DeployChange(
+                action=RENAME,
+                kind=wanted.kind,
+                name=wanted.name,
+                statements=(swap,),
+                place=wanted.place,
+                touches=(other.id, one.id),
+            )
+        )
+        snapshot = swapped
+    return snapshot
 
 
 def _moves(kind: str, old: Name, new: Name) -> tuple[Statement, ...]:
@@ -368,7 +419,7 @@ def _with_dependents(snapshot: Snapshot, ids: Iterable[int]) -> set[int]:
 
 
 def _is_own(snapshot: Snapshot, record: ObjectRecord | None) -> bool:
-    return record is not None and record.kind in _MANAGED and _find(snapshot, record.kind, record.name) == record
+    return record is not None and record.kind in MANAGED and _find(snapshot, record.kind, record.name) == record
 
 
 def _drops(snapshot: Snapshot, ids: Iterable[int], action: str, why: dict[int, str]) -> list[DeployChange]:
@@ -399,7 +450,7 @@ def _unwanted(snapshot: Snapshot, folder: Sequence[FolderObject], gone: set[int]
     kept = {(wanted.kind, wanted.name) for wanted in folder}
     return {
         record.id
-        for kind in _MANAGED
+        for kind in MANAGED
         for record in snapshot.all(kind)
         if _is_own(snapshot, record) and (kind, record.name) not in kept and record.id not in gone
     }

@@ -6,12 +6,13 @@ The plan is carried out exactly as stored, or not at all.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import CONCURRENT_CHANGE, INVALID_DEFINITION, SqlError
+from rw_sql.metastore.records import TableRecord
 from rw_sql.model.names import spoken
-from rw_sql.plan.deploy.changes import DROP, RECREATE, DeployChange
+from rw_sql.plan.deploy.changes import DROP, MANAGED, REBUILD, RECREATE, DeployChange
 from rw_sql.plan.deploy.folder import RELATIONS
 from rw_sql.syntax import parse_statement
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
 
 FORMAT = 1
 
@@ -28,7 +30,8 @@ class SavedPlan:
     """Changes, and the state of the catalog for which they were planned.
 
     ``epochs`` maps the ids of the objects on which the changes depend to their epochs; ``free`` are the (kind, name)
-    pairs that must not exist yet.
+    pairs that must not exist yet. ``dependents`` maps the ids of the objects that are dropped or rebuilt to the ids of
+    the objects that depend on them.
     """
 
     warehouse: str
@@ -36,6 +39,7 @@ class SavedPlan:
     changes: tuple[DeployChange, ...]
     epochs: dict[int, int]
     free: tuple[tuple[str, str], ...]
+    dependents: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 def saved_plan(snapshot: Snapshot, warehouse: str, changes: Sequence[DeployChange]) -> SavedPlan:
@@ -51,7 +55,28 @@ def saved_plan(snapshot: Snapshot, warehouse: str, changes: Sequence[DeployChang
         changes=tuple(changes),
         epochs={id_: snapshot.object_epoch(id_) for id_ in sorted(ids)},
         free=tuple(free),
+        dependents={id_: tuple(record.id for record in _dependents(snapshot, id_)) for id_ in _replaced(changes)},
     )
+
+
+def _replaced(changes: Sequence[DeployChange]) -> list[int]:
+    """The ids of the objects that are dropped or rebuilt."""
+    return [change.touches[0] for change in changes if change.action == REBUILD or _is_drop(change)]
+
+
+def _is_drop(change: DeployChange) -> bool:
+    """True for the DROP of an object, also of one that is created again."""
+    return change.action in (DROP, RECREATE) and not change.place and bool(change.touches)
+
+
+def _dependents(snapshot: Snapshot, id_: int) -> list[ObjectRecord]:
+    """The objects that depend on an object; those of a table include the readers of its source."""
+    record = snapshot.get(id_)
+    ids = [id_]
+    if isinstance(record, TableRecord) and record.source_id is not None:
+        ids.append(record.source_id)
+    found = {each.id: each for start in ids for each in snapshot.dependents_of(start) if each.kind in MANAGED}
+    return [each for each in found.values() if each.id not in ids]
 
 
 def to_json(plan: SavedPlan) -> str:
@@ -66,6 +91,7 @@ def to_json(plan: SavedPlan) -> str:
         "epoch": plan.epoch,
         "objects": {str(id_): epoch for id_, epoch in plan.epochs.items()},
         "free": [list(each) for each in plan.free],
+        "dependents": {str(id_): list(ids) for id_, ids in plan.dependents.items()},
         "changes": [
             {
                 "action": change.action,
@@ -74,6 +100,7 @@ def to_json(plan: SavedPlan) -> str:
                 "place": change.place,
                 "reason": change.reason,
                 "statements": list(change.texts),
+                "touches": list(change.touches),
             }
             for change in plan.changes
         ],
@@ -96,6 +123,7 @@ def from_json(text: str, file: str) -> SavedPlan:
             epoch=int(data["epoch"]),
             epochs={int(id_): int(epoch) for id_, epoch in data["objects"].items()},
             free=tuple((str(kind), str(name)) for kind, name in data["free"]),
+            dependents={int(id_): tuple(int(each) for each in ids) for id_, ids in data.get("dependents", {}).items()},
             changes=tuple(
                 DeployChange(
                     action=str(change["action"]),
@@ -104,6 +132,7 @@ def from_json(text: str, file: str) -> SavedPlan:
                     place=str(change["place"]),
                     reason=str(change["reason"]),
                     statements=tuple(parse_statement(str(statement)) for statement in change["statements"]),
+                    touches=tuple(int(id_) for id_ in change.get("touches", ())),
                 )
                 for change in data["changes"]
             ),
@@ -131,6 +160,14 @@ def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None
             record = snapshot.get(id_)
             named = f'{spoken(record.kind)} "{record.name}" was changed' if record else f"object {id_} was dropped"
             moved.append(f"{named} by operation {snapshot.object_epoch(id_)}")
+    known = {each for ids in plan.dependents.values() for each in ids} | set(plan.epochs)
+    newer = {
+        record.id: f'{spoken(record.kind)} "{record.name}", which depends on "{_named(snapshot, id_)}", was created'
+        for id_ in plan.dependents
+        for record in _dependents(snapshot, id_)
+        if record.id not in known
+    }
+    moved += newer.values()
     dropped = {(change.kind, change.name) for change in plan.changes if change.action in (DROP, RECREATE)}
     for kind, name in plan.free:
         # A name in use by another kind of relation is in use too, unless the plan drops that object.
@@ -144,3 +181,23 @@ def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None
             f"the plan is outdated and was not applied: since epoch {plan.epoch} {', '.join(moved)}",
             hint="make the plan again: rw-sql diff FOLDER --file FILE",
         )
+
+
+def require_still_there(snapshot: Snapshot, change: DeployChange) -> None:
+    """Raises SqlError if a change would drop another object than the one for which it was planned: another session,
+    such as a second ``apply``, has created an object with the name since."""
+    if not _is_drop(change):
+        return
+    record = snapshot.find(change.kind, change.name)
+    if record is None or record.id != change.touches[0]:
+        what = "was dropped" if record is None else "was dropped and created again"
+        raise SqlError(
+            CONCURRENT_CHANGE,
+            f'{spoken(change.kind)} "{change.name}" {what} by another session since the changes were planned',
+            hint="rw-sql diff shows the changes that are left",
+        )
+
+
+def _named(snapshot: Snapshot, id_: int) -> str:
+    record = snapshot.get(id_)
+    return record.name if record is not None else str(id_)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.model.names import is_schema
+from rw_sql.model.names import is_schema, object_name
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.lower import lower
 from rw_sql.plan.result.confirmation import require_switch
@@ -18,6 +18,7 @@ from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
 from rw_sql.plan.statements.session.search_path import SEARCH_PATH, is_relation, path_of, resolved
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
+from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.syntax import statements as ast
 
@@ -46,8 +47,8 @@ class DryRun:
 
     It also serves as the catalog for routing the script's statements.
 
-    The prediction assumes that a source created by the script has read nothing, and that a source paused by the
-    script has stopped.
+    The prediction assumes that a source created by the script has read nothing, that a source paused by the script has
+    stopped, and that the rebuilds for which the script waits succeed.
     """
 
     def __init__(self, context: Context, parameters: Mapping[str, str]) -> None:
@@ -122,6 +123,8 @@ class DryRun:
             if plan.is_unsafe:
                 require_switch(self._then, statement.span)
             self._then = after(self._then, plan.operation.changes)
+        if isinstance(statement, ast.Wait):
+            self._then = _waited(self._then, statement)
         return _foreseen(plan)
 
     def _collected(self, statement: ast.Statement, block: list[ast.Statement]) -> Foreseen:
@@ -171,3 +174,12 @@ class DryRun:
 def _foreseen(plan: Plan, *, is_collected: bool = False) -> Foreseen:
     needs = plan.is_unsafe and plan.operation is not None and not is_collected
     return Foreseen(lines=tuple(explain_lines(plan)), needs_confirmation=needs)
+
+
+def _waited(snapshot: Snapshot, statement: ast.Wait) -> Snapshot:
+    """The catalog after the rebuilds for which a WAIT waits: those of the view that it names, or all."""
+    view = snapshot.find("materialized_view", object_name(statement.name)) if statement.name is not None else None
+    for group in rebuild_groups(snapshot):
+        if statement.name is None or (view is not None and any(made.view_id == view.id for made in group)):
+            snapshot = after(snapshot, swap_operation(snapshot, group, "").changes)
+    return snapshot

@@ -92,7 +92,7 @@ RENDERERS: dict[type[ast.Statement], Callable[[Any], str]] = {
     ast.AlterTableRenameConstraint: alter.rename_constraint,
     ast.AlterTableUnsafeSet: lambda s: alter.unsafe_set("TABLE", s),
     ast.AlterTableWatermark: alter.table_watermark,
-    ast.BeginTransaction: _words("BEGIN"),
+    ast.BeginTransaction: lambda s: "START TRANSACTION" if s.is_start else "BEGIN",
     ast.BeginUnsafe: _with_reason("BEGIN UNSAFE"),
     ast.CancelJobs: lambda s: f"CANCEL JOBS {', '.join(map(str, s.ids))}",
     ast.Commit: _words("COMMIT"),

@@ -74,6 +74,8 @@ class BeginUnsafe(Statement):
 class BeginTransaction(Statement):
     """``BEGIN [TRANSACTION | WORK]``, ``START TRANSACTION``: parsed, but refused when run."""
 
+    is_start: bool = False
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit(Statement):

@@ -84,6 +84,11 @@ def test_a_plan_is_written_and_one_of_before_is_refused(
     run("diff", str(folder), "-w", str(warehouse), "--env", "prod", "--out", str(plan))
     data = json.loads(plan.read_text(encoding="utf-8"))
     assert [(change["action"], change["name"]) for change in data["changes"]] == [("create", "v")]
+    for words in (("--allow", "gaps"), ("--env", "prod"), ("--var", "BROKER=b:1")):
+        with pytest.raises(SqlError, match=f"so {words[0]} has no effect"):
+            run("apply", str(plan), "--yes", *words)
+    with pytest.raises(SqlError, match="cannot write"):
+        run("diff", str(folder), "-w", str(warehouse), "--env", "prod", "--file", str(tmp_path / "none" / "plan.json"))
     # The plan names its warehouse; there is no user to ask here.
     with pytest.raises(SqlError) as caught:
         run("apply", str(plan))

@@ -11,6 +11,7 @@ from rw_sql.cli.testing.outcome import WrongTestError
 from rw_sql.cli.testing.runner import ViewTest, collect
 from rw_sql.cli.testing.slt_file import read_records, rewritten, topics_of
 from rw_sql.cli.testing.unit_file import RowsGiven, read_unit_file
+from rw_sql.cli.testing.yaml_text import plain
 from tests.cli.test_main import rw_sql
 
 if TYPE_CHECKING:
@@ -76,9 +77,25 @@ def test_included_records_keep_their_places(tmp_path: Path) -> None:
         read_records("include none/*.slt", str(main))
 
 
+def test_conditions_of_include_and_halt(tmp_path: Path) -> None:
+    (tmp_path / "b.slt").write_text("\ufeffonlyif x\nflush\n", encoding="utf-8")
+    text = "skipif rw_sql\ninclude b.slt\n\nonlyif rw_sql\nhalt\n\nflush\n\nskipif y\nflush\n"
+    records = read_records(text, str(tmp_path / "a.slt"))
+    assert [record.conditions for record in records] == [
+        (("skipif", "rw_sql"), ("onlyif", "x")),
+        (("skipif", "rw_sql"),),
+        (("skipif", "rw_sql"), ("skipif", "y")),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("flush\nquery I\nSELECT 1\n----\n1", "a.slt:2: flush takes no lines below it: an empty line ends a record"),
+        ("statement ok\nSELECT 1\n----\n2", "a.slt:3: only a query and an expected error have rows below ----"),
+        ("let a\nSELECT 1\n----\n", "a.slt:3: only a query and an expected error have rows below ----"),
+        ("skipif a\nonlyif b\nhalt", "a.slt:3: halt takes one skipif or onlyif"),
+        ("# nothing\n", "a.slt: the file contains no record"),
         ("flush\n\nsleep 1s\n", "a.slt:3: sleep is not supported: a test waits for a condition"),
         ("system ok\nls", "a.slt:1: system is not supported"),
         ("nothing", "a.slt:1: not a record: nothing"),
@@ -93,7 +110,7 @@ def test_what_is_no_record(text: str, told: str) -> None:
 
 
 YAML = """\
-variables: {topic: orders}
+variables: {topic: orders, version: 1.10, flag: no}
 tests:
   - name: totals add up
     view: totals
@@ -116,12 +133,12 @@ tests:
 def test_yaml(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,b\n1,\n2,x\n", encoding="utf-8")
     found = read_unit_file(YAML, str(tmp_path / "x.test.yaml"))
-    assert found.variables == {"topic": "orders"}
+    assert found.variables == {"topic": "orders", "version": "1.10", "flag": "no"}
     first, second = found.tests
     assert (first.name, first.line, second.name, second.line) == ("totals add up", 3, "other", 16)
     orders = first.given["orders"]
     assert orders.columns == ("id", "customer", "amount")
-    assert orders.rows == ({"id": 1, "customer": "ann"}, {"id": 2, "amount": 1.5})
+    assert tuple(map(plain, orders.rows)) == ({"id": 1, "customer": "ann"}, {"id": 2, "amount": 1.5})
     assert first.given["none"] == RowsGiven()
     assert first.given["rates"].sql == "SELECT 1 AS a"
     assert first.given["typed"].types == {"id": "BIGINT"}
@@ -146,6 +163,11 @@ def test_yaml(tmp_path: Path) -> None:
             'has no key "val": did you mean "value"?',
         ),
         ("tests:\n- {view: v, expect: {file: none.csv}}", "none.csv cannot be read"),
+        (
+            "tests:\n- view: v\n  expect: []\n  expect: [{a: 1}]",
+            'x.test.yaml:4: not valid YAML: the key "expect" occurs twice',
+        ),
+        ("tests:\n- {view: v, expect: [{a: 2024-02-30}]}", "not valid YAML: day is out of range for month"),
         ("tests:\n- {view: v, expect: []}\n- {view: v, expect: []}", ':2: "v" is the name of two tests'),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import struct
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyspark.sql.types import (
     DateType,
     DecimalType,
     DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     MapType,
@@ -27,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from rw_sql.cli.testing.unit_run import type_of_ours
-from rw_sql.cli.testing.values import MisfitError, arrow_of, fitted, json_of, text_of
+from rw_sql.cli.testing.values import MisfitError, Written, arrow_of, collected, fitted, json_of, text_of
 from rw_sql.syntax import parse_statement, spark_type
 from rw_sql.syntax.statements import CreateSource
 
@@ -96,6 +98,53 @@ def test_what_a_value_becomes(written: Any, kind: DataType, value: Any, text: st
 def test_what_a_column_cannot_hold(written: Any, kind: DataType) -> None:
     with pytest.raises(MisfitError, match="is no"):
         fitted(written, kind)
+
+
+@pytest.mark.parametrize(
+    ("yamls", "text", "kind", "value"),
+    [
+        (False, "NO", StringType(), "NO"),
+        (7, "007", StringType(), "007"),
+        (1.1, "1.10", StringType(), "1.10"),
+        (45000, "12:30:00", StringType(), "12:30:00"),
+        (8, "010", IntegerType(), 10),
+        (dt.datetime(2024, 1, 2, 3, 4, 5), "2024-01-02 03:04:05", StringType(), "2024-01-02 03:04:05"),
+        (1.2345678901234568e16, "12345678901234567.89", DecimalType(38, 2), Decimal("12345678901234567.89")),
+        (1.5, "1.5", DoubleType(), 1.5),
+        (True, "yes", BooleanType(), True),
+    ],
+)
+def test_the_column_decides_how_yaml_is_read(yamls: Any, text: str, kind: DataType, value: Any) -> None:
+    assert repr(fitted(Written(yamls, text), kind)) == repr(value)
+    assert repr(fitted([Written(yamls, text)], ArrayType(kind))) == repr([value])
+
+
+def test_numbers_of_single_precision_are_what_was_written() -> None:
+    found = struct.unpack("f", struct.pack("f", 0.1))[0]
+    assert text_of(collected(found, FloatType())) == text_of(fitted(0.1, FloatType())) == "0.1"
+    assert text_of(fitted("16777217", FloatType())) == "16777216"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (None, "NULL"),
+        ("", "(empty)"),
+        ("'NULL'", "NULL"),
+        (["a, b"], ["a", "b"]),
+        (["NULL"], [None]),
+        ({"a": "1, b: 2"}, {"a": "1", "b": "2"}),
+        (["'a'"], ["a"]),
+    ],
+)
+def test_different_values_have_different_texts(one: Any, other: Any) -> None:
+    assert text_of(one) != text_of(other)
+
+
+def test_equal_values_have_equal_texts() -> None:
+    kind = MapType(StringType(), LongType())
+    assert text_of(fitted({"a": 1, "b": 2}, kind)) == text_of(collected({"b": 2, "a": 1}, kind))
+    assert text_of(-0.0) == text_of(0.0)
 
 
 def test_values_for_arrow_and_json() -> None:

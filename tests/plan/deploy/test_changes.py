@@ -8,7 +8,7 @@ from rw_sql.errors import SqlError
 from rw_sql.plan.deploy.changes import compare
 from rw_sql.plan.deploy.folder import read_folder
 from rw_sql.plan.deploy.order import in_order, named_by
-from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan, to_json
+from rw_sql.plan.deploy.plan_file import from_json, require_current, require_still_there, saved_plan, to_json
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from tests.plan.canned import HERE, CannedWorld, create_source
 from tests.plan.tables import create_table, sink, tables_world
@@ -181,6 +181,74 @@ def test_renames_that_hand_on_a_name(views: tuple[tuple[str, str, str], ...]) ->
         assert differ(world, *texts) == []
 
 
+EXCHANGES = {
+    "two views": (("b", "a", "id"), ("a", "b", "id, 1 AS one"), ("c", "", "id, 2 AS two")),
+    "one comment": (("b", "a", "id"), ("a", "", "id, 1 AS one"), ("c", "", "id, 2 AS two")),
+    "three views": (("b", "a", "id"), ("c", "b", "id, 1 AS one"), ("a", "c", "id, 2 AS two")),
+    "the other query changes too": (("b", "a", "id"), ("a", "b", "id, 7 AS seven"), ("c", "", "id, 2 AS two")),
+}
+
+
+@pytest.mark.parametrize("views", EXCHANGES.values(), ids=EXCHANGES)
+def test_names_that_are_exchanged(views: tuple[tuple[str, str, str], ...]) -> None:
+    made = {"a": "id", "b": "id, 1 AS one", "c": "id, 2 AS two"}
+    top = "CREATE MATERIALIZED VIEW top AS SELECT id FROM {}"
+    before = [f"CREATE MATERIALIZED VIEW {name} AS SELECT {columns} FROM s" for name, columns in made.items()]
+    texts = [
+        SOURCE,
+        CONNECTION,
+        *(
+            (f"-- rw: renamed from {was}\n" if was else "")
+            + f"CREATE MATERIALIZED VIEW {name} AS SELECT {columns} FROM s"
+            for name, was, columns in views
+        ),
+    ]
+    kept = {name: old for name, _, columns in views for old, listed in made.items() if listed == columns}
+    for until in range(4):
+        world = tables_world()
+        bring(world, SOURCE, CONNECTION, *before, top.format("a"))
+        ids = {view.name: view.id for view in world.snapshot.all("materialized_view")}
+        # The reader of a follows the object, which is called b then.
+        texts_then = [*texts, top.format("b")]
+        found = differ(world, *texts_then)
+        rebuilds = [name for action, name, _ in found if action == "rebuild"]
+        assert rebuilds == [name for name, _, columns in views if columns not in made.values()]
+        assert found[0][2][0].startswith("ALTER MATERIALIZED VIEW ")
+        assert " SWAP WITH " in found[0][2][0]
+        bring(world, *texts_then, until=until)
+        bring(world, *texts_then)
+        then = {view.name: view.id for view in world.snapshot.all("materialized_view")}
+        assert {name: then[name] for name in kept} == {name: ids[old] for name, old in kept.items()}
+        for group in rebuild_groups(world.snapshot):
+            world.commit(swap_operation(world.snapshot, group, "the owner"))
+        # The comments stay in the files.
+        assert differ(world, *texts_then) == []
+
+
+def test_tables_exchange_their_names_with_their_rows() -> None:
+    one, other = (
+        create_table(columns, name=name)
+        for name, columns in (("t1", "id INT PRIMARY KEY"), ("t2", "k INT PRIMARY KEY"))
+    )
+    world = tables_world()
+    bring(world, one, other)
+    texts = [
+        "-- rw: renamed from t1\n" + one.replace("t1", "t2", 1),
+        "-- rw: renamed from t2\n" + other.replace("t2", "t1", 1),
+    ]
+    assert differ(world, *texts) == [("rename", "t2", ("ALTER TABLE t1 SWAP WITH t2",))]
+    bring(world, *texts)
+    assert differ(world, *texts) == []
+
+
+def test_comments_alone_exchange_nothing() -> None:
+    world = tables_world()
+    same = ["CREATE MATERIALIZED VIEW a AS SELECT id FROM s", "CREATE MATERIALIZED VIEW b AS SELECT id FROM s"]
+    bring(world, SOURCE, CONNECTION, *same)
+    notes = [f"-- rw: renamed from {was}\n{text}" for was, text in zip("ba", same, strict=True)]
+    assert differ(world, SOURCE, CONNECTION, *notes) == []
+
+
 def test_a_note_whose_old_name_is_in_use_again_changes_nothing() -> None:
     world = deployed()
     texts = [*ALL, "-- rw: renamed from v\nCREATE MATERIALIZED VIEW w AS SELECT id FROM s"]
@@ -339,6 +407,44 @@ def test_a_saved_plan_is_carried_out_as_it_is_or_refused() -> None:
         world.snapshot = before
     with pytest.raises(SqlError, match="was made for warehouse"):
         require_current(world.snapshot, plan, "/other")
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        [SOURCE, CONNECTION, TABLE, TOP, SINK, VIEW.replace("SELECT id", "SELECT id, id AS more")],
+        [SOURCE.replace("PLAIN", "UPSERT"), CONNECTION, TABLE, VIEW, TOP, SINK],
+        [SOURCE, CONNECTION, TABLE],
+        [SOURCE, CONNECTION, VIEW, TOP],
+    ],
+    ids=["a rebuild", "a recreated source", "dropped views", "a dropped table"],
+)
+def test_a_saved_plan_is_outdated_if_more_depends_on_what_it_replaces(wanted: list[str]) -> None:
+    world = deployed()
+    changes = compare(world.snapshot, read_folder([("a.sql", script(*wanted))], {}))
+    plan = from_json(to_json(saved_plan(world.snapshot, "/w", changes)), "plan.json")
+    require_current(world.snapshot, plan, "/w")
+    world.run(
+        "CREATE MATERIALIZED VIEW newer AS SELECT id FROM v", "CREATE MATERIALIZED VIEW of_table AS SELECT id FROM t"
+    )
+    with pytest.raises(SqlError, match=r'"(newer|of_table)", which depends on "(s|v|t|c)", was created'):
+        require_current(world.snapshot, plan, "/w")
+
+
+def test_two_at_once_drop_nothing_that_the_other_has_made() -> None:
+    world = deployed()
+    texts = [SINK.replace("'new'", "'old'") if text == SINK else text for text in ALL]
+    changes = compare(world.snapshot, read_folder([("a.sql", script(*texts))], {}))
+    plan = from_json(to_json(saved_plan(world.snapshot, "/w", changes)), "plan.json")
+    drop, create = plan.changes
+    require_still_there(world.snapshot, drop)
+    world.run(*drop.texts)
+    with pytest.raises(SqlError, match='sink "k" was dropped by another session'):
+        require_still_there(world.snapshot, drop)
+    require_still_there(world.snapshot, create)
+    world.run(*create.texts)
+    with pytest.raises(SqlError, match='sink "k" was dropped and created again by another session'):
+        require_still_there(world.snapshot, drop)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 9}', '{"format": 1, "changes": [{"action": 1}]}'])

@@ -82,8 +82,8 @@ def begin_unsafe(reason: str | None) -> BeginUnsafe:
     return BeginUnsafe(reason=reason)
 
 
-def begin_transaction(_word: None = None) -> BeginTransaction:
-    return BeginTransaction()
+def begin_transaction(*words: None) -> BeginTransaction:
+    return BeginTransaction(is_start=not words)
 
 
 def commit(_word: None) -> Commit:
