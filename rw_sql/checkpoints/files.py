@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from rw_sql.errors import FILE_UNREADABLE, SqlError
+from rw_sql.object_stores import StoreFiles, local_location
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -32,7 +33,7 @@ class CheckpointFiles:
         import fsspec
 
         # Hadoop writes URIs as file:/path, which fsspec cannot read.
-        plain = location.removeprefix("file:") if location.startswith("file:/") and "://" not in location else location
+        plain = local_location(location)
         try:
             system, root = fsspec.core.url_to_fs(plain, use_listings_cache=False)
         except ImportError as error:
@@ -47,6 +48,8 @@ class CheckpointFiles:
                 f"cannot reach {location!r}: {error}",
                 hint="write the location as /path, or as s3://bucket/path",
             ) from error
+        if "://" in plain:
+            system = StoreFiles(system)
         return CheckpointFiles(location, str(root).rstrip("/"), system)
 
     @property
