@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     ],
 )
 def test_a_warehouse_that_the_libraries_would_look_for_in_different_places_is_refused(uri: str, part: str) -> None:
-    for opened in (Warehouse.at, Metastore.open, Metastore.peek):
+    openers: tuple[Callable[[str], object], ...] = (Warehouse.at, Metastore.open, Metastore.peek)
+    for opened in openers:
         with pytest.raises(SqlError, match="cannot be used") as caught:
             opened(uri)
         assert caught.value.code == INVALID_PARAMETER.code
@@ -153,12 +154,13 @@ def test_the_reason_of_a_failure_is_in_its_line(no_store: str) -> None:
 
 def test_a_file_in_a_store_that_does_not_answer_cannot_be_read(no_store: str) -> None:
     files = CheckpointFiles.at(f"{no_store}/checkpoint")
-    for act in (
+    actions: tuple[Callable[[], object], ...] = (
         lambda: files.stamps("offsets"),
         lambda: files.read("metadata"),
         lambda: files.write("offsets/0", "v1"),
         lambda: read_text_file(f"{no_store}/schema.json"),
-    ):
+    )
+    for act in actions:
         with pytest.raises(SqlError, match="could not connect") as caught:
             act()
         assert caught.value.code == FILE_UNREADABLE.code

@@ -6,7 +6,7 @@ import os
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 from rw_sql.errors import FILE_UNREADABLE, SqlError
@@ -49,7 +49,7 @@ class CheckpointFiles:
                 hint="write the location as /path, or as s3://bucket/path",
             ) from error
         if "://" in plain:
-            system = StoreFiles(system)
+            system = cast("AbstractFileSystem", StoreFiles(system))
         return CheckpointFiles(location, str(root).rstrip("/"), system)
 
     @property

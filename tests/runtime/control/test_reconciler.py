@@ -145,7 +145,8 @@ def test_what_passes_soon_is_not_written_down(jobs: Jobs, monkeypatch: pytest.Mo
 def test_a_status_that_could_not_be_stored_is_stored_later(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     view = jobs.put_view("a")
     jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
-    write, refused = jobs.metastore.jobs.write_job_status, []
+    write = jobs.metastore.jobs.write_job_status
+    refused: list[list[str]] = []
 
     def refuse(statuses: Sequence[JobStatus]) -> None:
         refused.append([status.state for status in statuses])
