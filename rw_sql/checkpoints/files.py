@@ -6,10 +6,11 @@ import os
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 from rw_sql.errors import FILE_UNREADABLE, SqlError
+from rw_sql.object_stores import StoreFiles, local_location
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -32,7 +33,7 @@ class CheckpointFiles:
         import fsspec
 
         # Hadoop writes URIs as file:/path, which fsspec cannot read.
-        plain = location.removeprefix("file:") if location.startswith("file:/") and "://" not in location else location
+        plain = local_location(location)
         try:
             system, root = fsspec.core.url_to_fs(plain, use_listings_cache=False)
         except ImportError as error:
@@ -47,6 +48,8 @@ class CheckpointFiles:
                 f"cannot reach {location!r}: {error}",
                 hint="write the location as /path, or as s3://bucket/path",
             ) from error
+        if "://" in plain:
+            system = cast("AbstractFileSystem", StoreFiles(system))
         return CheckpointFiles(location, str(root).rstrip("/"), system)
 
     @property

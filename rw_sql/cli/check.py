@@ -90,8 +90,9 @@ def _catalog(warehouse: str | None, file: str | None) -> Snapshot | None:
         return catalog_from_json(read_text(file), f'"{file}"')
     if warehouse is not None:
         from rw_sql.metastore import Metastore
+        from rw_sql.session.location import warehouse_at
 
-        return Metastore.peek(warehouse)
+        return Metastore.peek(warehouse_at(warehouse).uri)
     return None
 
 
@@ -183,11 +184,11 @@ def export_catalog_command(
     from pathlib import Path
 
     from rw_sql.metastore import Metastore, catalog_to_json
-    from rw_sql.session.location import DEFAULT_WAREHOUSE
+    from rw_sql.session.location import warehouse_at
 
     to = file or old_file or "-"
     try:
-        text = catalog_to_json(Metastore.peek(warehouse or DEFAULT_WAREHOUSE))
+        text = catalog_to_json(Metastore.peek(warehouse_at(warehouse).uri))
         if to == "-":
             sys.stdout.write(text)
         else:

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 from deltalake import Schema
 
 from rw_sql.assets import list_assets, read_asset
+from rw_sql.metastore.location import SCHEMA_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-SCHEMA_NAME = "rw_catalog"
 
 _FILE = re.compile(r"(\d{4})_\w+\.sql")
 _TABLE = re.compile(rf"CREATE TABLE {SCHEMA_NAME}\.(\w+)\s*\(", re.I)

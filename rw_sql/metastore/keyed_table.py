@@ -85,7 +85,7 @@ class KeyedTable:
             try:
                 self._table.append(pa.Table.from_pylist(stamped, self._table.schema))
             except CommitConflict:
-                return False
+                return self._has_stored(stamped)
             except BaseException:
                 # The rows may be committed all the same, for example if the reply was lost.
                 self._table.mark_unread()
@@ -95,6 +95,18 @@ class KeyedTable:
             if self._table.is_upkeep_due(before):
                 self._tend()
             return True
+
+    def _has_stored(self, stamped: Sequence[Row]) -> bool:
+        """True if the table contains these rows although their commit was reported as refused.
+
+        An object store's client may retry a write that has already succeeded. Rows of another process would differ:
+        each contains its version, and what only its process writes, such as the name of an owner.
+        """
+        if self._table.is_local:
+            return False
+        present = self.rows()
+        stored = [{name: row[name] for name in self._blank} for row in stamped]
+        return all(present.get(self._key(row)) == row for row in stored)
 
     def tidy(self) -> None:
         """Folds the table even if only one row is replaced, and removes the files that the previous call replaced.

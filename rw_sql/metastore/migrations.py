@@ -11,7 +11,7 @@ from deltalake.exceptions import CommitFailedError
 
 from rw_sql.errors import METASTORE_IS_NEWER, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.catalog import AddColumns, CreateTable
-from rw_sql.metastore.table import CommitConflict, StoredTable, create_table, join
+from rw_sql.metastore.table import CommitConflict, StoredTable, create_table, is_table, join
 
 if TYPE_CHECKING:
     from rw_sql.metastore.catalog import Catalog
@@ -25,7 +25,7 @@ def migrate(directory: str, catalog: Catalog) -> None:
     Raises SqlError METASTORE_IS_NEWER, and changes nothing, if the warehouse has a migration that the catalog lacks.
     """
     uri = join(directory, "migrations")
-    table = StoredTable(uri) if DeltaTable.is_deltatable(uri) else None
+    table = StoredTable(uri) if is_table(uri) else None
     while True:
         seen = table.transaction(_APPLIED) if table is not None else 0
         if seen > catalog.number:

@@ -11,11 +11,9 @@ from __future__ import annotations
 import getpass
 import logging
 import os
-import re
 import uuid
 from collections import deque
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from threading import Event, Lock, RLock
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from rw_sql.errors import FILE_UNREADABLE, INVALID_PARAMETER, SqlError
-from rw_sql.metastore.catalog import SCHEMA_NAME, Catalog, load_catalog
+from rw_sql.errors import FILE_UNREADABLE, SqlError
+from rw_sql.metastore.catalog import Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
 from rw_sql.metastore.commits import Committed, ConcurrentCommit
 from rw_sql.metastore.later import DebouncedTask
+from rw_sql.metastore.location import catalog_folder
 from rw_sql.metastore.log_rows import now_ms, operation_record, operation_rows, outcome_row
 from rw_sql.metastore.migrations import migrate, require_format
 from rw_sql.metastore.projections import fold_rows, projection_rows, snapshot_from
@@ -35,6 +34,7 @@ from rw_sql.metastore.records import OperationRecord
 from rw_sql.metastore.runtime import JobStore
 from rw_sql.metastore.snapshot import PROJECTIONS, Snapshot, before_image, effect_of, fold, projection_of
 from rw_sql.metastore.table import CommitConflict, StoredTable, join
+from rw_sql.object_stores import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from rw_sql.metastore.snapshot import Effect, Projection
 
 _EPOCH = "epoch"
-_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _PROJECTED = "projected"
 _RECENT = 64
 _COLLECTING_SECONDS = 1.0
@@ -98,7 +97,7 @@ class Metastore:
         INVALID_PARAMETER for a path that Delta cannot address.
         """
         catalog = catalog or load_catalog()
-        directory = _directory(warehouse)
+        directory = catalog_folder(warehouse)
         if only_reads:
             require_format(directory, catalog)
             return cls(directory, catalog)
@@ -115,11 +114,11 @@ class Metastore:
         of :meth:`open`.
         """
         try:
-            return cls(_directory(warehouse), load_catalog()).snapshot()
+            return cls(catalog_folder(warehouse), load_catalog()).snapshot()
         except (DeltaError, OSError, KeyError, pa.ArrowInvalid) as error:
             raise SqlError(
                 FILE_UNREADABLE,
-                f"cannot read a catalog in the warehouse {warehouse!r}: {str(error).splitlines()[0]}",
+                f"cannot read a catalog in the warehouse {warehouse!r}: {one_line(error)}",
                 hint="name the folder or URI that --warehouse of rw-sql run names",
             ) from error
 
@@ -471,21 +470,6 @@ class Metastore:
                         table.append(table.schema.empty_table(), transaction=(_PROJECTED, snapshot.epoch))
                     except CommitConflict:
                         continue
-
-
-def _directory(warehouse: str) -> str:
-    """The folder of a warehouse's catalog. Raises SqlError INVALID_PARAMETER for a path that Delta cannot address."""
-    if warehouse.startswith("file://"):
-        warehouse = warehouse.removeprefix("file://")
-    if "://" not in warehouse:
-        warehouse = str(Path(warehouse).absolute())
-        if _ESCAPE.search(warehouse):
-            raise SqlError(
-                INVALID_PARAMETER,
-                f"the warehouse {warehouse!r} cannot be used: Delta reads % and two hex digits as a character",
-                hint="give a folder without % in its path",
-            )
-    return join(warehouse, SCHEMA_NAME)
 
 
 def _user() -> str:

@@ -12,6 +12,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import (
@@ -22,9 +23,9 @@ from deltalake import (
     WriterProperties,
     write_deltalake,
 )
-from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.fs import DeltaStorageHandler
-from pyarrow import fs as pa_fs
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from rw_sql.object_stores import StoreFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -55,11 +56,26 @@ def join(directory: str, name: str) -> str:
     return f"{directory.rstrip('/')}/{name}"
 
 
+def is_table(uri: str) -> bool:
+    """True if there is a Delta table.
+
+    ``DeltaTable.is_deltatable`` keeps all threads of the process from running until the store answers or its client
+    gives up, after three minutes. Opening the table does not, but takes more time on a local path.
+    """
+    if "://" not in uri:
+        return DeltaTable.is_deltatable(uri)
+    try:
+        DeltaTable(uri)
+    except TableNotFoundError:
+        return False
+    return True
+
+
 def create_table(
     uri: str, schema: Schema, properties: Mapping[str, str | None], partition_by: Sequence[str] = ()
 ) -> None:
     """Creates the table unless it exists; other threads and processes may create it at the same time."""
-    if DeltaTable.is_deltatable(uri):
+    if is_table(uri):
         return
     try:
         DeltaTable.create(
@@ -73,7 +89,7 @@ def create_table(
             commit_properties=CommitProperties(max_commit_retries=0),
         )
     except (DeltaError, OSError):
-        if not DeltaTable.is_deltatable(uri):
+        if not is_table(uri):
             raise
 
 
@@ -104,7 +120,7 @@ class StoredTable:
         self._log_directory = None if "://" in uri else Path(uri) / "_delta_log"
         self._handle = DeltaTable(uri)
         self.schema = pa.schema(self._handle.schema().to_arrow())
-        self._filesystem: pa_fs.FileSystem | None = None
+        self._store: StoreFiles | None = None
         self._read: set[str] = set()
         self._read_version = -1
         self._transactions: dict[tuple[str, int], int] = {}
@@ -347,25 +363,30 @@ class StoredTable:
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         if not files:
             return schema.empty_table()
-        if self._filesystem is None:
-            self._filesystem = (
-                pa_fs.LocalFileSystem()
-                if self._log_directory is not None
-                else pa_fs.PyFileSystem(DeltaStorageHandler.from_table(self._handle._table))
-            )
-        names = sorted(files) if self._log_directory is None else sorted(f"{self.uri}/{name}" for name in files)
+        names = sorted(f"{self.uri}/{name}" for name in files)
 
         def read(name: str) -> pa.Table:
             # One ParquetFile each: read_table builds a dataset, which is three times slower for a single row and
             # requires every file to have every column.
-            found = pq.ParquetFile(name, filesystem=self._filesystem).read(columns=columns)
+            found = pq.ParquetFile(self._opened(name)).read(columns=columns)
             return _conformed(found, schema)
 
         if self._log_directory is not None or len(names) == 1:
             return pa.concat_tables([read(name) for name in names])
-        # In an object store, reading a file takes three sequential requests.
         with ThreadPoolExecutor(min(len(names), _READS_AT_ONCE)) as pool:
             return pa.concat_tables(list(pool.map(read, names)))
+
+    def _opened(self, name: str) -> pa.NativeFile | pa.BufferReader:
+        """One of the table's files, open for reading.
+
+        In an object store, it is fetched by one request of fsspec. delta-rs's own file system needs three, and no
+        thread of the process runs while it waits for the store.
+        """
+        if self._log_directory is not None:
+            return pa.OSFile(name)
+        if self._store is None:
+            self._store = StoreFiles(fsspec.core.url_to_fs(self.uri, use_listings_cache=False)[0])
+        return pa.BufferReader(self._store.cat_file(name))
 
 
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -4,14 +4,20 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rw_sql.assets import list_assets, read_asset
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import Catalog, parse_catalog
-from rw_sql.metastore.facts import JobStatus, NotedPosition
+from rw_sql.metastore.facts import ASKED, TAKEN, JobStatus, NotedPosition, Request
+from rw_sql.metastore.runtime import JobStore
+from rw_sql.metastore.table import CommitConflict, StoredTable
 from tests.metastore.metastore_model import Make
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @pytest.fixture
@@ -48,6 +54,31 @@ def test_a_taken_lease_is_lost_even_to_the_same_owner_again(metastore: Metastore
     assert runtime.take_lease(earlier, None)
     assert runtime.take_lease(later, earlier)
     assert not runtime.renew_lease(earlier)
+
+
+def test_a_write_that_the_store_reports_as_refused_is_found_in_the_table(
+    warehouse: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the store answered an error after a write, and its client repeated the write."""
+    Metastore.open(warehouse)
+    runtime = JobStore(f"file://{warehouse}/rw_catalog")
+    append = StoredTable.append
+
+    def append_and_refuse(self: StoredTable, rows: pa.Table, **options: Any) -> None:
+        append(StoredTable(self.uri), rows, **options)
+        raise CommitConflict(self.uri)
+
+    lease = make.lease("first")
+    asked = Request(request="r", session="s", resource_group="default", state=ASKED, asked_ms=1, body="SELECT 1")
+    with monkeypatch.context() as patch:
+        patch.setattr(StoredTable, "append", append_and_refuse)
+        assert runtime.take_lease(lease, None)
+        runtime.add_request(asked)
+        assert runtime.change_request(asked, replace(asked, state=TAKEN, taken_by="first"))
+        assert not runtime.change_request(asked, replace(asked, state=TAKEN, taken_by="second"))
+        assert runtime.claim_run("a", 1, "first").run == 1
+    assert runtime.claim_run("a", 1, "first").run == 2
+    assert runtime.lease() == lease
 
 
 def test_runs_are_numbered_per_job(metastore: Metastore, other: Metastore) -> None:

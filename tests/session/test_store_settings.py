@@ -71,7 +71,10 @@ def test_each_library_finds_the_variable_that_it_reads() -> None:
     chosen = {"AWS_DEFAULT_REGION": "x", "AWS_REGION": "y", "AWS_ALLOW_HTTP": "false", "AWS_ENDPOINT": "http://z"}
     kept = dict(chosen)
     complete_environment(URI, kept)
-    assert kept == chosen
+    assert kept == {**chosen, "AWS_ENDPOINT_URL_S3": "http://z"}
+    general = {"AWS_ENDPOINT_URL": "http://z"}
+    complete_environment(URI, general)
+    assert general == {"AWS_ENDPOINT_URL": "http://z", "AWS_ENDPOINT": "http://z", "AWS_ALLOW_HTTP": "true"}
 
 
 def test_the_callers_settings_win_and_packages_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from urllib.parse import unquote
 
 import fsspec
 
+from rw_sql.object_stores import client_errors
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendedFile:
@@ -37,7 +39,8 @@ def read_commit(table: str, version: int) -> TableCommit | None:
         files, path = fsspec.core.url_to_fs(
             f"{table.rstrip('/')}/_delta_log/{version:020d}.json", use_listings_cache=False
         )
-        lines = files.cat_file(path).decode("utf-8").split("\n")
+        with client_errors():
+            lines = files.cat_file(path).decode("utf-8").split("\n")
     except FileNotFoundError:
         return None
     actions = [json.loads(line) for line in lines if line.strip()]

@@ -20,6 +20,7 @@ from rw_sql.connectors.support.nullable_schemas import nullable_schema
 from rw_sql.connectors.support.s3 import look_at_store
 from rw_sql.connectors.support.sink_values import last_per_key, split_by_op
 from rw_sql.errors import INVALID_PROPERTY, near_names
+from rw_sql.object_stores import one_line, unfit_part
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
@@ -92,6 +93,13 @@ class DeltaSink:
                 key="location",
                 hint="location = '/path/of/the/table', or 's3://bucket/path'",
             )
+        if "://" in location and (unfit := unfit_part(location)) is not None:
+            raise OptionError(
+                INVALID_PROPERTY,
+                f"property \"location\" contains {unfit}: Delta would write to another place than '{location}'",
+                key="location",
+                hint="location = '/path/of/the/table', or 's3://bucket/path' with letters, digits, blanks, - and _",
+            )
         given = [key for key in options if key.startswith("s3.")]
         if given and not location.startswith("s3"):
             raise OptionError(
@@ -119,7 +127,7 @@ class DeltaSink:
         except exceptions.TableNotFoundError:
             return _look_at_folder(location)
         except _faults() as error:
-            return SinkLook(error=f"{location}: {_first_line(error)}")
+            return SinkLook(error=f"{location}: {one_line(error)}")
         if (retention := _property(properties, _RETENTION)) is not None:
             return SinkLook(
                 misfit=f"the table at {location} discards after {retention} which batches were written, so one could "
@@ -173,7 +181,7 @@ class DeltaSink:
         try:
             table = _made(uri, deltalake.Schema.from_json(nullable_schema(shape.schema)), storage)
         except _faults() as error:
-            raise SinkError(f"{options['location']}: {_first_line(error)}") from error
+            raise SinkError(f"{options['location']}: {one_line(error)}") from error
         return DeltaWriter(table, shape, identity)
 
 
@@ -291,17 +299,17 @@ class DeltaWriter:
                 act()
             except exceptions.CommitFailedError as error:
                 if _REFUSED_COMMIT.search(str(error)):
-                    raise TargetUnfitError(_first_line(error)) from error
+                    raise TargetUnfitError(one_line(error)) from error
                 if attempt == _ATTEMPTS:
-                    raise SinkError(f"other writers commit to the table too often: {_first_line(error)}") from error
+                    raise SinkError(f"other writers commit to the table too often: {one_line(error)}") from error
             except (exceptions.SchemaMismatchError, exceptions.TableNotFoundError) as error:
-                raise TargetUnfitError(_first_line(error)) from error
+                raise TargetUnfitError(one_line(error)) from error
             except Exception as error:
                 if _CAST_ERROR in str(error):
-                    raise TargetUnfitError(_first_line(error)) from error
+                    raise TargetUnfitError(one_line(error)) from error
                 if not isinstance(error, _faults()):
                     raise
-                raise SinkError(_first_line(error)) from error
+                raise SinkError(one_line(error)) from error
             else:
                 return
 
@@ -333,10 +341,6 @@ def _property(properties: Mapping[str, str | None], name: str) -> str | None:
 def _word(field: Any) -> str:
     kind = field.type
     return str(getattr(kind, "type", kind))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
 
 
 def _look_at_folder(location: str) -> SinkLook:

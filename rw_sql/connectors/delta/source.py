@@ -10,6 +10,7 @@ from rw_sql.connectors.delta.commits import TableCommit, read_commit
 from rw_sql.connectors.ranged import Encoding, RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.errors import INVALID_PROPERTY, UPSTREAM_MISSING, SqlError
+from rw_sql.object_stores import one_line, unfit_part
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
@@ -51,6 +52,13 @@ class DeltaConnector(RangedConnector):
                 key=PATH,
                 hint="other processes have other working directories",
             )
+        if "://" in path and (unfit := unfit_part(path)) is not None:
+            raise OptionError(
+                INVALID_PROPERTY,
+                f"property \"{PATH}\" contains {unfit}: delta-rs and Spark would read different places for '{path}'",
+                key=PATH,
+                hint="delta.path = '/path/of/the/table', or 's3://bucket/path' with letters, digits, blanks, - and _",
+            )
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
         """The table, from offset 0 to the end of its newest version."""
@@ -68,7 +76,7 @@ class DeltaConnector(RangedConnector):
         except exceptions.TableNotFoundError:
             return Upstream(error=f"no Delta table at {path}")
         except (exceptions.DeltaError, OSError) as error:
-            return Upstream(error=f"{path}: {str(error).splitlines()[0]}")
+            return Upstream(error=f"{path}: {one_line(error)}")
         return Upstream(splits={split.split: split}, cluster=cluster)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:

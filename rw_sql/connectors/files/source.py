@@ -13,7 +13,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, UpstreamSplit
-from rw_sql.connectors.files.store import LOCAL, FileStore, incarnation_size
+from rw_sql.connectors.files.store import LOCAL, FileStore, incarnation_size, is_storable
 from rw_sql.connectors.ranged import Encoding, RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.errors import INVALID_PROPERTY, NOT_SUPPORTED, SqlError
@@ -73,6 +73,8 @@ class FileConnector(RangedConnector):
         splits = {}
         try:
             for found in self._files(options, timeout):
+                if not is_storable(found.path):
+                    return Upstream(error=_said_of_name(found.path, self.store(options).root))
                 splits[found.path] = UpstreamSplit(
                     split=found.path, start=0, end=found.size, cluster=cluster, incarnation=found.incarnation
                 )
@@ -341,6 +343,13 @@ def _compression(options: Mapping[str, str]) -> str | None:
         return None
     name = given.strip().lower()
     return {"none": "", "gz": "gzip"}.get(name, name)
+
+
+def _said_of_name(path: str, root: str) -> str:
+    return (
+        f"{root} has a file whose name is not UTF-8, {path!a}: rename it, or leave it out by {PATTERN}; until "
+        "then no new file is found"
+    )
 
 
 def _said(error: Exception, root: str) -> str:

@@ -85,7 +85,13 @@ class FileStore:
         waiting = [""]
         while waiting:
             folder = waiting.pop()
-            with os.scandir(os.path.join(self.root, folder)) as entries:
+            try:
+                found = os.scandir(os.path.join(self.root, folder))
+            except FileNotFoundError:
+                if not folder:
+                    raise
+                continue  # Removed since its parent was listed.
+            with found as entries:
                 for entry in entries:
                     if entry.name[0] in "._":
                         continue
@@ -102,13 +108,33 @@ class FileStore:
         first = _literal_folder(pattern)
         top = self.full_path(first) if first else self.root
         length = len(self.root.rstrip("/")) + 1
-        for folder, folders, files in self.filesystem().walk(top, detail=True, on_error="raise"):
+        filesystem = self.filesystem()
+        missing: list[FileNotFoundError] = []
+
+        def on_error(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise error
+            missing.append(error)
+
+        for folder, folders, files in filesystem.walk(top, detail=True, on_error=on_error):
             below = folder.strip("/")[length:]
             for name in [name for name in folders if not name or name[0] in "._"]:
                 del folders[name]  # Then walk does not enter it.
             for name, info in files.items():
                 if name and name[0] not in "._":
                     yield _remote_file(f"{below}/{name}" if below else name, info)
+        # A store has no folders: one is there while a file is below it, and its last file may have gone meanwhile.
+        if missing and not filesystem.exists(self.root):
+            raise missing[0]
+
+
+def is_storable(path: str) -> bool:
+    """False for a name that is not UTF-8: no catalog or table can store it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:  # Python reads the other bytes of a name as surrogates.
+        return False
+    return True
 
 
 def incarnation_size(incarnation: str | None) -> int | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rw_sql.connectors.sink import SinkLook
+from rw_sql.object_stores import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,5 +47,5 @@ def look_at_store(options: Mapping[str, str], *, timeout: float) -> SinkLook:
             return SinkLook(error=f"{where}: it rejects the access key or the secret key")
         if any(word in text for word in _ANSWERED):
             return SinkLook()
-        return SinkLook(error=f"{where}: {text.splitlines()[0]}")
+        return SinkLook(error=f"{where}: {one_line(text)}")
     return SinkLook()

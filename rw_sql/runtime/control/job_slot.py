@@ -1,22 +1,26 @@
-"""One job in the process that runs it: its desired spec, its running instance, and its next retry."""
+"""One job in the process that runs it: its desired spec, its running instance, its next retry and its stored status."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.job_specs import ViewSpec
+from rw_sql.model.resource_groups import group_of
 from rw_sql.runtime.jobs.statuses import FLAPPING, IDLE, RETRYING
+from rw_sql.runtime.support.event_log import log_event
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.stall_timeout import spoken_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
     from rw_sql.model.job_specs import JobSpec
     from rw_sql.runtime.control.resting import Idle
+    from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.jobs.job import Job
 
 FIRST_RETRY_SECONDS = 1.0
@@ -292,3 +296,58 @@ def doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -
 def content_of(status: JobStatus) -> tuple[object, ...]:
     """A status without its time, to compare it with an earlier one."""
     return (status.state, status.reason, status.last_error, status.run, status.restarts)
+
+
+class StatusReports:
+    """The statuses of jobs as they are stored: each is stored again when it changes."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._has_reported = False
+        self.known: dict[str, JobStatus] = {}
+        """The stored status of each job that this process has reported."""
+
+    def fresh(
+        self, moving: Iterable[JobSlot], slots: Mapping[str, JobSlot], why_stopped: Callable[[JobSlot], str | None]
+    ) -> list[JobStatus]:
+        """The statuses that are not stored yet: those of ``moving`` jobs that have changed, and at first those of jobs
+        that only an earlier owner had."""
+        at = now_ms()
+        found = []
+        for slot in moving:
+            # Before its status is computed: whatever changes it later ends this.
+            slot.is_settled = slot.is_at_rest
+            status = slot.status(why_stopped(slot))
+            old = self.known.get(slot.job_id)
+            # The status that the last owner reported for a starting job is no longer valid.
+            if slot.is_passing(status) and self._has_reported:
+                continue
+            if old is None or content_of(old) != content_of(status):
+                found.append(replace(status, updated_ms=at))
+        if not self._has_reported:
+            # The statuses that the last owner reported for other jobs are no longer valid: it may have been killed.
+            snapshot = self._context.metastore.snapshot()
+            for job_id, told in self._context.metastore.jobs.job_statuses().items():
+                is_own = group_of(snapshot, told.object_id) == self._context.group
+                if is_own and job_id not in slots and told.state != "STOPPED":
+                    found.append(replace(told, state="STOPPED", run=None, updated_ms=at))
+        return found
+
+    def write(self, statuses: Sequence[JobStatus], slots: Mapping[str, JobSlot]) -> None:
+        """Stores statuses. If the store does not answer, :meth:`fresh` returns them again."""
+        try:
+            if statuses:
+                self._context.metastore.jobs.write_job_status(statuses)
+        except BaseException:
+            for slot in filter(None, (slots.get(status.job) for status in statuses)):
+                slot.is_settled = False
+            raise
+        self._has_reported = True
+        for status in statuses:
+            old = self.known.get(status.job)
+            if status.job not in slots or (old is not None and content_of(old) == content_of(status)):
+                continue
+            self.known[status.job] = status
+            log_event("job", job=status.job, state=status.state, run=status.run, reason=status.reason)
+            if status.state == "STALLED" and (old is None or old.state != "STALLED"):
+                self._context.figures.note_stall(status.job)

@@ -372,7 +372,7 @@ class Owner:
         while not self._stopping.wait(HEARTBEAT_SECONDS):
             try:
                 self._renew(-1)
-            except (SqlError, OSError, DeltaError) as error:
+            except Exception as error:  # noqa: BLE001 - without this thread, another process takes the lease
                 logger.warning("the heartbeat could not be written: %s", error)
 
     def _give_up(self) -> None:

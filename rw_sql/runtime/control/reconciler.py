@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, assert_never
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.job_specs import IngestSpec, JobSpec, RefreshSpec, SinkSpec, ViewSpec
-from rw_sql.model.resource_groups import group_of
 from rw_sql.runtime.control.arrivals import MOVING, Arrivals
 from rw_sql.runtime.control.heartbeats import Beats
-from rw_sql.runtime.control.job_slot import FIRST_RETRY_SECONDS, JobSlot, Trouble, content_of, doubled, due_slots
+from rw_sql.runtime.control.job_slot import FIRST_RETRY_SECONDS, JobSlot, StatusReports, Trouble, doubled, due_slots
 from rw_sql.runtime.control.quiesce import quiesced_jobs
 from rw_sql.runtime.control.rests import Rests
 from rw_sql.runtime.delta.job_output import FencedError
@@ -32,14 +31,13 @@ from rw_sql.runtime.refresh.job import RefreshJob
 from rw_sql.runtime.rewind.scheduler import Rewinding
 from rw_sql.runtime.sinks.job import Sink
 from rw_sql.runtime.support.background import run_in_background
-from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.views.job import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.ingest.warm_start import WarmStart
@@ -77,7 +75,7 @@ class Reconciler:
         self._kept: frozenset[str] = frozenset()
         self._desired: dict[str, JobSpec] = {}
         self._desired_at: Snapshot | None = None
-        self._reported: dict[str, JobStatus] = {}
+        self._reports = StatusReports(context)
         self._changed = threading.Event()
         self._rewinding = Rewinding(context, self.wake)
         self._rests = Rests(context, self.wake)
@@ -88,7 +86,6 @@ class Reconciler:
         # Held while the desired spec of a job changes, and while a retry is scheduled.
         self._deciding = threading.Lock()
         self._is_closed = False
-        self._has_reported = False
         # Desired jobs that wait until a rewind point is made or a REWIND is carried out.
         self._owed: frozenset[str] = frozenset()
         self.applied_epoch = -1
@@ -143,19 +140,18 @@ class Reconciler:
             self.let_go_epoch = self._wanted_epoch
         # Waiting statements of this process continue while the statuses are written; readers of the statuses wait.
         with self._context.metastore.jobs.saying:
-            fresh = self._report(moving)
+            fresh = self._reports.fresh(moving, self._slots, self._why_stopped)
             fresh += self._renewed(now, {status.job for status in fresh})
             self.acted_epoch, self.pending = self._wanted_epoch, pending
             if not pending:
                 self.applied_epoch = self._wanted_epoch
             self._context.applied.tell(self.acted_epoch, self.pending)
-            if fresh:
-                self._context.metastore.jobs.write_job_status(fresh)
+            self._reports.write(fresh, self._slots)
         for job_id in [slot.job_id for slot in moving if slot.is_over]:
-            told = self._reported.get(job_id)
+            told = self._reports.known.get(job_id)
             if told is not None and told.state == "STOPPED":
                 # The job's next status must always count as new, even if it equals an earlier one.
-                del self._slots[job_id], self._reported[job_id]
+                del self._slots[job_id], self._reports.known[job_id]
         waiting = {lock for job, locks in quiesced.items() if job in self._slots or job in coming for lock in locks}
         all_locks = dict.fromkeys(lock for locks in quiesced.values() for lock in locks)
         stopped = [lock for lock in all_locks if lock not in waiting and not lock.is_taken]
@@ -355,42 +351,13 @@ class Reconciler:
             slot.is_final = problem.is_final
             return True
 
-    def _report(self, slots: Iterable[JobSlot]) -> list[JobStatus]:
-        """The statuses of these jobs that have changed."""
-        at = now_ms()
-        fresh = []
-        for slot in slots:
-            # Before its status is computed: whatever changes it later ends this.
-            slot.is_settled = slot.is_at_rest
-            status = slot.status(self._why_stopped(slot))
-            old = self._reported.get(slot.job_id)
-            # The status that the last owner reported for a starting job is no longer valid.
-            if slot.is_passing(status) and self._has_reported:
-                continue
-            if old is None or content_of(old) != content_of(status):
-                fresh.append(replace(status, updated_ms=at))
-                log_event("job", job=status.job, state=status.state, run=status.run, reason=status.reason)
-                if status.state == "STALLED" and (old is None or old.state != "STALLED"):
-                    self._context.figures.note_stall(status.job)
-                self._reported[slot.job_id] = status
-        facts = self._context.metastore.jobs
-        if not self._has_reported:
-            # The statuses that the last owner reported for other jobs are no longer valid: it may have been killed.
-            snapshot = self._context.metastore.snapshot()
-            for job_id, told in facts.job_statuses().items():
-                is_own = group_of(snapshot, told.object_id) == self._context.group
-                if is_own and job_id not in self._slots and told.state != "STOPPED":
-                    fresh.append(replace(told, state="STOPPED", run=None, updated_ms=at))
-            self._has_reported = True
-        return fresh
-
     def _renewed(self, now: float, told: Collection[str]) -> list[JobStatus]:
         """The statuses of jobs with progress inside a long batch, with a new time.
 
         Other processes see no other sign of that progress.
         """
         running = {id_: slot.running for id_, slot in self._slots.items() if slot.running is not None}
-        at, known = now_ms(), self._reported
+        at, known = now_ms(), self._reports.known
         moved = [job for job in self._beats.of(running, now) if job in known and job not in told]
         return [replace(known[job], updated_ms=at) for job in moved if known[job].state == "RUNNING"]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rw_sql.object_stores import join_causes
+
 
 class StalledError(Exception):
     """A job cannot run now, for a reason that an operator can act on.
@@ -45,6 +47,7 @@ _AROUND = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exceptio
 
 def cause_line(text: str) -> str:
     """The innermost cause in a JVM error message, or in a Python traceback that the message contains, as one line."""
+    text = join_causes(text)
     lines = [line.strip() for line in text.splitlines()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     if causes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rw_sql.errors import FILE_UNREADABLE, SqlError
+from rw_sql.object_stores import client_errors, local_location
 from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK
 
 # The longer ones first: UTF-32's mark begins with UTF-16's.
@@ -19,8 +20,9 @@ def read_text_file(path: str) -> str:
     import fsspec
 
     try:
-        files, plain = fsspec.core.url_to_fs(path, use_listings_cache=False)
-        read = bytes(files.cat_file(plain))
+        files, plain = fsspec.core.url_to_fs(local_location(path), use_listings_cache=False)
+        with client_errors():
+            read = bytes(files.cat_file(plain))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise SqlError(FILE_UNREADABLE, f"cannot read file {path!r}: {reason.lower()}") from error

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import fsspec
 
+from rw_sql.metastore.location import require_fit
+from rw_sql.object_stores import StoreFiles, local_location
 from rw_sql.runtime.support.store_environment import complete_environment
 
 if TYPE_CHECKING:
@@ -27,11 +29,16 @@ class Warehouse:
 
     @staticmethod
     def at(location: str) -> Warehouse:
-        """The warehouse at a path or URI. Paths are made absolute."""
-        if "://" in location:
-            complete_environment(location, os.environ)
-            return Warehouse(location.rstrip("/"))
-        return Warehouse(str(Path(location).expanduser().resolve()))
+        """The warehouse at a path or URI. Paths are made absolute; a URI of the scheme ``file`` becomes a path.
+
+        Raises SqlError INVALID_PARAMETER for a URI that the libraries of a warehouse read differently.
+        """
+        location = local_location(location)
+        if "://" not in location:
+            return Warehouse(str(Path(location).expanduser().resolve()))
+        require_fit(location)
+        complete_environment(location, os.environ)
+        return Warehouse(location.rstrip("/"))
 
     @property
     def is_local(self) -> bool:
@@ -40,8 +47,12 @@ class Warehouse:
 
     @cached_property
     def files(self) -> AbstractFileSystem:
-        """The warehouse's file system. It caches no listings, because other processes and Spark write there too."""
-        return fsspec.core.url_to_fs(self.uri, use_listings_cache=False)[0]
+        """The warehouse's file system. It caches no listings, because other processes and Spark write there too.
+
+        It raises OSError if the store does not answer, whatever its client raises.
+        """
+        system = fsspec.core.url_to_fs(self.uri, use_listings_cache=False)[0]
+        return system if self.is_local else cast("AbstractFileSystem", StoreFiles(system))
 
     def data(self, object_id: int, generation: int) -> str:
         """The Delta table of a source's log or a view's rows."""

@@ -58,21 +58,35 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
     Keeps the previous generation, which a query may still be reading, until ``rollback_window`` is over.
     """
     warehouse = context.warehouse
-    making = {(rebuild.view_id, rebuild.generation) for rebuild in snapshot.all("rebuild")}
-    points = context.metastore.jobs.rewind_points()
-    making |= {(found.id, found.generation) for point in points for found in point.dependents}
     records: list[MaterializedViewRecord | SinkRecord] = [*snapshot.kept, *snapshot.all("sink")]
     for record in records:
         last = record.last_generation if isinstance(record, MaterializedViewRecord) else 0
-        if record.generation == 1 and not last and not any(id_ == record.id for id_, _ in making):
+        if record.generation == 1 and not last and not _used_elsewhere(context, snapshot, record.id):
             continue
-        before = _kept(context, snapshot, record)
         job = view_job(record.id) if isinstance(record, MaterializedViewRecord) else sink_job(record.id)
-        for folder in (f"{warehouse.uri}/data/{record.id}", f"{warehouse.uri}/checkpoints/{job}"):
-            for name in warehouse.list_names(folder):
-                is_kept = not name.isdigit() or (record.id, int(name)) in making
-                if not is_kept and int(name) not in (record.generation, before):
-                    warehouse.remove(f"{folder}/{name}")
+        folders = (f"{warehouse.uri}/data/{record.id}", f"{warehouse.uri}/checkpoints/{job}")
+        found = [(folder, name) for folder in folders for name in warehouse.list_names(folder) if name.isdigit()]
+        # The catalog is read again after the listing: a statement may have begun a rebuild since, for which the owner
+        # of another resource group has made folders. What either catalog needs is kept.
+        needed = _needed(context, snapshot, record.id) | _needed(context, context.metastore.snapshot(), record.id)
+        for folder, name in found:
+            if int(name) not in needed:
+                warehouse.remove(f"{folder}/{name}")
+
+
+def _needed(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
+    """The generations of a view or sink whose folders must stay, as of a catalog."""
+    record = snapshot.get(id_)
+    if not isinstance(record, MaterializedViewRecord | SinkRecord):
+        return set()
+    return {record.generation, _kept(context, snapshot, record)} | _used_elsewhere(context, snapshot, id_)
+
+
+def _used_elsewhere(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
+    """The generations of a view or sink that a rebuild makes or that a rewind point needs."""
+    making = {rebuild.generation for rebuild in snapshot.all("rebuild") if rebuild.view_id == id_}
+    points = context.metastore.jobs.rewind_points()
+    return making | {found.generation for point in points for found in point.dependents if found.id == id_}
 
 
 def _kept(context: Context, snapshot: Snapshot, record: MaterializedViewRecord | SinkRecord) -> int:

@@ -78,6 +78,30 @@ def test_another_version_of_a_file_is_another_life(tmp_path: Path) -> None:
     assert len({first, second, seen(options)["a.csv"].incarnation}) == 3
 
 
+def test_a_folder_that_is_removed_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a.csv", "1\n")
+    write(tmp_path, "b/c.csv", "2\n")
+    scan = os.scandir
+
+    def scandir(folder: str) -> object:
+        if folder.endswith("/b"):
+            raise FileNotFoundError(folder)
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert seen({"posix_fs.root": str(tmp_path)}).keys() == {"a.csv"}
+
+
+def test_a_name_that_is_not_utf_8_is_the_reason_that_is_given(tmp_path: Path) -> None:
+    write(tmp_path, "a.csv", "1\n")
+    (tmp_path / os.fsdecode(b"caf\xe9.csv")).write_text("2\n")
+    options = {"posix_fs.root": str(tmp_path)}
+    error = files("posix_fs").look(options).error
+    assert error is not None
+    assert r"a file whose name is not UTF-8, 'caf\udce9.csv': rename it, or leave it out by match_pattern" in error
+    assert seen({**options, "match_pattern": "[!c]*"}).keys() == {"a.csv"}
+
+
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert files("posix_fs").look({"posix_fs.root": f"{tmp_path}/none"}).error == f"{tmp_path}/none does not exist"
 
@@ -185,6 +209,40 @@ def test_a_bucket_is_seen_by_its_keys(bucket: dict[str, str]) -> None:
     store = files("s3").store(bucket)
     assert store.find("in/a.csv").incarnation == splits["in/a.csv"].incarnation
     assert files("s3").offsets_at(bucket, 0, ("in/a.csv",)) == {"in/a.csv": 0}
+
+
+def test_a_folder_without_files_in_a_bucket_is_no_missing_bucket(
+    bucket: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert seen({**bucket, "match_pattern": "later/*.csv"}, "s3") == {}
+    filesystem = files("s3").store(bucket).filesystem()
+    list_folder = filesystem._ls
+
+    async def ls(path: str, **options: object) -> object:
+        """As if the last file of this folder was moved away after the listing of its parent."""
+        if path == "lake/in/deep":
+            raise FileNotFoundError(path)
+        return await list_folder(path, **options)
+
+    monkeypatch.setattr(filesystem, "_ls", ls)
+    assert seen(bucket, "s3").keys() == {"in/a.csv", "out/d.csv"}
+    missing = files("s3").look({**bucket, "s3.bucket_name": "none", "match_pattern": "later/*.csv"})
+    assert missing.error == "none does not exist"
+
+
+@pytest.mark.parametrize("name", ["a b", "a%20b", "a#b", "a?b", "a[1]", "{a,b}", "a*b", "a\\b", "é", "a+b", "'"])
+def test_a_key_with_other_characters_is_read(bucket: dict[str, str], name: str) -> None:
+    client = boto3.client(
+        "s3",
+        endpoint_url=bucket["s3.endpoint_url"],
+        region_name="us-east-1",
+        aws_access_key_id="k",
+        aws_secret_access_key=SECRET,
+    )
+    client.put_object(Bucket="lake", Key=f"odd/{name}.csv", Body=name.encode())
+    splits = seen({**bucket, "match_pattern": "odd/*"}, "s3")
+    client.delete_object(Bucket="lake", Key=f"odd/{name}.csv")
+    assert splits.keys() == {f"odd/{name}.csv"}
 
 
 def test_a_connection_leads_to_the_bucket(bucket: dict[str, str]) -> None:

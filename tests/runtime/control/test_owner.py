@@ -85,6 +85,25 @@ def test_what_cannot_be_swept_holds_up_nobody(context: Context, owner: Owner, mo
     assert owner.why_ended is None
 
 
+def test_a_heartbeat_follows_one_that_failed_unexpectedly(
+    context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.01)
+    failed = threading.Event()
+
+    def fail(*_: object) -> None:
+        failed.set()
+        raise RuntimeError("a client's own exception")
+
+    owner.start()
+    wait_until(lambda: owner._told_epoch == 0, "what was there when it began is told")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "note_downtime", fail)
+        wait_until(failed.is_set, "a heartbeat fails")
+    version = context.metastore.jobs._leases()._table.latest_version()
+    wait_until(lambda: context.metastore.jobs._leases()._table.latest_version() > version + 1, "the next ones follow")
+
+
 @pytest.mark.long
 def test_others_are_told_of_their_epochs_at_once_and_of_ours_later(
     context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch

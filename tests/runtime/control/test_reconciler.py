@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.metastore.records import DISCOVERY, AssignSplits, Operation, PutObject
+from rw_sql.model.job_ids import view_job
 from rw_sql.model.job_specs import IngestSpec
 from rw_sql.runtime.control import job_slot
 from rw_sql.runtime.control import reconciler as module
@@ -139,6 +140,38 @@ def test_what_passes_soon_is_not_written_down(jobs: Jobs, monkeypatch: pytest.Mo
     jobs.reach(lambda: said[-1:] == ["STOPPING 2"], "it is being stopped")
     jobs.jobs["mv-1"].may_stop.set()
     jobs.reach(lambda: said[-1:] == ["STOPPED None"], "it has stopped")
+
+
+def test_a_status_that_could_not_be_stored_is_stored_later(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = jobs.put_view("a")
+    jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
+    write = jobs.metastore.jobs.write_job_status
+    refused: list[list[str]] = []
+
+    def refuse(statuses: Sequence[JobStatus]) -> None:
+        refused.append([status.state for status in statuses])
+        raise OSError("the store does not answer")
+
+    monkeypatch.setattr(jobs.metastore.jobs, "write_job_status", refuse)
+    jobs.jobs["mv-1"].problem = Failure(reason="RECREATED", is_final=True)
+
+    def is_refused() -> bool:
+        with contextlib.suppress(OSError):
+            jobs.reconciler.reconcile()
+        return refused[-1:] == [["STALLED"]]
+
+    wait_until(is_refused, "its stall is reported while the store is away")
+    monkeypatch.setattr(jobs.metastore.jobs, "write_job_status", write)
+    stored = jobs.status(view_job(view.id))
+    assert stored is not None
+    assert stored.state == "RUNNING"
+    jobs.reconciler.reconcile()
+    stored = jobs.status(view_job(view.id))
+    assert stored is not None
+    assert (stored.state, stored.reason) == ("STALLED", "RECREATED")
+    written = jobs.metastore.jobs._statuses()._table.version
+    jobs.reconciler.reconcile()
+    assert jobs.metastore.jobs._statuses()._table.version == written
 
 
 def test_a_job_that_is_begun_again_and_not_wanted_at_once_is_stopped(

@@ -27,6 +27,12 @@ Caused by: java.io.IOException: No space left on device
 \tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
 """
 
+FULL = "Generic LocalFileSystem error: Unable to copy data to file: No space left on device (os error 28)"
+IN_DELTA = (
+    "Generic LocalFileSystem error\n          \x1b[31m↳\x1b[0m Unable to copy data to file\n"
+    "           \x1b[31m↳\x1b[0m No space left on device (os error 28)\n"
+)
+
 OF_SPARK = """[STREAM_FAILED] Query [id = 3f0c, runId = 77aa] terminated with exception: Topic is gone SQLSTATE: XXKST
 === Streaming Query ===
 Identifier: mv-1 [id = 3f0c, runId = 77aa]
@@ -37,6 +43,8 @@ Identifier: mv-1 [id = 3f0c, runId = 77aa]
     ("text", "line"),
     [
         (IN_PYTHON, "FencedError: another run of mv-1 has taken over from run 3"),
+        (IN_DELTA, FULL),
+        (f"{IN_PYTHON.rpartition('rw_sql.')[0]}OSError: {IN_DELTA}", f"OSError: {FULL}"),
         (IN_THE_JVM, "IOException: No space left on device"),
         (OF_SPARK, "Topic is gone"),
         (

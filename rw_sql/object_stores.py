@@ -1,0 +1,137 @@
+"""Object stores: URIs that all libraries read alike, and the errors of their clients as OSError.
+
+delta-rs, fsspec and Hadoop address the files of one warehouse, each with its own rules for URIs and its own exceptions.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CLIENTS = frozenset(
+    {"adlfs", "aiobotocore", "aiohttp", "azure", "boto3", "botocore", "gcsfs", "google", "requests", "s3fs", "urllib3"}
+)
+"""The packages whose exceptions are those of a store's client."""
+
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
+# delta-rs parses a URI: it cuts it at # and ?, decodes %20, resolves . and .., drops tabs, and refuses the other
+# characters of the first pattern. fsspec and Hadoop take all of these as parts of the name, and * and {} as patterns.
+_UNFIT = re.compile(r"[#?*{}\[\]\\^|\x00-\x1f\x7f]")
+_UNFIT_NAMES = ("", ".", "..")
+
+
+def local_location(location: str) -> str:
+    """A location without the scheme ``file``, whether written as file:///path, as Hadoop's file:/path, or with
+    localhost; other locations unchanged."""
+    if not location.startswith("file:/"):
+        return location
+    path = location.removeprefix("file:")
+    return path if not path.startswith("//") else path.removeprefix("//").removeprefix("localhost")
+
+
+def unfit_part(uri: str) -> str | None:
+    """The part of an object store's URI that the libraries read differently, in words; None if they agree."""
+    path = uri.partition("://")[2]
+    if (escape := _ESCAPE.search(path)) is not None:
+        return f"{escape[0]}, which Delta reads as one character"
+    if (unfit := _UNFIT.search(path)) is not None:
+        return f"the character {unfit[0]!r}"
+    name = next((name for name in path.strip("/").split("/") if name in _UNFIT_NAMES), None)
+    return None if name is None else f"the folder name {name!r}"
+
+
+_CAUSE_MARK = "↳"
+_CAUSE = re.compile(rf"\s*\n\s*(?:\x1b\[\d+m)?{_CAUSE_MARK}(?:\x1b\[\d*m)?\s*")
+_DURATION = re.compile(r" in [\d.]+(?:ns|µs|ms|s)(?=, after | - )")
+
+
+def join_causes(text: str) -> str:
+    """A text in which each message of delta-rs is one line.
+
+    delta-rs writes each cause in a line of its own, below "Generic S3 error", so the first line alone says nothing. The
+    duration of a request is left out: with it, each repetition of a failure would be another one.
+    """
+    return _DURATION.sub("", _CAUSE.sub(": ", text)) if _CAUSE_MARK in text else text
+
+
+def one_line(error: object) -> str:
+    """The message of an error in one line."""
+    return join_causes(str(error).strip()).split("\n")[0].strip()
+
+
+@contextmanager
+def client_errors() -> Iterator[None]:
+    """A context manager that raises exceptions of a store's client as OSError, with the same message.
+
+    fsspec converts only what the store answers. If the store does not answer, or the keys have expired, the client's
+    own exception comes through, which is no OSError.
+    """
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        packages = {each.__module__.partition(".")[0] for each in type(error).__mro__}
+        if packages.isdisjoint(_CLIENTS):
+            raise
+        raise OSError(one_line(error) or type(error).__name__) from error
+
+
+class StoreFiles:
+    """An fsspec file system of an object store that raises OSError whenever its client fails."""
+
+    def __init__(self, system: Any) -> None:
+        self._system = system
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._system, name)
+        if not callable(found):
+            return found
+
+        @wraps(found)
+        def call(*args: Any, **options: Any) -> Any:
+            with client_errors():
+                return found(*args, **options)
+
+        return call
+
+    def open(self, path: str, mode: str = "rb") -> Any:
+        """Opens a file for reading bytes, at any position."""
+        with client_errors():
+            return io.BufferedReader(_StoreFile(self._system.open(path, mode)))
+
+
+class _StoreFile(io.RawIOBase):
+    """An open file of a store, whose reads raise OSError if the client fails."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with client_errors():
+            read: bytes = self._file.read(len(buffer))
+        buffer[: len(read)] = read
+        return len(read)
+
+    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._file.seek(place, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
