@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.errors import CONCURRENT_CHANGE, INVALID_OPTION, SYNTAX_ERROR, SqlError
 from rw_sql.metastore.records import (
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import ShowObjects
+
+_Moved = TypeVar("_Moved", bound="SourceRecord | MaterializedViewRecord | SinkRecord")
 
 _CLUSTER = (
     ("resource_group", "STRING"),
@@ -67,7 +69,14 @@ def lower_alter_resource_group(statement: AlterSet | AlterReset, snapshot: Snaps
     first = found[0]
     if all(new.resource_group == old.resource_group for old, new in zip(found, moved, strict=True)):
         return nothing(statement, first.name, f"it is already in resource group {first.resource_group}")
-    changes = tuple(PutObject(record=record) for record in moved)
+    ids = {record.id for record in found}
+    # The swap replaces the view's definition by that of its rebuild.
+    rebuilds = [
+        replace(rebuild, view=_moved(rebuild.view, wanted, snapshot))
+        for rebuild in snapshot.all("rebuild")
+        if rebuild.view is not None and rebuild.view_id in ids
+    ]
+    changes = tuple(PutObject(record=record) for record in (*moved, *rebuilds))
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, changes),
@@ -118,9 +127,7 @@ def _records(
             return [find_view(snapshot, statement.name)]
 
 
-def _moved(
-    record: SourceRecord | MaterializedViewRecord | SinkRecord, wanted: tuple[Option, ...], snapshot: Snapshot
-) -> SourceRecord | MaterializedViewRecord | SinkRecord:
+def _moved(record: _Moved, wanted: tuple[Option, ...], snapshot: Snapshot) -> _Moved:
     gone = () if wanted else (GROUP_OPTION,)
     if isinstance(record, SourceRecord):
         source = merge_options(definition_of(record), wanted, gone)
