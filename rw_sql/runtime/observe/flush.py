@@ -20,18 +20,16 @@ from rw_sql.plan.result.plan import ResultRow
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.groups import owned_groups
-from rw_sql.runtime.jobs.inputs import WAITING
-from rw_sql.runtime.jobs.startable import DISCOVERING
-from rw_sql.runtime.jobs.statuses import RETRYING, present_statuses, run_mark
+from rw_sql.runtime.jobs.statuses import present_statuses, run_mark
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.observe.cluster_looks import by_cluster, look_at_cluster
 from rw_sql.runtime.observe.lag import rows_behind
+from rw_sql.runtime.observe.stall_grace import StallGrace
 from rw_sql.runtime.observe.waiting import Waiting, what_goes_on
 from rw_sql.runtime.positions.high_water import HighWater
 from rw_sql.runtime.positions.progress import committed_versions, newest_planned
 from rw_sql.runtime.positions.requested import request_position
 from rw_sql.runtime.positions.shared import read_positions
-from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 
 if TYPE_CHECKING:
@@ -52,25 +50,6 @@ Each check reads the catalog, logs and checkpoints.
 _LEAST_LOOK_SECONDS, _MOST_LOOK_SECONDS = 0.02, 0.25
 _ASK_SECONDS = 2.0
 _MARK_SECONDS = 0.5
-_GRACE_MS = 5_000
-"""How long FLUSH waits for a job that has just stalled, in milliseconds.
-
-Most jobs recover at the first or second retry.
-"""
-
-_RETRIES = 2
-"""The number of failed retries after which FLUSH skips a stalled job.
-
-Retries are counted, because on a busy machine a single start may take longer than ``_GRACE_MS``. If the next retry
-is further away than ``_GRACE_MS``, FLUSH does not wait for it.
-"""
-
-_SOUND_MS = 30_000
-"""After a run of this duration in milliseconds, a job counts as recovered.
-
-A shorter run may consist of one batch that fails slowly.
-"""
-
 _DROPPED = "dropped meanwhile"
 _HELD_HISTORY = "backfill_rate_limit is 0, not waited for"
 _PAUSED = "paused, not waited for"
@@ -112,15 +91,13 @@ def flush(
         if view_job(view.id) in unfinished and view.backfill_rate_limit == 0:
             answers.append(ResultRow(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
             continue
-        checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
-        answer = _flush_reader(context, view, view_job(view.id), checkpoint, limit, shown)
+        answer = _flush_reader(context, view, view_job(view.id), limit, shown)
         answers.append(_of_what_came(view, answer, behind))
     for sink in snapshot.all("sink"):
         if sink.is_paused:
             answers.append(ResultRow(object=sink.name, change="NOTICE", detail=_PAUSED))
             continue
-        checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
-        answer = _flush_reader(context, sink, sink_job(sink.id), checkpoint, limit, shown)
+        answer = _flush_reader(context, sink, sink_job(sink.id), limit, shown)
         answers.append(_of_what_came(sink, answer, behind))
     return tuple(answers) or (ResultRow(object="", change="NOTHING", detail="no view reads any source"),)
 
@@ -196,47 +173,6 @@ def _behind(number: int | None, what: str) -> str:
     if number is None:
         return "has not read all of its inputs"
     return f"is {number} {what if number == 1 else f'{what}s'} behind"
-
-
-class StallGrace:
-    """Decides how long FLUSH waits for stalled jobs."""
-
-    def __init__(self) -> None:
-        self._stalls: dict[str, _Stall] = {}
-
-    def stalled(self, context: Context, job: str) -> JobStatus | None:
-        """The status of a job that FLUSH skips; None if it waits for the job."""
-        status = present_statuses(context).get(job)
-        return status if status is not None and self.is_over(status, now_ms()) else None
-
-    def is_over(self, status: JobStatus, at_ms: int) -> bool:
-        """True if FLUSH skips the job with this status.
-
-        That is the case if the job stalled some seconds ago and its retries have failed, or if no retry is due soon.
-        A job that waits until its input is created is not stalled.
-        """
-        if status.state != "STALLED":
-            if at_ms - status.updated_ms >= _SOUND_MS:
-                self._stalls.pop(status.job, None)
-            return False
-        reason = status.reason or ""
-        if reason.startswith((WAITING, DISCOVERING)):
-            self._stalls.pop(status.job, None)
-            return False
-        stall = self._stalls.setdefault(status.job, _Stall(since_ms=status.updated_ms))
-        if reason.endswith(RETRYING):
-            return False
-        stall.failed_at.add(status.updated_ms)
-        is_retried = at_ms - status.updated_ms < _GRACE_MS
-        return at_ms - stall.since_ms >= _GRACE_MS and (len(stall.failed_at) > _RETRIES or not is_retried)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Stall:
-    """The time when a job stalled, and the times of the failures seen since then, in milliseconds since 1970."""
-
-    since_ms: int
-    failed_at: set[int] = field(default_factory=set)
 
 
 def _looks_at_clusters(context: Context, snapshot: Snapshot, sources: list[SourceRecord]) -> dict[int, Upstream]:
@@ -430,14 +366,11 @@ def _flush_reader(
     context: Context,
     reader: MaterializedViewRecord | SinkRecord,
     job: str,
-    checkpoint: str,
     limit: StallTimeout,
     shown: Waiting,
 ) -> ResultRow:
     snapshot = context.metastore.snapshot()
-    reading = _Reading(
-        context=context, reader=reader, job=job, checkpoint=checkpoint, ends=HighWater.of(context, snapshot, reader)
-    )
+    reading = _reading_of(context, reader, job)
     if isinstance(reader, MaterializedViewRecord) and is_view_paused(snapshot, reader):
         return ResultRow(object=reader.name, change="NOTICE", detail=_PAUSED)
     _wait(context, reading, limit, shown)
@@ -449,11 +382,26 @@ def _flush_reader(
     return ResultRow(object=reader.name, change="FLUSHED")
 
 
+def _reading_of(context: Context, reader: MaterializedViewRecord | SinkRecord, job: str) -> _Reading:
+    snapshot = context.metastore.snapshot()
+    now = snapshot.get(reader.id)  # FLUSH may have waited for others since.
+    reader = now if isinstance(now, MaterializedViewRecord | SinkRecord) else reader
+    ends = HighWater.of(context, snapshot, reader)
+    return _Reading(context=context, reader=reader, job=job, checkpoint=_checkpoint_of(context, reader), ends=ends)
+
+
+def _checkpoint_of(context: Context, reader: MaterializedViewRecord | SinkRecord) -> str:
+    warehouse = context.warehouse
+    of_kind = warehouse.sink_checkpoint if isinstance(reader, SinkRecord) else warehouse.view_checkpoint
+    return of_kind(reader.id, reader.generation)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Reading:
     """The condition that a view or sink has read its inputs up to an earlier version.
 
-    ``stall`` is the job's reason if FLUSH no longer waits for it.
+    If its table is replaced meanwhile (by the switch to a rebuilt table, an UNDO of that, or a REWIND), the condition
+    is that of the new table. ``stall`` is the job's reason if FLUSH no longer waits for it.
     """
 
     context: Context
@@ -470,12 +418,21 @@ class _Reading:
 
     def is_over(self) -> bool:
         """True if the view or sink is complete, was dropped, or has been stalled for a while."""
+        self._follow()
         if self.is_dropped or self.ends.are_reached(self.context, self.checkpoint):
             self.stall = None
             return True
         self.context.wakes.ask([self.job])
         self.stall = self.grace.stalled(self.context, self.job)
         return self.stall is not None
+
+    def _follow(self) -> None:
+        """Takes the table that the view or sink has now: no job writes the former one any more."""
+        snapshot = self.context.metastore.snapshot()
+        record = snapshot.get(self.reader.id)
+        if isinstance(record, MaterializedViewRecord | SinkRecord) and record.generation != self.reader.generation:
+            self.reader, self.checkpoint = record, _checkpoint_of(self.context, record)
+            self.ends = HighWater.of(self.context, snapshot, record)
 
     @property
     def _name(self) -> str:

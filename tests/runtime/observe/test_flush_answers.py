@@ -12,7 +12,8 @@ import pytest
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.plan.result.plan import ResultRow
-from rw_sql.runtime.observe.flush import StallGrace, _of_what_came, read_to
+from rw_sql.runtime.observe.flush import _of_what_came, read_to
+from rw_sql.runtime.observe.stall_grace import StallGrace
 from tests.runtime.control.test_blocks import Session
 
 if TYPE_CHECKING:
