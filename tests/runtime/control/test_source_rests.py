@@ -23,6 +23,7 @@ from rw_sql.metastore.records import (
 from rw_sql.runtime.control import resting, rests
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.applied_epoch import Applied
+from rw_sql.runtime.jobs.statuses import IDLE, jobs_at_rest
 from rw_sql.runtime.jobs.wakes import Wakes
 from rw_sql.runtime.observe import cluster_looks, lag, upstream_watcher, watched_options
 from rw_sql.runtime.observe import flush as flush_module
@@ -337,6 +338,28 @@ def test_the_next_process_leaves_at_rest_what_rested(world: World) -> None:
     world.cluster.ends["t20:0"] = 4
     world.reach(lambda: len(world.starts) == 2, "what reads the topic was started")
     assert set(world.started()) == {"ingest-20", "mv-21"}
+
+
+def test_the_notice_of_a_job_is_shown_while_it_rests_and_by_the_next_process(world: World) -> None:
+    """A sink's rejected rows do not disappear from SHOW JOBS after a minute without rows."""
+    made = world.make
+
+    def with_notice(spec: JobSpec, run: int) -> FakeJob:
+        job = made(spec, run)
+        job.notice = "2 rows rejected" if spec.job == "mv-11" else None
+        return job
+
+    world.make = with_notice
+    world.source(10)
+    world.rest(10)
+    assert (world.reason("ingest-10"), world.reason("mv-11")) == (IDLE, f"{IDLE}; 2 rows rejected")
+    world.context.owning.set()
+    assert {"ingest-10", "mv-11"} <= jobs_at_rest(world.context)
+    world.again()
+    world.starts.clear()
+    world.rest(10)
+    assert world.reason("mv-11") == f"{IDLE}; 2 rows rejected"
+    assert not world.starts
 
 
 def test_after_a_kill_the_next_process_leaves_at_rest_what_was_noted(world: World) -> None:
