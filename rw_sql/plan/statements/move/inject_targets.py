@@ -226,7 +226,24 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: Inj
         )
     if others:
         notices.append(f"ignored, because they belong to other splits: {shorten(sorted(others))}")
+    if missing := [split for split in context.chosen if split not in offsets]:
+        new = _new(missing, offsets, context)
+        notices.append(f"the checkpoint has no position in {shorten(missing)}, so the source keeps its own there{new}")
     return _resolved(offsets, target.span, *notices)
+
+
+def _new(missing: Iterable[str], offsets: Iterable[str], context: InjectContext) -> str:
+    """The remark on splits that the upstream got after a query stopped, which the query would read from the first
+    record; the source may have begun at the last one."""
+    topics = {context.kind.split_topic(split) for split in offsets}
+    new = [split for split in missing if context.kind.split_topic(split) in topics]
+    if not new:
+        return ""
+    listed = ", ".join(literal(split) for split in new)
+    return (
+        f". The query would read {shorten(new)} from the first record: INJECT SOURCE OFFSETS "
+        f"{sql_name(context.source.name)} TO EARLIEST FOR SPLITS ({listed})"
+    )
 
 
 def _source(inspector: Inspector, target: InjectFromSource, context: InjectContext) -> ResolvedTarget:
