@@ -12,6 +12,7 @@ from rw_sql.metastore.records import (
     MaterializedViewRecord,
     Operation,
     PutObject,
+    RebuildRecord,
     SinkRecord,
     SourceRecord,
     TableRecord,
@@ -29,6 +30,7 @@ from rw_sql.syntax.statements import AlterReset, AlterSet, NumberValue, Option, 
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import ShowObjects
 
@@ -144,34 +146,44 @@ def _moved(record: _Moved, wanted: tuple[Option, ...], snapshot: Snapshot) -> _M
 
 def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> None:
     """Raises SqlError CONCURRENT_CHANGE if a plan moves a source or a dependent of it to another resource group, or
-    creates a dependent in another one, while a REWIND of the source is not carried out.
+    creates or rebuilds a dependent, while a REWIND of the source is not carried out.
 
     The owner of the source's group replaces the tables and checkpoints of these jobs meanwhile: another owner must not
-    run them.
+    run them. A new dependent would begin in the log before the commit that restores it, which no stream can read.
     """
     rewinds = snapshot.all("rewind")
     if plan.operation is None or not rewinds:
         return
     put = [change.record for change in plan.operation.changes if isinstance(change, PutObject)]
-    records = [record for record in put if isinstance(record, SourceRecord | MaterializedViewRecord | SinkRecord)]
     for rewind in rewinds:
-        group = group_of(snapshot, rewind.source_id)
         concerned = {rewind.source_id, *(record.id for record in snapshot.dependents_of(rewind.source_id))}
-        for record in records:
-            if snapshot.get(record.id) is None:
-                moves = record.resource_group != group and not concerned.isdisjoint(getattr(record, "inputs", ()))
-            else:
-                moves = record.id in concerned and record.resource_group != group_of(snapshot, record.id)
-            if moves and rewind.epoch not in inspector.rewinds.carried_out():
+        for record in put:
+            why = _meets_rewind(record, snapshot, concerned)
+            if why and rewind.epoch not in inspector.rewinds.carried_out():
+                group = group_of(snapshot, rewind.source_id)
                 serve = f"rw-sql serve{'' if group == DEFAULT_GROUP else f' --resource-group {group}'}"
                 raise SqlError(
                     CONCURRENT_CHANGE,
-                    f'"{record.name}" cannot be in resource group {record.resource_group} until REWIND SOURCE '
+                    f'"{record.name}" cannot {why} until REWIND SOURCE '
                     f"{sql_name(rewind.name)} TO OPERATION {rewind.operation} is complete",
                     span=getattr(getattr(plan.statement, "name", None), "span", None),
                     hint="run this again once the REWIND is complete; SHOW JOBS shows the jobs that wait for it; if no "
                     f"process runs them: {serve}",
                 )
+
+
+def _meets_rewind(record: ObjectRecord, snapshot: Snapshot, concerned: set[int]) -> str:
+    """What a REWIND that concerns these objects does not allow for a new state of an object; empty if it allows it."""
+    if isinstance(record, RebuildRecord):
+        is_new = snapshot.get(record.id) != record
+        inputs = () if record.view is None else record.view.inputs
+        return "be rebuilt" if is_new and not concerned.isdisjoint((record.view_id, *inputs)) else ""
+    if not isinstance(record, SourceRecord | MaterializedViewRecord | SinkRecord):
+        return ""
+    if snapshot.get(record.id) is None:
+        return "" if concerned.isdisjoint(getattr(record, "inputs", ())) else "be created"
+    moves = record.id in concerned and record.resource_group != group_of(snapshot, record.id)
+    return f"be in resource group {record.resource_group}" if moves else ""
 
 
 def lower_show_cluster(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
