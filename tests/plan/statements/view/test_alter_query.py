@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 
 from rw_sql.metastore.codec import record_from_json, record_to_json
+from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.definitions import view_definition
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
 from rw_sql.model.lineage import in_reading_order
 from rw_sql.model.resource_groups import written_group
+from rw_sql.model.source_readers import is_running
 from rw_sql.plan.statements.common import REBUILD_CANCELLED
+from rw_sql.plan.statements.show.objects import source_state
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from tests.plan.canned import CannedWorld, create_source, refused
 from tests.plan.tables import create_table, sink, tables_world
@@ -338,3 +341,19 @@ def test_the_undo_of_a_swap_does_not_cross_a_move_to_another_group(moved: str) -
     view = world.snapshot.find("materialized_view", moved)
     assert view is not None
     assert (view.resource_group, view.group_since) == ("default", epoch + 2)
+
+
+def test_a_source_that_only_a_rebuild_reads_runs() -> None:
+    """Otherwise a block would move it while its reader goes on, and SHOW SOURCES would say that nothing reads it."""
+    world = altered_world()
+    other = world.snapshot.find("source", "other")
+    assert other is not None
+    assert not is_running(world.snapshot, other)
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS twice FROM other")
+    assert f"ingest-{other.id}" in desired_jobs(world.snapshot)
+    assert is_running(world.snapshot, other)
+    running = JobStatus(job=f"ingest-{other.id}", object_id=other.id, state="RUNNING")
+    assert source_state(world.snapshot, other, {running.job: running}) == ("RUNNING", "")
+    world.run("PAUSE SOURCE other")
+    assert not is_running(world.snapshot, other)
+    assert "no view" not in world.run("RESUME SOURCE other").changes[0].detail
