@@ -157,7 +157,20 @@ def _file(inspector: Inspector, target: InjectFromFile, context: InjectContext) 
             _require_bounds((id_,), target.span, context)
             state = _bound(context, id_, entry.bound)
         entries.append(RequestedOffset(split=SplitId(id=entry.split, span=target.span), state=state, span=target.span))
-    return ResolvedTarget(entries=tuple(entries))
+    missing = _unnamed((entry.split for entry in written.entries), context)
+    notices = (f"the file has no offset of {shorten(missing)}, so the source keeps its own there",) if missing else ()
+    return ResolvedTarget(entries=tuple(entries), notices=notices)
+
+
+def _unnamed(written: Iterable[str], context: InjectContext) -> list[str]:
+    """The selected splits that are not among the written ones; empty if one of these does not exist, which is an error
+    of its own."""
+    options = visible(context.options)
+    try:
+        named = {id_ if id_ in context.chosen else context.kind.resolve_split(options, id_) for id_ in written}
+    except SqlError:
+        return []
+    return [split for split in context.chosen if split not in named]
 
 
 def _group(inspector: Inspector, target: InjectFromGroup, context: InjectContext) -> ResolvedTarget:
