@@ -9,6 +9,7 @@ import pytest
 from rw_sql.metastore.codec import record_from_json, record_to_json
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.definitions import view_definition
+from rw_sql.model.job_ids import rebuild_job
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
 from rw_sql.model.lineage import in_reading_order
 from rw_sql.model.resource_groups import written_group
@@ -357,3 +358,20 @@ def test_a_source_that_only_a_rebuild_reads_runs() -> None:
     world.run("PAUSE SOURCE other")
     assert not is_running(world.snapshot, other)
     assert "no view" not in world.run("RESUME SOURCE other").changes[0].detail
+
+
+@pytest.mark.parametrize("stalled", ["v", "top"])
+@pytest.mark.parametrize("words", ["ALTER MATERIALIZED VIEW v AS", "CREATE OR REPLACE MATERIALIZED VIEW v AS"])
+def test_a_stalled_rebuild_is_begun_again_by_the_same_statement(stalled: str, words: str) -> None:
+    """REBUILD refuses a view that is rebuilt with another query, and says so; only UNDO would be left."""
+    world = altered_world()
+    text = f"{words} SELECT id, id AS twice FROM other"
+    world.run(text)
+    assert [row.change for row in world.run(text).changes] == ["NOTHING"]
+    (job,) = [rebuild_job(made) for made in world.snapshot.all("rebuild") if made.name == stalled]
+    world.jobs[job] = JobStatus(job=job, object_id=1, state="STALLED", reason="EXPIRED new:0, 5 records of history")
+    error = refused(world, "REBUILD MATERIALIZED VIEW v CASCADE")
+    assert error.hint is not None
+    assert error.hint.endswith("if its job is STALLED, run the statement with that query again")
+    assert [row.change for row in world.run(text).changes] == ["REBUILDING", "REBUILDING"]
+    assert {made.generation for made in world.snapshot.all("rebuild")} == {3}
