@@ -212,7 +212,7 @@ def test_the_next_process_does_not_wait_for_the_secrets_of_what_rests(
     world.rest(10, 20)
     goes_on = threading.Event()
     reads: list[str] = []
-    real = rests.options_of
+    real = resting.options_of
 
     def slowly(context: Context, spec: IngestSpec) -> dict[str, str] | None:
         reads.append(spec.job)
