@@ -43,6 +43,7 @@ from rw_sql.model.relations import (
     table_schema,
 )
 from rw_sql.model.sink_shape import shape_of
+from rw_sql.model.source_readers import is_read
 from rw_sql.model.view_inputs import keyed_query, view_inputs
 
 if TYPE_CHECKING:
@@ -236,12 +237,6 @@ SNAPSHOT, SNAPSHOT_BATCH_SIZE = "snapshot", "snapshot.batch_size"
 """The options of a table of a change data capture source: whether it begins with a snapshot of the existing rows,
 and how many rows of the snapshot one query reads."""
 
-_READERS = (MaterializedViewRecord, SinkRecord, RebuildRecord)
-"""The kinds of records that read a source.
-
-They include rebuilds, because a rebuild with a new query already reads that query's inputs.
-"""
-
 JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
 
 
@@ -260,8 +255,7 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 
     Also None for a source that is not shared.
     """
-    is_read = any(isinstance(user, _READERS) for user in snapshot.users_of(source.id))
-    if not source.is_shared or not is_read or is_suspended(snapshot, source):
+    if not source.is_shared or not is_read(snapshot, source) or is_suspended(snapshot, source):
         return None
     job = ingest_fragment(source.id)
     return IngestSpec(

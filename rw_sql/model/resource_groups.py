@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _GROUPED = (SourceRecord, MaterializedViewRecord, SinkRecord)
 _Grouped = TypeVar("_Grouped", bound="SourceRecord | MaterializedViewRecord | SinkRecord")
+_Record = TypeVar("_Record", bound="ObjectRecord")
 
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_-]{0,62}")
 
@@ -67,7 +68,7 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
     return replace(record, resource_group=group, group_since=since)
 
 
-def as_grouped_now(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
+def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
     """An earlier record of an object, with the epoch at which it joined its group. Raises ValueError if it was in
     another group then: restoring it would move its job without the other owner."""
     present = snapshot.get(record.id)

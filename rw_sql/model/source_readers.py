@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SPLITS_UNKNOWN, SqlError
-from rw_sql.metastore.records import ForgetSplitStates, MaterializedViewRecord, UnassignSplits
+from rw_sql.metastore.records import (
+    ForgetSplitStates,
+    MaterializedViewRecord,
+    RebuildRecord,
+    SinkRecord,
+    UnassignSplits,
+)
 from rw_sql.model.job_ids import fragment_object, ingest_fragment, reader_fragment, view_job
 from rw_sql.model.pauses import pauses_of
 from rw_sql.syntax.lexing.identifiers import sql_name
@@ -17,6 +23,8 @@ if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, ObjectRecord, SourceRecord
+
+_USERS = (MaterializedViewRecord, SinkRecord, RebuildRecord)
 
 UNREAD = "no view reads it yet: each begins at scan.startup.mode when it is created"
 """The status of a source that is not shared and has no reader."""
@@ -85,9 +93,15 @@ def unread(source: SourceRecord) -> Reader:
     return Reader(source=source, fragment=fragment, job=fragment)
 
 
+def is_read(snapshot: Snapshot, source: SourceRecord) -> bool:
+    """True if a table, view or sink reads the source, or the rebuild of a view with a new query, which reads that
+    query's inputs before the view does."""
+    return any(isinstance(user, _USERS) for user in snapshot.users_of(source.id))
+
+
 def is_running(snapshot: Snapshot, source: SourceRecord) -> bool:
     """True if any reader of the source should run."""
-    return bool(snapshot.readers_of(source.id)) and not pauses_of(snapshot, source.id)
+    return is_read(snapshot, source) and not pauses_of(snapshot, source.id)
 
 
 def forget_fragments(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[Change, ...]:

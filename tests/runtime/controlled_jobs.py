@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FakeJob:
-    """A job without a query. ``problem`` is its failure; ``may_stop`` delays its stop."""
+    """A job without a query. ``problem`` is its failure; ``may_stop`` delays its stop; ``notice`` is for SHOW JOBS."""
 
     spec: JobSpec
     run: int = 1
+    notice: str | None = None
     problem: Failure | None = None
     stop_error: Exception | None = None
     is_stopped: bool = False

@@ -14,6 +14,7 @@ from rw_sql.metastore.records import (
     MaterializedViewRecord,
     PutObject,
     PutSplitStates,
+    SecretRecord,
     SourceRecord,
 )
 from rw_sql.runtime.control import resting
@@ -43,6 +44,7 @@ class Cluster(KafkaConnector):
         self.unreadable: set[str] = set()
         self.requests: list[int] = []
         self.looks = 0
+        self.password: str | None = None
 
     def look(self, options: Mapping[str, str], *, timeout: float = 8.0) -> Upstream:
         self.looks += 1
@@ -60,6 +62,8 @@ class Cluster(KafkaConnector):
         self.requests.append(len(splits))
         if self.error is not None:
             raise ConnectionError(self.error)
+        if self.password is not None and options["properties.sasl.password"] != self.password:
+            raise ConnectionError("h:1: SASL authentication error")
         return {split: self.ends[split] for split in splits if split in self.ends.keys() - self.unreadable}
 
     def pooled_topics(
@@ -118,11 +122,12 @@ class World(Jobs):
         made.on_stop = self.on_stop
         return made
 
-    def source(self, id_: int, *, splits: int = 1) -> None:
-        """A source ``s<id>`` of the topic ``t<id>``, and its view with the next id."""
+    def source(self, id_: int, *, splits: int = 1, secret: str | None = None) -> None:
+        """A source ``s<id>`` of the topic ``t<id>``, and its view with the next id; ``secret`` is its password."""
         topic = f"t{id_}"
         options = (("topic", topic), ("properties.bootstrap.server", "h:1"))
         written = ", ".join(f"{key} = '{value}'" for key, value in options)
+        written += f", properties.sasl.password = SECRET {secret}" if secret is not None else ""
         definition = f"CREATE SOURCE s{id_} (id INT) WITH (connector = 'kafka', {written}) FORMAT PLAIN ENCODE JSON"
         names = [f"{topic}:{number}" for number in range(splits)]
         self.cluster.ends |= dict.fromkeys(names, 0)
@@ -141,6 +146,11 @@ class World(Jobs):
             AssignSplits(fragment=fragment, splits=tuple(names)),
             PutSplitStates(fragment=fragment, states=dict.fromkeys(names, '{"offset":0}')),
         )
+
+    def secret(self, id_: int, name: str, file: Path) -> None:
+        """A secret whose value is the content of a file."""
+        definition = f"CREATE SECRET {name} WITH (backend = 'file', path = '{file}')"
+        self.commit(PutObject(record=SecretRecord(id=id_, name=name, definition=definition, backend="file")))
 
     def rest(self, *ids: int) -> None:
         """Runs the reconciler until these sources and their views rest."""

@@ -14,9 +14,18 @@ from rw_sql.errors import (
     UNKNOWN_SPLIT,
     SqlError,
 )
-from rw_sql.metastore.records import AssignSplits, DropObject, Operation, PutObject, PutSplitStates
+from rw_sql.metastore.records import (
+    AssignSplits,
+    DropObject,
+    MaterializedViewRecord,
+    Operation,
+    PutObject,
+    PutSplitStates,
+    RebuildRecord,
+)
 from rw_sql.model.definitions import listed_options
 from rw_sql.model.job_ids import reader_fragment
+from rw_sql.model.job_specs import rebuilt
 from rw_sql.model.names import spoken
 from rw_sql.model.options import sink_options, source_options, uses_of, visible
 from rw_sql.model.relations import changes_rows
@@ -41,7 +50,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.sink import SinkLook, SinkShape
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import Change, MaterializedViewRecord, SecretRecord, SinkRecord, SourceRecord
+    from rw_sql.metastore.records import Change, ObjectRecord, SecretRecord, SinkRecord, SourceRecord
     from rw_sql.model.source_readers import Reader
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.ports.positions import Positions
@@ -49,6 +58,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateSink, CreateSource, SplitId, Statement
 
 ALL_SOURCES = "all sources"
+
+REBUILD_CANCELLED = "the running rebuild is cancelled; the view's rows and its query do not change"
 
 
 def nothing(statement: Statement, name: str, detail: str) -> Plan:
@@ -107,19 +118,54 @@ def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSou
 def drop_with_dependents(
     snapshot: Snapshot, id_: int, kind: str, name: str, span: Span, is_cascade: bool
 ) -> list[Change]:
-    """The changes that drop an object and, with CASCADE, all its dependents (dependents first)."""
+    """The changes that drop an object and, with CASCADE, all its dependents (dependents first).
+
+    A rebuild that reads a dropped object is cancelled; its view keeps its rows and its query.
+    """
     dependents = snapshot.dependents_of(id_)
     if dependents and not is_cascade:
-        users = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in dependents)
+        users = ", ".join(_as_dependent(record) for record in dependents if not _is_of_another(record, dependents))
         raise SqlError(
             DEPENDENTS_EXIST,
             f'cannot drop {spoken(kind)} "{name}" because other objects depend on it: {users}',
             span=span,
-            hint=f"drop them first, or use DROP {spoken(kind).upper()} {name} CASCADE",
+            hint=f"drop them first, or use DROP {spoken(kind).upper()} {sql_name(name)} CASCADE",
         )
     dropped = [record.id for record in (*reversed(dependents), snapshot.get(id_)) if record is not None]
     rebuilds = [rebuild.id for rebuild in snapshot.all("rebuild") if rebuild.view_id in dropped]
-    return [DropObject(id=found) for found in dict.fromkeys((*rebuilds, *dropped))]
+    cancelled = _cancelled_rebuilds(snapshot, frozenset(dropped))
+    ids = dict.fromkeys((*rebuilds, *(rebuild.id for rebuild in cancelled), *dropped))
+    changes: list[Change] = [DropObject(id=found) for found in ids]
+    for rebuild in cancelled:
+        view = snapshot.get(rebuild.view_id)
+        if isinstance(view, MaterializedViewRecord):
+            # The folder of that generation has its rows, so the next table needs another one.
+            last = max(view.last_generation, rebuild.generation)
+            changes.append(PutObject(record=replace(view, last_generation=last)))
+    return changes
+
+
+def _as_dependent(record: ObjectRecord) -> str:
+    if isinstance(record, RebuildRecord):
+        return f'the rebuild of materialized view "{record.name}"'
+    return f'{spoken(record.kind)} "{record.name}"'
+
+
+def _is_of_another(record: ObjectRecord, dependents: Iterable[ObjectRecord]) -> bool:
+    """True for the rebuild of a view that is a dependent itself."""
+    return isinstance(record, RebuildRecord) and any(found.id == record.view_id for found in dependents)
+
+
+def _cancelled_rebuilds(snapshot: Snapshot, dropped: frozenset[int]) -> tuple[RebuildRecord, ...]:
+    """The rebuilds that cannot be completed without the dropped objects, of views that are not dropped: those whose
+    new query reads one, and those of views that read such a view, because they are swapped together."""
+    left = [rebuild for rebuild in snapshot.all("rebuild") if rebuild.view_id not in dropped]
+    heads = [rebuild for rebuild in left if rebuild.id in dropped]
+    if not heads:
+        return ()
+    then = rebuilt(snapshot)
+    after_them = {found.id for head in heads for found in then.dependents_of(head.view_id)}
+    return tuple(rebuild for rebuild in left if rebuild in heads or rebuild.view_id in after_them)
 
 
 def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list[Change]) -> Plan:
@@ -132,13 +178,20 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
         for record in dropped
         if record is not None and record.kind not in ("pause", "rewind", "rebuild", "refresh")
     )
+    kept = tuple(record.name for record in dropped if isinstance(record, RebuildRecord) and record.view_id not in ids)
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),
         operation=Operation(
-            kind=kind, statement=render(statement), objects=tuple(r.name for r in gone), changes=tuple(changes)
+            kind=kind,
+            statement=render(statement),
+            objects=(*(r.name for r in gone), *kept),
+            changes=tuple(changes),
         ),
-        changes=tuple(ResultRow(object=r.name, change="DROPPED", detail=spoken(r.kind)) for r in gone),
+        changes=(
+            *(ResultRow(object=r.name, change="DROPPED", detail=spoken(r.kind)) for r in gone),
+            *(ResultRow(object=name, change="NOTICE", detail=REBUILD_CANCELLED) for name in kept),
+        ),
         affected=tuple(record.id for record in gone),
     )
 

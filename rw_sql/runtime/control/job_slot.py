@@ -227,7 +227,7 @@ class JobSlot:
             state = "RUNNING"
         elif idle is not None and running is None and idle.spec == self.wanted:
             state, run = ("RUNNING" if self.problem is None else "STALLED"), idle.run
-            reason = self.problem or (reason if self.is_woken else IDLE)
+            reason = self.problem or (reason if self.is_woken else _at_rest(idle))
         elif running is not None and running.failure() is None:
             state = "RUNNING"
             if not running.is_unproven:  # The first batch may be the one that fails, regardless of how long it takes.
@@ -268,6 +268,11 @@ class JobSlot:
         if self.passing_since is None:
             self.passing_since = now
         return now - self.passing_since < _PASSING_SECONDS
+
+
+def _at_rest(idle: Idle) -> str:
+    notice = getattr(idle, "notice", None)
+    return IDLE if notice is None else f"{IDLE}; {notice}"
 
 
 def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot]:

@@ -136,8 +136,7 @@ class Reconciler:
         # Computed before the report, so that every job that counts as applied is reported.
         pending = frozenset(slot.job_id for slot in moving if not slot.matches_catalog)
         pending |= self._owed | self._rewinding.owed | coming
-        if not (self._rewinding.is_working or any(map(self._lingers, moving))):
-            self.let_go_epoch = self._wanted_epoch
+        has_let_go = not (self._rewinding.is_working or any(map(self._lingers, moving)))
         # Waiting statements of this process continue while the statuses are written; readers of the statuses wait.
         with self._context.metastore.jobs.saying:
             fresh = self._reports.fresh(moving, self._slots, self._why_stopped)
@@ -147,6 +146,8 @@ class Reconciler:
                 self.applied_epoch = self._wanted_epoch
             self._context.applied.tell(self.acted_epoch, self.pending)
             self._reports.write(fresh, self._slots)
+        if has_let_go:  # Only now: STOPPED must not replace what the next owner reports of a moved job.
+            self.let_go_epoch = self._wanted_epoch
         for job_id in [slot.job_id for slot in moving if slot.is_over]:
             told = self._reports.known.get(job_id)
             if told is not None and told.state == "STOPPED":
@@ -180,8 +181,7 @@ class Reconciler:
         is_first = self._wanted_epoch < 0
         for job_id, spec in wanted.items():
             slot = self._slots.get(job_id)
-            if slot is None:
-                slot = self._slots[job_id] = JobSlot(job_id=job_id, object_id=spec.object_id)
+            slot = slot or self._slots.setdefault(job_id, JobSlot(job_id=job_id, object_id=spec.object_id))
             with self._deciding:
                 if slot.wanted != spec:
                     slot.is_settled, slot.is_queued = False, is_first

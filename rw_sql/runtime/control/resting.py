@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from rw_sql.connectors.base import SplitState
@@ -60,11 +60,15 @@ class SourceJob(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleReader:
-    """A view or sink at rest: the spec of its query, which had read all inputs, and the versions of these inputs."""
+    """A view or sink at rest: the spec of its query, which had read all inputs, and the versions of these inputs.
+
+    ``notice`` is what SHOW JOBS said of it when it ran.
+    """
 
     spec: ViewSpec | SinkSpec
     run: int
     versions: Mapping[str, int]
+    notice: str | None = None
 
     @staticmethod
     def of(context: Context, spec: ViewSpec | SinkSpec, running: Job) -> IdleReader | None:
@@ -90,7 +94,7 @@ class IdleReader:
     def after_stop(self, context: Context, running: Job) -> IdleReader:
         """The state at rest after the query has stopped: any commit of an input wakes the job, even if the query
         has read it."""
-        return self
+        return replace(self, notice=getattr(running, "notice", None))
 
     def is_current(self, context: Context) -> bool:
         """True if nothing was committed to any input since."""
@@ -222,7 +226,7 @@ def read_stored(context: Context, text: str, wanted: Mapping[str, JobSpec]) -> d
 def _to_json(idle: Idle) -> dict[str, object]:
     told: dict[str, object] = {"spec": _digest(idle.spec), "run": idle.run}
     if isinstance(idle, IdleReader):
-        return {**told, "versions": dict(idle.versions)}
+        return {**told, "versions": dict(idle.versions), "notice": idle.notice}
     states = [[state.split, state.offset, state.cluster, state.incarnation] for state in idle.states.values()]
     return {**told, "states": states, "log_version": idle.log_version}
 
@@ -232,7 +236,8 @@ def _from_json(spec: JobSpec, told: Mapping[str, object]) -> Idle | None:
     if not isinstance(run, int):
         return None
     if isinstance(spec, ViewSpec | SinkSpec) and isinstance(versions, dict):
-        return IdleReader(spec=spec, run=run, versions=versions)
+        notice = told.get("notice")
+        return IdleReader(spec=spec, run=run, versions=versions, notice=notice if isinstance(notice, str) else None)
     log_version = told.get("log_version")
     if isinstance(spec, IngestSpec) and isinstance(states, list) and isinstance(log_version, int):
         return IdleSource(

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import DEFAULT_GROUP
+from rw_sql.model.options import secrets_in
 from rw_sql.model.parameters import idle_job_seconds
 from rw_sql.runtime.control.resting import (
     IdleReader,
@@ -28,6 +30,7 @@ from rw_sql.runtime.control.resting import (
 )
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.observe.upstream_watcher import UpstreamWatcher, Watched
+from rw_sql.runtime.observe.watched_options import WatchedOptions
 from rw_sql.runtime.sinks.job import Sink
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.failures import cause_line
@@ -35,10 +38,11 @@ from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.views.job import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from concurrent.futures import Future
 
     from rw_sql.metastore import Snapshot
+    from rw_sql.model.options import SecretReference
     from rw_sql.runtime.control.job_slot import JobSlot
     from rw_sql.runtime.control.resting import Idle
     from rw_sql.runtime.jobs.context import Context
@@ -81,11 +85,18 @@ class Rests:
         self._snapshot: Snapshot | None = None
         self._idle_seconds: float | None = None
         self._changed_sources: frozenset[int] = frozenset()
+        self._options = WatchedOptions(context, self._on_new_secrets)
+        # Sources with secrets that an earlier process left at rest, until they are watched.
+        self._recalled: dict[str, IdleSource] = {}
+        # Sources whose secrets have changed, or cannot be read.
+        self._renewed: set[str] = set()
         context.wakes.on_request = wake
 
     def stop(self) -> None:
         """Stops watching. The stored list of jobs at rest stays for the next process."""
         self._watcher.stop()
+        with self._lock:
+            self._recalled = {}
         self._context.wakes.on_request = None
         if self._noting is not None:
             self._noting.exception()
@@ -105,8 +116,45 @@ class Rests:
         except (ValueError, KeyError, TypeError, OSError, SqlError) as error:
             logger.warning("the jobs at rest could not be read, all are started: %s", error)
             return
+        secret = []
         for job, idle in found.items():
-            self.begin(slots[job], idle)
+            if isinstance(idle, IdleSource) and secrets_in(idle.spec.options):
+                secret.append((slots[job], idle))
+            else:
+                self.begin(slots[job], idle)
+        if secret:
+            recalled = {slot.job_id: idle for slot, idle in secret}
+            with self._lock:
+                self._recalled = dict(recalled)
+            for slot, idle in secret:
+                self._lay(slot, idle)
+            # A vault may take seconds for each: the other jobs do not wait for it.
+            run_in_background(partial(self._watch_recalled, recalled), "recalling")
+
+    def _watch_recalled(self, recalled: Mapping[str, IdleSource]) -> None:
+        """Watches sources whose options contain secrets; wakes those whose secrets cannot be read."""
+        unreadable: set[SecretReference] = set()
+        for job, idle in recalled.items():
+            secrets = secrets_in(idle.spec.options).values()
+            with self._lock:
+                if self._recalled.get(job) is not idle:
+                    continue  # It was started meanwhile.
+            options = None
+            try:
+                if not unreadable.intersection(secrets):
+                    options = options_of(self._context, idle.spec)
+            except Exception as error:
+                logger.debug("the secrets of %s cannot be read", job, exc_info=error)
+            with self._lock:
+                if self._recalled.pop(job, None) is not idle:
+                    continue
+                if options is None:
+                    unreadable.update(secrets)
+                    self._renewed.add(job)
+                else:
+                    self._watch(job, idle, options)
+            if options is None:
+                self._wake()
 
     def take_changed(self) -> frozenset[int]:
         """The sources at rest whose splits may have changed since the last call: discovery should check them."""
@@ -115,25 +163,36 @@ class Rests:
 
     def begin(self, slot: JobSlot, idle: Idle) -> None:
         """A job is at rest from now on."""
-        slot.is_woken, slot.problem, slot.behind = False, None, 0
-        slot.idle = idle
+        self._lay(slot, idle)
         if isinstance(idle, IdleSource):
             options = options_of(self._context, idle.spec)
             if options is None:
                 slot.wake()  # Its start reports the secret that cannot be read.
                 return
-            watched = Watched(source_id=idle.spec.source_id, states=idle.states)
-            self._watcher.watch(slot.job_id, kind_of(idle.spec), options, watched)
+            self._watch(slot.job_id, idle, options)
             return
         for given in idle.spec.inputs:
             self._readers[given.id][slot.job_id] = slot
         with self._lock:
             self._fresh.append(slot)
 
+    @staticmethod
+    def _lay(slot: JobSlot, idle: Idle) -> None:
+        slot.is_woken, slot.problem, slot.behind = False, None, 0
+        slot.idle = idle
+
+    def _watch(self, job: str, idle: IdleSource, options: dict[str, str]) -> None:
+        self._options.keep(job, idle.spec.options, options)
+        watched = Watched(source_id=idle.spec.source_id, states=idle.states)
+        self._watcher.watch(job, kind_of(idle.spec), options, watched)
+
     def end(self, slot: JobSlot) -> None:
         """A job is about to be started or stopped: nothing wakes it any more."""
         idle = slot.idle
         if isinstance(idle, IdleSource):
+            with self._lock:
+                self._recalled.pop(slot.job_id, None)
+            self._options.forget(slot.job_id)
             self._watcher.forget(slot.job_id)
         elif idle is not None:
             for given in idle.spec.inputs:
@@ -168,6 +227,10 @@ class Rests:
         self._note(slots, now)
         seconds = self._seconds()
         if seconds is None:
+            for slot in slots.values():
+                if slot.idle is not None and slot.running is None and not slot.is_woken:
+                    slot.is_queued = True
+                    slot.wake()
             return []
         return [slot for slot in awake if self._is_quiet(slot, now, seconds)]
 
@@ -249,6 +312,13 @@ class Rests:
     def _take_findings(self, slots: Mapping[str, JobSlot]) -> None:
         with self._lock:
             findings, self._findings = self._findings, []
+            renewed, self._renewed = self._renewed, set()
+        for job in renewed:
+            slot = slots.get(job)
+            if slot is not None and isinstance(slot.idle, IdleSource) and not slot.is_woken:
+                logger.info("%s is started: a secret of it has another value, or cannot be read", job)
+                slot.is_queued = True
+                slot.wake()
         for finding in findings:
             self._changed_sources |= frozenset(finding.changed)
             for job in finding.answered:
@@ -259,6 +329,7 @@ class Rests:
                 slot = slots.get(job)
                 if slot is not None and slot.idle is not None and slot.problem != problem:
                     slot.problem, slot.is_settled = problem, False
+            self._options.check(finding.problems)
             for job in finding.unknown:
                 slot = slots.get(job)
                 if slot is not None and isinstance(slot.idle, IdleSource) and not slot.is_woken:
@@ -284,6 +355,12 @@ class Rests:
                 return
             self._troubled = (self._troubled - frozenset(finding.answered)) | finding.problems.keys()
             self._findings.append(finding)
+        self._wake()
+
+    def _on_new_secrets(self, jobs: Collection[str]) -> None:
+        """Called on another thread: these jobs are started, and read their secrets again."""
+        with self._lock:
+            self._renewed.update(jobs)
         self._wake()
 
     def _note(self, slots: Mapping[str, JobSlot], now: float) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 STALLED, STARTING, STOPPED = "STALLED", "STARTING", "STOPPED"
 
 IDLE = "idle: nothing to read, the next record wakes it"
-"""The reason of a running job at rest."""
+"""The reason of a running job at rest, or the beginning of the reason."""
 
 
 def present_statuses(context: Context) -> dict[str, JobStatus]:
@@ -39,7 +39,9 @@ def present_statuses(context: Context) -> dict[str, JobStatus]:
 def jobs_at_rest(context: Context) -> frozenset[str]:
     """The jobs that the owner reports as at rest: they have read everything, or will be woken within a moment."""
     return frozenset(
-        job for job, status in present_statuses(context).items() if (status.state, status.reason) == ("RUNNING", IDLE)
+        job
+        for job, status in present_statuses(context).items()
+        if status.state == "RUNNING" and (status.reason or "").startswith(IDLE)
     )
 
 

@@ -91,15 +91,13 @@ def flush(
         if view_job(view.id) in unfinished and view.backfill_rate_limit == 0:
             answers.append(ResultRow(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
             continue
-        checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
-        answer = _flush_reader(context, view, view_job(view.id), checkpoint, limit, shown)
+        answer = _flush_reader(context, view, view_job(view.id), limit, shown)
         answers.append(_of_what_came(view, answer, behind))
     for sink in snapshot.all("sink"):
         if sink.is_paused:
             answers.append(ResultRow(object=sink.name, change="NOTICE", detail=_PAUSED))
             continue
-        checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
-        answer = _flush_reader(context, sink, sink_job(sink.id), checkpoint, limit, shown)
+        answer = _flush_reader(context, sink, sink_job(sink.id), limit, shown)
         answers.append(_of_what_came(sink, answer, behind))
     return tuple(answers) or (ResultRow(object="", change="NOTHING", detail="no view reads any source"),)
 
@@ -368,14 +366,11 @@ def _flush_reader(
     context: Context,
     reader: MaterializedViewRecord | SinkRecord,
     job: str,
-    checkpoint: str,
     limit: StallTimeout,
     shown: Waiting,
 ) -> ResultRow:
     snapshot = context.metastore.snapshot()
-    reading = _Reading(
-        context=context, reader=reader, job=job, checkpoint=checkpoint, ends=HighWater.of(context, snapshot, reader)
-    )
+    reading = _reading_of(context, reader, job)
     if isinstance(reader, MaterializedViewRecord) and is_view_paused(snapshot, reader):
         return ResultRow(object=reader.name, change="NOTICE", detail=_PAUSED)
     _wait(context, reading, limit, shown)
@@ -387,11 +382,26 @@ def _flush_reader(
     return ResultRow(object=reader.name, change="FLUSHED")
 
 
+def _reading_of(context: Context, reader: MaterializedViewRecord | SinkRecord, job: str) -> _Reading:
+    snapshot = context.metastore.snapshot()
+    now = snapshot.get(reader.id)  # FLUSH may have waited for others since.
+    reader = now if isinstance(now, MaterializedViewRecord | SinkRecord) else reader
+    ends = HighWater.of(context, snapshot, reader)
+    return _Reading(context=context, reader=reader, job=job, checkpoint=_checkpoint_of(context, reader), ends=ends)
+
+
+def _checkpoint_of(context: Context, reader: MaterializedViewRecord | SinkRecord) -> str:
+    warehouse = context.warehouse
+    of_kind = warehouse.sink_checkpoint if isinstance(reader, SinkRecord) else warehouse.view_checkpoint
+    return of_kind(reader.id, reader.generation)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Reading:
     """The condition that a view or sink has read its inputs up to an earlier version.
 
-    ``stall`` is the job's reason if FLUSH no longer waits for it.
+    If its table is replaced meanwhile (by the switch to a rebuilt table, an UNDO of that, or a REWIND), the condition
+    is that of the new table. ``stall`` is the job's reason if FLUSH no longer waits for it.
     """
 
     context: Context
@@ -408,12 +418,21 @@ class _Reading:
 
     def is_over(self) -> bool:
         """True if the view or sink is complete, was dropped, or has been stalled for a while."""
+        self._follow()
         if self.is_dropped or self.ends.are_reached(self.context, self.checkpoint):
             self.stall = None
             return True
         self.context.wakes.ask([self.job])
         self.stall = self.grace.stalled(self.context, self.job)
         return self.stall is not None
+
+    def _follow(self) -> None:
+        """Takes the table that the view or sink has now: no job writes the former one any more."""
+        snapshot = self.context.metastore.snapshot()
+        record = snapshot.get(self.reader.id)
+        if isinstance(record, MaterializedViewRecord | SinkRecord) and record.generation != self.reader.generation:
+            self.reader, self.checkpoint = record, _checkpoint_of(self.context, record)
+            self.ends = HighWater.of(self.context, snapshot, record)
 
     @property
     def _name(self) -> str:

@@ -15,7 +15,7 @@ from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.job_ids import reader_fragment, rebuild_job, sink_job, view_job
 from rw_sql.model.job_specs import named_splits, rebuilt
 from rw_sql.model.pauses import direct_inputs
-from rw_sql.model.source_readers import readers_of
+from rw_sql.model.source_readers import is_read, readers_of
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.model.view_inputs import fed_by
 from rw_sql.runtime.delta.delta_log import added_rows, committed_ms, latest_version, read_actions, table_id
@@ -79,7 +79,7 @@ def measure_lag(
     """
     behind: dict[str, Lag] = {}
     own: dict[str, Lag] = {}
-    sources = [source for source in snapshot.all("source") if snapshot.readers_of(source.id)]
+    sources = [source for source in snapshot.all("source") if is_read(snapshot, source)]
     looks = _looks(context, snapshot, sources, seconds)
     found = [
         (reader, _Behind() if upstream is None else _records_behind(context, snapshot, reader, upstream))

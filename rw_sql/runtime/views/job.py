@@ -332,6 +332,8 @@ class View:
         """The reason why the run ended without being stopped; None while it runs."""
         if self.backfill is not None:
             failure = self.backfill.failure()
+            if failure is not None and self.streaming.stall is not None:
+                return self.streaming.stall.failure  # The batch's own reason, not what Spark makes of it.
             if failure is not None or self.backfill.is_running:
                 return failure
         failure = self.streaming.failure()
@@ -389,9 +391,9 @@ class View:
         fault("view.after_stop")
 
     def _stop_backfill(self, backfill: Backfill) -> None:
-        backfill.stop()
         while backfill.is_running:
-            # Checked each time: it may be about to start a query.
+            # Each time: it may be about to read a chunk, or to start a query.
+            backfill.stop()
             query = self.streaming.query
             if query is not None and query.isActive:
                 self.streaming.stop()

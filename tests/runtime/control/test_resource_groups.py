@@ -46,7 +46,7 @@ from tests.runtime.controlled_jobs import FakeJob, wait_until
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from rw_sql.metastore import Snapshot
@@ -287,6 +287,33 @@ def test_a_moved_job_starts_when_the_other_owner_has_stopped_it(
     world.settle()
     assert world.wrong == []
     assert (first.running(), second.running()) == (set(), {"mv-1"})
+
+
+def test_an_owner_lets_a_job_go_only_when_it_has_reported_that_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heartbeat may tell at any moment what is let go: the next owner would then report RUNNING before STOPPED."""
+    world = World(tmp_path / "warehouse", monkeypatch)
+    world.take("a")
+    world.take("b")
+    world.put("a")
+    world.settle()
+    first = world.owners[0]
+    told: list[tuple[str, int]] = []
+    write = first.context.metastore.jobs.write_job_status
+
+    def watched(statuses: Sequence[JobStatus]) -> None:
+        told.extend((status.state, first.reconciler.let_go_epoch) for status in statuses if status.job == "mv-1")
+        write(statuses)
+
+    monkeypatch.setattr(first.context.metastore.jobs, "write_job_status", watched)
+    world.move("v1", "b")
+    since = world.metastore.snapshot().epoch
+    world.settle()
+    assert first.reconciler.let_go_epoch == since
+    assert told
+    assert all(let_go < since for _, let_go in told)
+    assert told[-1][0] == "STOPPED"
 
 
 def put_source(world: World, id_: int, group: str) -> None:

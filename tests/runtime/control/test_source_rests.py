@@ -20,11 +20,12 @@ from rw_sql.metastore.records import (
     PutSplitStates,
     SourceRecord,
 )
-from rw_sql.runtime.control import resting
+from rw_sql.runtime.control import resting, rests
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.applied_epoch import Applied
+from rw_sql.runtime.jobs.statuses import IDLE, jobs_at_rest
 from rw_sql.runtime.jobs.wakes import Wakes
-from rw_sql.runtime.observe import cluster_looks, lag, upstream_watcher
+from rw_sql.runtime.observe import cluster_looks, lag, upstream_watcher, watched_options
 from rw_sql.runtime.observe import flush as flush_module
 from rw_sql.runtime.observe.flush import flush
 from rw_sql.runtime.support.failures import StalledError
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rw_sql.model.job_specs import JobSpec
+    from rw_sql.model.job_specs import IngestSpec, JobSpec
+    from rw_sql.runtime.jobs.context import Context
 
 
 @pytest.fixture
@@ -174,6 +176,74 @@ def test_a_cluster_that_does_not_answer_is_told_without_a_start_and_forgotten(wo
     assert world.started().count("ingest-10") == 1
 
 
+def test_a_password_that_changes_in_its_file_while_a_source_rests_is_read_again(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No statement tells of the new value; a source that runs would fail, and read it at its next start."""
+    monkeypatch.setattr(watched_options, "CHECK_SECONDS", 0.02)
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    world.secret(90, "pw", file)
+    world.source(10, secret="pw")
+    world.source(20)
+    world.rest(10, 20)
+    world.cluster.password = "second"
+    world.reach(lambda: world.reason("ingest-10").startswith("UNREACHABLE h:1: SASL"), "it is told")
+    _passes(world)
+    assert world.started().count("ingest-10") == 1
+    file.write_text("second\n")
+    world.reach(lambda: world.started().count("ingest-10") == 2, "it was started")
+    world.rest(10)
+    world.cluster.ends["t10:0"] = 1
+    world.reach(lambda: world.started().count("ingest-10") == 3, "its record is found")
+    assert world.started().count("ingest-20") == 1
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_the_next_process_does_not_wait_for_the_secrets_of_what_rests(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_readable: bool
+) -> None:
+    """A vault that does not answer takes seconds for each secret."""
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    world.secret(90, "pw", file)
+    world.source(10, secret="pw")
+    world.source(20, secret="pw")
+    world.rest(10, 20)
+    goes_on = threading.Event()
+    reads: list[str] = []
+    real = resting.options_of
+
+    def slowly(context: Context, spec: IngestSpec) -> dict[str, str] | None:
+        reads.append(spec.job)
+        goes_on.wait(60)
+        return real(context, spec) if is_readable else None
+
+    monkeypatch.setattr(rests, "options_of", slowly)
+    world.again()
+    epoch = world.metastore.snapshot().epoch
+    world.reach(lambda: world.reconciler.applied_epoch == epoch, "everything is applied")
+    assert not world.starts
+    goes_on.set()
+    if not is_readable:
+        world.reach(lambda: {"ingest-10", "ingest-20"} <= set(world.started()), "their starts report the secret")
+        assert len(reads) == 1
+        return
+    world.cluster.ends["t20:0"] = 4
+    world.reach(lambda: len(world.starts) == 2, "what reads the topic was started")
+    assert set(world.started()) == {"ingest-20", "mv-21"}
+
+
+def test_what_rests_runs_when_no_job_may_rest_any_more(world: World) -> None:
+    for id_ in (10, 20):
+        world.source(id_)
+    world.rest(10, 20)
+    world.set_idle_timeout("-1")
+    world.reach(lambda: len(world.starts) == 8, "all run")
+    _passes(world)
+    assert all(world.started().count(job) == 2 for job in ("ingest-10", "mv-11", "ingest-20", "mv-21"))
+
+
 def test_new_partitions_and_another_topic_of_the_name_are_reported(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +338,28 @@ def test_the_next_process_leaves_at_rest_what_rested(world: World) -> None:
     world.cluster.ends["t20:0"] = 4
     world.reach(lambda: len(world.starts) == 2, "what reads the topic was started")
     assert set(world.started()) == {"ingest-20", "mv-21"}
+
+
+def test_the_notice_of_a_job_is_shown_while_it_rests_and_by_the_next_process(world: World) -> None:
+    """A sink's rejected rows do not disappear from SHOW JOBS after a minute without rows."""
+    made = world.make
+
+    def with_notice(spec: JobSpec, run: int) -> FakeJob:
+        job = made(spec, run)
+        job.notice = "2 rows rejected" if spec.job == "mv-11" else None
+        return job
+
+    world.make = with_notice
+    world.source(10)
+    world.rest(10)
+    assert (world.reason("ingest-10"), world.reason("mv-11")) == (IDLE, f"{IDLE}; 2 rows rejected")
+    world.context.owning.set()
+    assert {"ingest-10", "mv-11"} <= jobs_at_rest(world.context)
+    world.again()
+    world.starts.clear()
+    world.rest(10)
+    assert world.reason("mv-11") == f"{IDLE}; 2 rows rejected"
+    assert not world.starts
 
 
 def test_after_a_kill_the_next_process_leaves_at_rest_what_was_noted(world: World) -> None:

@@ -10,6 +10,7 @@ import pytest
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.job_ids import rebuild_job
 from rw_sql.plan.statements.view.rebuild import SWAP
+from rw_sql.runtime.observe import flush as flush_module
 from rw_sql.runtime.support import faults
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.upkeep import dropped_objects
@@ -99,3 +100,27 @@ def test_what_is_left_behind_goes_with_the_one_after_or_in_time(
     sweep(mini.context, mini.epoch())
     assert [sorted(warehouse.list_names(folder)) for folder in folders] == [["3"], ["3"]]
     assert mini.rows("counts") == expected(range(4))["counts"]
+
+
+@pytest.mark.parametrize("is_switched", ["before its turn", "while it is waited for"])
+def test_flush_follows_a_view_to_its_rebuilt_table(tmp_path: Path, is_switched: str) -> None:
+    """No job writes the old table after the switch, so that it never gets the rows which FLUSH waits for."""
+    mini = MiniWarehouse.at(tmp_path / "warehouse")
+    view = mini.create_view("counts")
+    mini.ingest(4)
+    mini.read_views()
+    mini.run("REBUILD MATERIALIZED VIEW counts")
+    run_new(mini)
+    mini.ingest(3)
+    if is_switched == "before its turn":
+        assert swap_rebuilt(mini.context)
+        reading = flush_module._reading_of(mini.context, view, "mv-2")
+    else:
+        reading = flush_module._reading_of(mini.context, view, "mv-2")
+        assert not reading.is_over()
+        assert swap_rebuilt(mini.context)
+    assert not reading.is_over()
+    assert "is 3 rows behind" in reading.left()
+    mini.read_views()
+    assert reading.is_over()
+    assert mini.rows("counts") == expected(range(7))["counts"]

@@ -157,7 +157,20 @@ def _file(inspector: Inspector, target: InjectFromFile, context: InjectContext) 
             _require_bounds((id_,), target.span, context)
             state = _bound(context, id_, entry.bound)
         entries.append(RequestedOffset(split=SplitId(id=entry.split, span=target.span), state=state, span=target.span))
-    return ResolvedTarget(entries=tuple(entries))
+    missing = _unnamed((entry.split for entry in written.entries), context)
+    notices = (f"the file has no offset of {shorten(missing)}, so the source keeps its own there",) if missing else ()
+    return ResolvedTarget(entries=tuple(entries), notices=notices)
+
+
+def _unnamed(written: Iterable[str], context: InjectContext) -> list[str]:
+    """The selected splits that are not among the written ones; empty if one of these does not exist, which is an error
+    of its own."""
+    options = visible(context.options)
+    try:
+        named = {id_ if id_ in context.chosen else context.kind.resolve_split(options, id_) for id_ in written}
+    except SqlError:
+        return []
+    return [split for split in context.chosen if split not in named]
 
 
 def _group(inspector: Inspector, target: InjectFromGroup, context: InjectContext) -> ResolvedTarget:
@@ -226,7 +239,24 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: Inj
         )
     if others:
         notices.append(f"ignored, because they belong to other splits: {shorten(sorted(others))}")
+    if missing := [split for split in context.chosen if split not in offsets]:
+        new = _new(missing, offsets, context)
+        notices.append(f"the checkpoint has no position in {shorten(missing)}, so the source keeps its own there{new}")
     return _resolved(offsets, target.span, *notices)
+
+
+def _new(missing: Iterable[str], offsets: Iterable[str], context: InjectContext) -> str:
+    """The remark on splits that the upstream got after a query stopped, which the query would read from the first
+    record; the source may have begun at the last one."""
+    topics = {context.kind.split_topic(split) for split in offsets}
+    new = [split for split in missing if context.kind.split_topic(split) in topics]
+    if not new:
+        return ""
+    listed = ", ".join(literal(split) for split in new)
+    return (
+        f". The query would read {shorten(new)} from the first record: INJECT SOURCE OFFSETS "
+        f"{sql_name(context.source.name)} TO EARLIEST FOR SPLITS ({listed})"
+    )
 
 
 def _source(inspector: Inspector, target: InjectFromSource, context: InjectContext) -> ResolvedTarget:

@@ -16,9 +16,11 @@ from rw_sql.metastore.records import REWIND, DropObject, MaterializedViewRecord,
 from rw_sql.model.definitions import view_definition
 from rw_sql.model.kept_rows import kept_generation, rollback_window_ms
 from rw_sql.model.names import spoken
+from rw_sql.model.resource_groups import as_grouped_now
 from rw_sql.plan.queries.view_query import plan_query
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.common import REBUILD_CANCELLED
 from rw_sql.plan.statements.view.alter_query import ALTER_QUERY
 from rw_sql.plan.statements.view.rebuild import REBUILD, SWAP
 from rw_sql.syntax import render
@@ -88,8 +90,7 @@ def _given_up(statement: UndoOperation, snapshot: Snapshot, rebuilds: Sequence[R
             last = max(view.last_generation, rebuild.generation)
             changes.append(PutObject(record=replace(view, last_generation=last)))
             names.append(view.name)
-    detail = "the running rebuild is cancelled; the view's rows and its query do not change"
-    return _plan(statement, snapshot, changes, names, kind, ("UNDONE", detail))
+    return _plan(statement, snapshot, changes, names, kind, ("UNDONE", REBUILD_CANCELLED))
 
 
 def _back(
@@ -122,7 +123,10 @@ def _back(
     for old, now in pairs:
         _require_free(snapshot, now, group, refused)
         _require_same_inputs(snapshot, old, now, group, later, refused)
-    back = [_as_before(old, now) for old, now in pairs]
+    try:
+        back = [as_grouped_now(snapshot, _as_before(old, now)) for old, now in pairs]
+    except ValueError as error:
+        raise refused(str(error), None) from error
     changes: list[Change] = [PutObject(record=view) for view in back]
     then = after(snapshot, tuple(changes))
     for view in back:

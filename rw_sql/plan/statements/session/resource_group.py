@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.errors import CONCURRENT_CHANGE, INVALID_OPTION, SYNTAX_ERROR, SqlError
 from rw_sql.metastore.records import (
@@ -12,6 +12,7 @@ from rw_sql.metastore.records import (
     MaterializedViewRecord,
     Operation,
     PutObject,
+    RebuildRecord,
     SinkRecord,
     SourceRecord,
     TableRecord,
@@ -29,8 +30,11 @@ from rw_sql.syntax.statements import AlterReset, AlterSet, NumberValue, Option, 
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import ShowObjects
+
+_Moved = TypeVar("_Moved", bound="SourceRecord | MaterializedViewRecord | SinkRecord")
 
 _CLUSTER = (
     ("resource_group", "STRING"),
@@ -67,7 +71,14 @@ def lower_alter_resource_group(statement: AlterSet | AlterReset, snapshot: Snaps
     first = found[0]
     if all(new.resource_group == old.resource_group for old, new in zip(found, moved, strict=True)):
         return nothing(statement, first.name, f"it is already in resource group {first.resource_group}")
-    changes = tuple(PutObject(record=record) for record in moved)
+    ids = {record.id for record in found}
+    # The swap replaces the view's definition by that of its rebuild.
+    rebuilds = [
+        replace(rebuild, view=_moved(rebuild.view, wanted, snapshot))
+        for rebuild in snapshot.all("rebuild")
+        if rebuild.view is not None and rebuild.view_id in ids
+    ]
+    changes = tuple(PutObject(record=record) for record in (*moved, *rebuilds))
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, changes),
@@ -118,9 +129,7 @@ def _records(
             return [find_view(snapshot, statement.name)]
 
 
-def _moved(
-    record: SourceRecord | MaterializedViewRecord | SinkRecord, wanted: tuple[Option, ...], snapshot: Snapshot
-) -> SourceRecord | MaterializedViewRecord | SinkRecord:
+def _moved(record: _Moved, wanted: tuple[Option, ...], snapshot: Snapshot) -> _Moved:
     gone = () if wanted else (GROUP_OPTION,)
     if isinstance(record, SourceRecord):
         source = merge_options(definition_of(record), wanted, gone)
@@ -137,34 +146,44 @@ def _moved(
 
 def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> None:
     """Raises SqlError CONCURRENT_CHANGE if a plan moves a source or a dependent of it to another resource group, or
-    creates a dependent in another one, while a REWIND of the source is not carried out.
+    creates or rebuilds a dependent, while a REWIND of the source is not carried out.
 
     The owner of the source's group replaces the tables and checkpoints of these jobs meanwhile: another owner must not
-    run them.
+    run them. A new dependent would begin in the log before the commit that restores it, which no stream can read.
     """
     rewinds = snapshot.all("rewind")
     if plan.operation is None or not rewinds:
         return
     put = [change.record for change in plan.operation.changes if isinstance(change, PutObject)]
-    records = [record for record in put if isinstance(record, SourceRecord | MaterializedViewRecord | SinkRecord)]
     for rewind in rewinds:
-        group = group_of(snapshot, rewind.source_id)
         concerned = {rewind.source_id, *(record.id for record in snapshot.dependents_of(rewind.source_id))}
-        for record in records:
-            if snapshot.get(record.id) is None:
-                moves = record.resource_group != group and not concerned.isdisjoint(getattr(record, "inputs", ()))
-            else:
-                moves = record.id in concerned and record.resource_group != group_of(snapshot, record.id)
-            if moves and rewind.epoch not in inspector.rewinds.carried_out():
+        for record in put:
+            why = _meets_rewind(record, snapshot, concerned)
+            if why and rewind.epoch not in inspector.rewinds.carried_out():
+                group = group_of(snapshot, rewind.source_id)
                 serve = f"rw-sql serve{'' if group == DEFAULT_GROUP else f' --resource-group {group}'}"
                 raise SqlError(
                     CONCURRENT_CHANGE,
-                    f'"{record.name}" cannot be in resource group {record.resource_group} until REWIND SOURCE '
+                    f'"{record.name}" cannot {why} until REWIND SOURCE '
                     f"{sql_name(rewind.name)} TO OPERATION {rewind.operation} is complete",
                     span=getattr(getattr(plan.statement, "name", None), "span", None),
                     hint="run this again once the REWIND is complete; SHOW JOBS shows the jobs that wait for it; if no "
                     f"process runs them: {serve}",
                 )
+
+
+def _meets_rewind(record: ObjectRecord, snapshot: Snapshot, concerned: set[int]) -> str:
+    """What a REWIND that concerns these objects does not allow for a new state of an object; empty if it allows it."""
+    if isinstance(record, RebuildRecord):
+        is_new = snapshot.get(record.id) != record
+        inputs = () if record.view is None else record.view.inputs
+        return "be rebuilt" if is_new and not concerned.isdisjoint((record.view_id, *inputs)) else ""
+    if not isinstance(record, SourceRecord | MaterializedViewRecord | SinkRecord):
+        return ""
+    if snapshot.get(record.id) is None:
+        return "" if concerned.isdisjoint(getattr(record, "inputs", ())) else "be created"
+    moves = record.id in concerned and record.resource_group != group_of(snapshot, record.id)
+    return f"be in resource group {record.resource_group}" if moves else ""
 
 
 def lower_show_cluster(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:

@@ -35,7 +35,7 @@ from rw_sql.model.pauses import direct_inputs, is_suspended, is_view_paused, pau
 from rw_sql.model.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.model.refresh_states import refresh_of, refresh_state, source_of
 from rw_sql.model.relations import schema_columns
-from rw_sql.model.source_readers import readers_of
+from rw_sql.model.source_readers import is_read, readers_of
 from rw_sql.plan.ports.tables import LogSize
 from rw_sql.plan.queries.maintenance import how_maintained, visible_keys
 from rw_sql.plan.result.plan import Plan, Table
@@ -82,7 +82,7 @@ def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str
         return "PAUSED", "; ".join(own + every)
     if is_throttled(source):
         return THROTTLED, throttled_reason(source)
-    if not snapshot.readers_of(source.id):
+    if not is_read(snapshot, source):
         table = snapshot.table_of(source.id)
         is_whole = table is not None and refresh_of(snapshot, table.id) is not None
         return "IDLE", "only REFRESH TABLE reads it" if is_whole else "nothing reads it"

@@ -34,7 +34,7 @@ from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.names import find_source, object_name, require_free
 from rw_sql.model.options import plan_options, source_options, visible
 from rw_sql.model.sharing import is_to_be_shared, with_sharing
-from rw_sql.model.source_readers import forget_fragments, readers_of
+from rw_sql.model.source_readers import forget_fragments, is_read, readers_of
 from rw_sql.model.startup import birth_of
 from rw_sql.plan.checks.cdc_tables import require_no_lack
 from rw_sql.plan.checks.columns import columns_of, lists_columns, require_columns
@@ -301,7 +301,7 @@ def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: 
     changes: tuple[Change, ...] = (*(DropObject(id=record.id) for record in own), *discovered)
     if held:
         notes = (*notes, "PAUSE ALL SOURCES still pauses it: RESUME ALL SOURCES")
-    elif not snapshot.readers_of(source.id):
+    elif not is_read(snapshot, source):
         notes = (*notes, "no view or sink reads it yet; it starts with the first view")
     return Plan(
         statement=statement,

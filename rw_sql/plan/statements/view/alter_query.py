@@ -19,6 +19,7 @@ from rw_sql.metastore.records import (
     TableRecord,
 )
 from rw_sql.model.definitions import view_definition
+from rw_sql.model.job_ids import rebuild_job
 from rw_sql.model.lineage import in_reading_order
 from rw_sql.model.names import find_view, spoken
 from rw_sql.model.parameters import streaming_parallelism
@@ -74,7 +75,8 @@ def lower_new_definition(
     text = render(replace(definition, name=view_definition(view.definition).name))
     under_way = {rebuild.view_id: rebuild for rebuild in snapshot.all("rebuild")}
     known = under_way.get(view.id)
-    if known is not None and (known.view or view).definition == text:
+    is_same = known is not None and (known.view or view).definition == text
+    if is_same and not is_rebuild_stalled(snapshot, inspector, view):
         return nothing(
             statement,
             view.name,
@@ -151,6 +153,14 @@ def lower_new_definition(
         affected=tuple(old.id for old, _, _ in remade),
         notes=(f"{view.name}: {kept_as(made)}",),
     )
+
+
+def is_rebuild_stalled(snapshot: Snapshot, inspector: Inspector, view: MaterializedViewRecord) -> bool:
+    """True if the rebuild of a view, or of one that is rebuilt with it, is STALLED: a statement that began it may begin
+    it again, for example because records of its history have expired."""
+    ids, statuses = {view.id, *(found.id for found in snapshot.dependents_of(view.id))}, inspector.jobs.statuses()
+    jobs = [rebuild_job(rebuild) for rebuild in snapshot.all("rebuild") if rebuild.view_id in ids]
+    return any(job in statuses and statuses[job].state == "STALLED" for job in jobs)
 
 
 def _made(

@@ -69,7 +69,8 @@ def lower_rebuild_materialized_view(
                 CONCURRENT_CHANGE,
                 f'materialized view "{found.name}" is being rebuilt with another query',
                 span=span,
-                hint=f"WAIT MATERIALIZED VIEW {sql_name(found.name)} waits until the new rows are complete",
+                hint=f"WAIT MATERIALIZED VIEW {sql_name(found.name)} waits until the new rows are complete; if its "
+                "job is STALLED, run the statement with that query again",
             )
         given = _options(found)
         history = plan_histories(snapshot, inspector, found.inputs, given.startup, found.name, {}, span)

@@ -104,6 +104,29 @@ def test_a_checkpoints_offsets() -> None:
     assert injected(world, "FROM CHECKPOINT '/c'") == {"old:0": 25, "old:1": 30}
 
 
+def test_a_partition_that_a_file_does_not_name_is_named_in_a_notice() -> None:
+    world = paused_world()
+    world.files["f"] = '{"old": {"0": 20}}'
+    assert notices(world, "FROM FILE 'f'") == ["the file has no offset of old:1, so the source keeps its own there"]
+    assert notices(world, "FROM FILE 'f' FOR SPLITS ('0')") == []
+    world.files["f"] = '{"old": {"0": 20, "1": 30}}'
+    assert notices(world, "FROM FILE 'f'") == []
+
+
+def test_a_partition_that_came_after_the_query_of_a_checkpoint_stopped_is_named_with_the_remedy() -> None:
+    """The query would read it from its first record; a source that began at ``latest`` skips these records."""
+    world = paused_world()
+    world.checkpoints["/c"] = CheckpointText(batch=3, planned=3, text='v1\n{}\n{"old":{"0":20}}')
+    remedy = "INJECT SOURCE OFFSETS s TO EARLIEST FOR SPLITS ('old:1')"
+    assert notices(world, "FROM CHECKPOINT '/c'") == [
+        "taken from batch 3 of the checkpoint",
+        "the checkpoint has no position in old:1, so the source keeps its own there. "
+        f"The query would read old:1 from the first record: {remedy}",
+    ]
+    world.run(remedy)
+    assert notices(world, "FROM CHECKPOINT '/c' FOR SPLITS ('old:0')") == ["taken from batch 3 of the checkpoint"]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

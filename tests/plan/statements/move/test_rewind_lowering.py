@@ -57,10 +57,14 @@ def moved_on(world: CannedWorld) -> int:
         "ALTER SOURCE s SET RESOURCE_GROUP TO 'other'",
         "ALTER MATERIALIZED VIEW v SET RESOURCE_GROUP TO 'other'",
         "CREATE MATERIALIZED VIEW w WITH (resource_group = 'other') AS SELECT id FROM v",
+        "CREATE MATERIALIZED VIEW w AS SELECT id FROM s",
+        "REBUILD MATERIALIZED VIEW v",
+        "ALTER MATERIALIZED VIEW v AS SELECT id, id + 1 AS more FROM s",
     ],
 )
-def test_no_job_of_a_source_comes_to_another_group_before_its_rewind_is_carried_out(text: str) -> None:
-    """The owner of the source's group replaces the tables meanwhile; another owner must not run the jobs."""
+def test_no_dependent_is_moved_created_or_rebuilt_before_the_rewind_of_its_source_is_carried_out(text: str) -> None:
+    """The owner of the source's group replaces the tables meanwhile: another owner must not run the jobs, and a new
+    reader would begin before the commit that restores the log, which no stream can read."""
     world = moved_world()
     operation = moved_on(world)
     with_point(world, operation)

@@ -7,8 +7,15 @@ from dataclasses import replace
 import pytest
 
 from rw_sql.metastore.codec import record_from_json, record_to_json
+from rw_sql.metastore.facts import JobStatus
+from rw_sql.model.definitions import view_definition
+from rw_sql.model.job_ids import rebuild_job
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
 from rw_sql.model.lineage import in_reading_order
+from rw_sql.model.resource_groups import written_group
+from rw_sql.model.source_readers import is_running
+from rw_sql.plan.statements.common import REBUILD_CANCELLED
+from rw_sql.plan.statements.show.objects import source_state
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from tests.plan.canned import CannedWorld, create_source, refused
 from tests.plan.tables import create_table, sink, tables_world
@@ -264,3 +271,107 @@ def test_a_column_that_came_later_is_seen_by_a_query_that_came_later_still() -> 
     assert "n" in specs["v"].inputs[0].columns
     assert "n" not in specs["untouched"].inputs[0].columns
     assert refused(world, "ALTER TABLE t DROP COLUMN n").code == "RW306"
+
+
+def test_a_cascade_that_drops_what_only_the_new_query_reads_cancels_the_rebuild_as_a_whole() -> None:
+    """The views keep their rows, and their next tables get folders that no cancelled rebuild has written to."""
+    world = altered_world()
+    before = generations(world)
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS twice FROM other")
+    assert 'the rebuild of materialized view "v"' in refused(world, "DROP SOURCE other").message
+    plan = world.run("DROP SOURCE other CASCADE")
+    assert [(row.object, row.change) for row in plan.changes] == [
+        ("other", "DROPPED"),
+        ("v", "NOTICE"),
+        ("top", "NOTICE"),
+    ]
+    assert {row.detail for row in plan.changes[1:]} == {REBUILD_CANCELLED}
+    assert generations(world) == before
+    assert not world.snapshot.all("rebuild")
+    world.run("REBUILD MATERIALIZED VIEW v CASCADE")
+    assert {rebuild.generation for rebuild in world.snapshot.all("rebuild")} == {3}
+
+
+def test_a_cascade_that_drops_a_rebuilt_view_drops_its_rebuild() -> None:
+    world = altered_world()
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS twice FROM other")
+    assert [(row.object, row.change) for row in world.run("DROP MATERIALIZED VIEW v CASCADE").changes] == [
+        ("top", "DROPPED"),
+        ("v", "DROPPED"),
+    ]
+    assert not world.snapshot.all("rebuild")
+    assert not generations(world)
+
+
+def test_the_hint_of_a_refused_drop_quotes_a_name_that_needs_it() -> None:
+    world = altered_world()
+    world.run('ALTER MATERIALIZED VIEW v RENAME TO "Odd name"')
+    error = refused(world, 'DROP MATERIALIZED VIEW "Odd name"')
+    assert error.hint == 'drop them first, or use DROP MATERIALIZED VIEW "Odd name" CASCADE'
+    world.run(error.hint.partition("use ")[2])
+
+
+def test_a_view_that_moves_to_another_group_during_its_rebuild_keeps_the_group_in_its_definition() -> None:
+    world = altered_world()
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS twice FROM other")
+    world.run("ALTER MATERIALIZED VIEW v SET RESOURCE_GROUP TO nightly")
+    swap(world)
+    view = world.snapshot.find("materialized_view", "v")
+    assert view is not None
+    assert view.resource_group == written_group(view_definition(view.definition).options) == "nightly"
+    # A statement that does not name the group does not move it.
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS twice FROM s")
+    world.run("ALTER MATERIALIZED VIEW v RESET RESOURCE_GROUP")
+    swap(world)
+    view = world.snapshot.find("materialized_view", "v")
+    assert view is not None
+    assert view.resource_group == written_group(view_definition(view.definition).options) == "default"
+
+
+@pytest.mark.parametrize("moved", ["v", "top"])
+def test_the_undo_of_a_swap_does_not_cross_a_move_to_another_group(moved: str) -> None:
+    """It would return the job to its old owner while the new one runs it."""
+    world = altered_world()
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS twice FROM other")
+    epoch = swap(world)
+    world.run(f"ALTER MATERIALIZED VIEW {moved} SET RESOURCE_GROUP TO nightly")
+    error = refused(world, f"UNDO OPERATION {epoch}")
+    assert "it was in resource group default then, and is in nightly now" in error.message
+    world.run(f"ALTER MATERIALIZED VIEW {moved} RESET RESOURCE_GROUP")
+    world.run(f"UNDO OPERATION {epoch}")
+    view = world.snapshot.find("materialized_view", moved)
+    assert view is not None
+    assert (view.resource_group, view.group_since) == ("default", epoch + 2)
+
+
+def test_a_source_that_only_a_rebuild_reads_runs() -> None:
+    """Otherwise a block would move it while its reader goes on, and SHOW SOURCES would say that nothing reads it."""
+    world = altered_world()
+    other = world.snapshot.find("source", "other")
+    assert other is not None
+    assert not is_running(world.snapshot, other)
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS twice FROM other")
+    assert f"ingest-{other.id}" in desired_jobs(world.snapshot)
+    assert is_running(world.snapshot, other)
+    running = JobStatus(job=f"ingest-{other.id}", object_id=other.id, state="RUNNING")
+    assert source_state(world.snapshot, other, {running.job: running}) == ("RUNNING", "")
+    world.run("PAUSE SOURCE other")
+    assert not is_running(world.snapshot, other)
+    assert "no view" not in world.run("RESUME SOURCE other").changes[0].detail
+
+
+@pytest.mark.parametrize("stalled", ["v", "top"])
+@pytest.mark.parametrize("words", ["ALTER MATERIALIZED VIEW v AS", "CREATE OR REPLACE MATERIALIZED VIEW v AS"])
+def test_a_stalled_rebuild_is_begun_again_by_the_same_statement(stalled: str, words: str) -> None:
+    """REBUILD refuses a view that is rebuilt with another query, and says so; only UNDO would be left."""
+    world = altered_world()
+    text = f"{words} SELECT id, id AS twice FROM other"
+    world.run(text)
+    assert [row.change for row in world.run(text).changes] == ["NOTHING"]
+    (job,) = [rebuild_job(made) for made in world.snapshot.all("rebuild") if made.name == stalled]
+    world.jobs[job] = JobStatus(job=job, object_id=1, state="STALLED", reason="EXPIRED new:0, 5 records of history")
+    error = refused(world, "REBUILD MATERIALIZED VIEW v CASCADE")
+    assert error.hint is not None
+    assert error.hint.endswith("if its job is STALLED, run the statement with that query again")
+    assert [row.change for row in world.run(text).changes] == ["REBUILDING", "REBUILDING"]
+    assert {made.generation for made in world.snapshot.all("rebuild")} == {3}
