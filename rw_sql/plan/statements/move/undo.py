@@ -28,8 +28,10 @@ from rw_sql.model.job_ids import fragment_source
 from rw_sql.model.names import find_operation
 from rw_sql.model.options import SecretReference, connection_options
 from rw_sql.model.resource_groups import as_grouped_now
+from rw_sql.model.split_status import OTHER_CLUSTER
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.effects.source_impact import (
+    GONE,
     all_answers,
     connection_answers,
     connection_part,
@@ -124,6 +126,8 @@ def _why_never(record: OperationRecord) -> str | None:
     put = _put(changes_from_json(record.changes))
     for id_, old in before.objects.items():
         new = put.get(id_)
+        if isinstance(old, SourceRecord) and isinstance(new, SourceRecord) and old.added_columns != new.added_columns:
+            return "it added columns, which the log contains and views may read"
         kinds = {found.kind for found in (old, new) if found is not None}
         if kinds <= {"pause"} or follows_source(old, new):
             continue
@@ -157,17 +161,18 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
     return frozenset(keys)
 
 
-def _redirected_sources(record: OperationRecord) -> frozenset[int]:
-    """The sources whose unsafe properties an operation changed, so that their upstream may be a different one."""
+def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozenset[int]:
+    """The sources whose unsafe properties an operation changed, their own or those of a connection, so that their
+    upstream may be a different one."""
     put = _put(changes_from_json(record.changes))
-    return frozenset(
-        id_
-        for id_, old in before_from_json(record.before).objects.items()
-        if record.is_unsafe
-        and isinstance(old, SourceRecord)
-        and isinstance(new := put.get(id_), SourceRecord)
-        and old.definition != new.definition
-    )
+    found: set[int] = set()
+    for id_, old in before_from_json(record.before).objects.items() if record.is_unsafe else ():
+        new = put.get(id_)
+        if isinstance(old, SourceRecord) and isinstance(new, SourceRecord) and old.definition != new.definition:
+            found.add(id_)
+        elif isinstance(old, ConnectionRecord) and isinstance(new, ConnectionRecord):
+            found |= {user.id for user in snapshot.users_of(id_) if isinstance(user, SourceRecord)}
+    return frozenset(found)
 
 
 def _left_sources(record: OperationRecord) -> frozenset[int]:
@@ -186,7 +191,7 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector
     """
     records = inspector.operations(since=statement.operation)
     record = find_operation(records, statement.operation, statement.operation_span, "SHOW UNSAFE OPERATIONS")
-    _require_undoable(statement, record, records)
+    _require_undoable(statement, snapshot, record, records)
     if record.kind in UNDONE_REBUILDS:
         refused = partial(_refused, statement)
         return lower_undo_rebuild(statement, snapshot, inspector, record, records, UNDO, refused)
@@ -213,7 +218,9 @@ def _refused(statement: UndoOperation, why: str, hint: str | None = None) -> Sql
     )
 
 
-def _require_undoable(statement: UndoOperation, record: OperationRecord, records: Sequence[OperationRecord]) -> None:
+def _require_undoable(
+    statement: UndoOperation, snapshot: Snapshot, record: OperationRecord, records: Sequence[OperationRecord]
+) -> None:
     never = _why_never(record)
     if never is not None:
         raise _refused(statement, f"it is a {record.kind}, and {never}", "SHOW UNSAFE OPERATIONS lists the operations")
@@ -223,7 +230,7 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
         raise _refused(statement, f"operation {undo} has already undone it", f"{UNDO} {undo} restores it")
     if record.kind in UNDONE_REBUILDS or _changes_names(record):
         return  # their dependencies are checked in the catalog
-    keys, moved = touched_keys(record), _redirected_sources(record)
+    keys, moved = touched_keys(record), _redirected_sources(record, snapshot)
     later = [
         found
         for found in records
@@ -284,8 +291,9 @@ def checked(
     A connection or secret in a definition may have been dropped since, or re-created with another id.
     """
     try:
-        by_id = {id_: as_grouped_now(snapshot, record) for id_, record in _put(changes).items()}
-        then = after(snapshot, changes)
+        by_id = {id_: _as_named_now(snapshot, as_grouped_now(snapshot, r)) for id_, r in _put(changes).items()}
+        others = tuple(change for change in changes if not isinstance(change, PutObject))
+        then = after(snapshot, (*others, *(PutObject(record=record) for record in by_id.values())))
         for record in list(by_id.values()):
             if isinstance(record, ConnectionRecord):
                 planned = connection_options(then, record)
@@ -302,8 +310,18 @@ def checked(
         raise refused(error.message, error.hint) from error
     except ValueError as error:
         raise refused(str(error), None) from error
-    others = tuple(change for change in changes if not isinstance(change, PutObject))
     return (*others, *(PutObject(record=record) for record in by_id.values()))
+
+
+def _as_named_now(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
+    """An earlier record of a pause, with the present name of its source. Raises ValueError if the source was dropped:
+    nothing could remove the pause of a source that does not exist."""
+    if not isinstance(record, PauseRecord) or record.source_id is None:
+        return record
+    source = snapshot.get(record.source_id)
+    if source is None:
+        raise ValueError(f'source "{record.name}", which it would pause, was dropped since')
+    return replace(record, name=source.name)
 
 
 def _require_used(then: Snapshot, records: Iterable[ObjectRecord]) -> None:
@@ -326,7 +344,7 @@ def _plan(
     ids = [change.record.id for change in changes if isinstance(change, PutObject)]
     is_moving = bool(fragments) or any(not isinstance(then.get(id_), PauseRecord) for id_ in ids)
     moves = impacts_of(snapshot, then, inspector, touched_sources(fragments, ids, then) if is_moving else ())
-    _require_readable(statement, moves)
+    stalls = _require_readable(statement, snapshot, inspector, record, moves)
     connections = [r for r in map(then.get, ids) if isinstance(r, ConnectionRecord)]
     parts = [connection_part(snapshot, then, connection) for connection in connections]
     parts += [move.preview for move in moves]
@@ -334,7 +352,7 @@ def _plan(
     parts += [sink.preview for sink in sinks]
     holds = _hold_answers(snapshot, before)
     told = () if parts else tuple(f"{row.object}: {row.change.lower()}" for row in holds)
-    preview = in_one(title, tuple(parts), told)
+    preview = in_one(title, tuple(parts), (*told, *stalls))
     is_unsafe = (
         record.is_unsafe or bool(fragments) or any(move.doubt for move in moves) or any(move.doubt for move in sinks)
     )
@@ -343,6 +361,7 @@ def _plan(
         *all_answers(moves),
         *(row for move in sinks for row in move.answers),
         *holds,
+        *(ResultRow(object=", ".join(record.objects[:1]), change="NOTICE", detail=notice) for notice in stalls),
     )
     altered: list[ObjectRecord] = [*connections, *(move.source for move in moves), *(move.sink for move in sinks)]
     names = dict.fromkeys(name for found in altered for name in _names(snapshot, found))
@@ -371,15 +390,56 @@ def _names(snapshot: Snapshot, record: ObjectRecord) -> tuple[str, ...]:
     return (record.name, *(dependent.name for dependent in snapshot.dependents_of(record.id)))
 
 
-def _require_readable(statement: UndoOperation, moves: Sequence[SourceImpact]) -> None:
+def _require_readable(
+    statement: UndoOperation,
+    snapshot: Snapshot,
+    inspector: Inspector,
+    record: OperationRecord,
+    moves: Sequence[SourceImpact],
+) -> tuple[str, ...]:
+    """Raises the refusal if a source could not continue. Returns a notice for each source that has to wait until an
+    earlier operation is undone too: the one that led it to another cluster."""
+    notices: list[str] = []
     for move in moves:
-        if move.unreadable:
+        if not move.unreadable:
+            continue
+        redirect = _redirect_before(snapshot, inspector, record, move)
+        if redirect is None:
             listed = ", ".join(found.describe() for found in move.unreadable[:8])
             raise _refused(
                 statement,
                 f'the upstream of source "{move.source.name}" no longer has the records to continue with: {listed}',
                 remedy_without_records(move.source),
             )
+        notices.append(
+            f"source {move.source.name} gets back positions in the cluster that it read before operation "
+            f"{redirect.epoch} ({redirect.kind}), so it stalls until {UNDO} {redirect.epoch}"
+        )
+    return tuple(notices)
+
+
+def _redirect_before(
+    snapshot: Snapshot, inspector: Inspector, record: OperationRecord, move: SourceImpact
+) -> OperationRecord | None:
+    """The operation before ``record`` that led a source to the cluster which it reads now; None if the positions that
+    become unreadable are not those of another cluster."""
+    statuses = {found.status for found in move.unreadable}
+    # The other cluster may have fewer partitions.
+    if OTHER_CLUSTER not in statuses or not statuses <= {OTHER_CLUSTER, GONE}:
+        return None
+    records = inspector.operations()
+    history = History.of(records)
+    earlier = sorted((found for found in records if found.epoch < record.epoch), key=lambda found: -found.epoch)
+    return next(
+        (
+            found
+            for found in earlier
+            if history.is_in_effect(found.epoch)
+            and _why_never(found) is None
+            and move.source.id in _redirected_sources(found, snapshot)
+        ),
+        None,
+    )
 
 
 def _hold_answers(snapshot: Snapshot, before: BeforeImage) -> tuple[ResultRow, ...]:
@@ -388,6 +448,7 @@ def _hold_answers(snapshot: Snapshot, before: BeforeImage) -> tuple[ResultRow, .
         now = snapshot.get(id_)
         held = old if isinstance(old, PauseRecord) else now
         if isinstance(held, PauseRecord) and old != now:
-            name = held.name if held.source_id is not None else ALL_SOURCES
+            source = snapshot.get(held.source_id) if held.source_id is not None else None
+            name = ALL_SOURCES if held.source_id is None else held.name if source is None else source.name
             rows.append(ResultRow(object=name, change="RESUMED" if old is None else "PAUSED"))
     return tuple(rows)
