@@ -14,17 +14,19 @@ from rw_sql.metastore.records import (
     FORGOTTEN,
     INJECT_CHECKPOINT,
     REWIND,
+    AssignSplits,
     ConnectionRecord,
     Operation,
     PauseRecord,
     PutObject,
+    PutSplitStates,
     SinkRecord,
     SourceRecord,
     StoredState,
     UnassignSplits,
 )
 from rw_sql.model.definitions import definition_of
-from rw_sql.model.job_ids import fragment_source
+from rw_sql.model.job_ids import fragment_object, fragment_source
 from rw_sql.model.names import find_operation
 from rw_sql.model.options import SecretReference, connection_options
 from rw_sql.model.resource_groups import as_grouped_now
@@ -306,6 +308,7 @@ def checked(
             if source.id in by_id or made != source:
                 by_id[source.id] = made
         _require_used(then, by_id.values())
+        _require_readers(then, others)
     except SqlError as error:
         raise refused(error.message, error.hint) from error
     except ValueError as error:
@@ -328,6 +331,16 @@ def _require_used(then: Snapshot, records: Iterable[ObjectRecord]) -> None:
     for record in records:
         if isinstance(record, SinkRecord) and any(then.get(used) is None for used in record.uses):
             raise ValueError(f'sink "{record.name}" used a connection or secret that no longer exists')
+
+
+def _require_readers(then: Snapshot, changes: Iterable[Change]) -> None:
+    """Raises ValueError if splits or positions would be restored of a reader that no longer exists."""
+    for change in changes:
+        if isinstance(change, AssignSplits | PutSplitStates) and None in (
+            then.get(fragment_source(change.fragment)),
+            then.get(fragment_object(change.fragment)),
+        ):
+            raise ValueError("the source, or the view that read it, was dropped since")
 
 
 def _plan(

@@ -34,6 +34,17 @@ def test_no_pause_is_restored_of_a_source_that_was_dropped() -> None:
     world.run(create_source("s", "new"), "PAUSE SOURCE s")
 
 
+def test_no_splits_are_restored_of_a_source_that_was_dropped() -> None:
+    world = moved_world()
+    world.run("RESET SOURCE SPLITS s WITH (REDISCOVER = false)")
+    reset = undo(world)
+    # With no splits left, the drop itself changes none.
+    world.run("DROP SOURCE s CASCADE")
+    error = refused(world, reset)
+    assert "the source, or the view that read it, was dropped since" in error.message
+    assert not any(world.snapshot.assigned.values())
+
+
 def test_a_restored_pause_has_the_present_name_of_its_source() -> None:
     world = moved_world()
     world.run("PAUSE SOURCE s", "RESUME SOURCE s")
