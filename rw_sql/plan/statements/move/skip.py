@@ -150,8 +150,8 @@ def _behind_transaction(
 def _may_be_no_record(source: str, split: str, offset: int, why: str) -> str:
     """A notice for topics in which an offset may have no record, so that a skip may skip nothing."""
     return (
-        f"some offsets of {split} have no record ({why}): if {offset} has none, nothing is skipped, and the record that "
-        f"follows is read; to skip that one, take its offset + 1: INJECT SOURCE OFFSETS {sql_name(source)} VALUES "
+        f"some offsets of {split} have no record ({why}): if {offset} has none, nothing is skipped, and the record "
+        f"that follows is read; to skip that one, take its offset + 1: INJECT SOURCE OFFSETS {sql_name(source)} VALUES "
         f"({literal(split)} = …)"
     )
 

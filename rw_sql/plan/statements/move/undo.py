@@ -14,24 +14,19 @@ from rw_sql.metastore.records import (
     FORGOTTEN,
     INJECT_CHECKPOINT,
     REWIND,
-    AssignSplits,
     ConnectionRecord,
+    MaterializedViewRecord,
     Operation,
     PauseRecord,
     PutObject,
-    PutSplitStates,
     SinkRecord,
     SourceRecord,
     StoredState,
     UnassignSplits,
 )
-from rw_sql.model.definitions import definition_of
-from rw_sql.model.job_ids import fragment_object, fragment_source
+from rw_sql.model.job_ids import fragment_source
 from rw_sql.model.names import find_operation
-from rw_sql.model.options import SecretReference, connection_options
-from rw_sql.model.resource_groups import as_grouped_now
 from rw_sql.model.split_status import OTHER_CLUSTER
-from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.effects.source_impact import (
     GONE,
     all_answers,
@@ -49,7 +44,8 @@ from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_undo_checkpoint
-from rw_sql.plan.statements.common import ALL_SOURCES, source_record
+from rw_sql.plan.statements.common import ALL_SOURCES
+from rw_sql.plan.statements.move.restored import checked, put_records
 from rw_sql.plan.statements.move.sink_impact import sink_impacts_of
 from rw_sql.plan.statements.move.undo_rebuild import KINDS as UNDONE_REBUILDS
 from rw_sql.plan.statements.move.undo_rebuild import lower_undo_rebuild
@@ -61,7 +57,7 @@ from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import UndoOperation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.codec import BeforeImage
@@ -70,6 +66,8 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
 
 UNDO = "UNDO OPERATION"
+
+_GROUPED = SourceRecord | MaterializedViewRecord | SinkRecord
 
 Key = tuple[object, ...]
 """A key that an operation touches: an object, the pause of a source, the assignment or the position of a split."""
@@ -125,7 +123,7 @@ def _why_never(record: OperationRecord) -> str | None:
     if record.kind in UNDONE_REBUILDS or _changes_names(record):
         return None
     before = before_from_json(record.before)
-    put = _put(changes_from_json(record.changes))
+    put = put_records(changes_from_json(record.changes))
     for id_, old in before.objects.items():
         new = put.get(id_)
         if isinstance(old, SourceRecord) and isinstance(new, SourceRecord) and old.added_columns != new.added_columns:
@@ -142,15 +140,10 @@ def _changes_names(record: OperationRecord) -> bool:
     return swapped_pair(record) is not None or renaming_of(record) is not None
 
 
-def _put(changes: Sequence[Change]) -> dict[int, ObjectRecord]:
-    """The records in changes, by id."""
-    return {change.record.id: change.record for change in changes if isinstance(change, PutObject)}
-
-
 def touched_keys(record: OperationRecord) -> frozenset[Key]:
     """The keys that an operation touched."""
     before = before_from_json(record.before)
-    put = _put(changes_from_json(record.changes))
+    put = put_records(changes_from_json(record.changes))
     keys: set[Key] = set()
     for id_, old in before.objects.items():
         found: ObjectRecord | None = old or put.get(id_)
@@ -166,7 +159,7 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
 def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozenset[int]:
     """The sources whose unsafe properties an operation changed, their own or those of a connection, so that their
     upstream may be a different one."""
-    put = _put(changes_from_json(record.changes))
+    put = put_records(changes_from_json(record.changes))
     found: set[int] = set()
     for id_, old in before_from_json(record.before).objects.items() if record.is_unsafe else ():
         new = put.get(id_)
@@ -242,6 +235,7 @@ def _require_undoable(
         # The undo of a later operation has left no trace here; the undo of an earlier operation has changed the basis
         # of this one.
         and history.undoes.get(found.epoch, 0) <= record.epoch
+        and not _only_changes_group(found)
         and (keys & touched_keys(found) or moved & _left_sources(found))
     ]
     if later:
@@ -251,6 +245,23 @@ def _require_undoable(
         if never_undone is not None:
             hint = f"operation {never_undone.epoch} cannot be undone; use a separate statement to get the wanted state"
         raise _refused(statement, f"later operations depend on it: {named}", hint)
+
+
+def _only_changes_group(record: OperationRecord) -> bool:
+    """True if an operation changed nothing but resource groups. It does not stand in the way of an undo once the object
+    is in its former group again, which ``checked`` requires."""
+    put = put_records(changes_from_json(record.changes))
+    before = before_from_json(record.before)
+    if before.splits or before.states or not before.objects:
+        return False
+    for id_, old in before.objects.items():
+        new = put.get(id_)
+        if not isinstance(old, _GROUPED) or not isinstance(new, _GROUPED) or old.resource_group == new.resource_group:
+            return False
+        changed = {"resource_group": new.resource_group, "group_since": new.group_since, "definition": new.definition}
+        if replace(old, **changed) != new:
+            return False
+    return True
 
 
 def _with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspector) -> BeforeImage:
@@ -282,65 +293,6 @@ def _with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Insp
 
 def _stood(row: StoredState, state: str, log_version: int) -> StoredState:
     return StoredState(fragment=row.fragment, split=row.split, state=state, epoch=row.epoch, log_version=log_version)
-
-
-def checked(
-    snapshot: Snapshot, changes: tuple[Change, ...], refused: Callable[[str, str | None], SqlError]
-) -> tuple[Change, ...]:
-    """Checks that the restored definitions are valid in the current catalog; returns the changes with derived fields
-    recomputed.
-
-    A connection or secret in a definition may have been dropped since, or re-created with another id.
-    """
-    try:
-        by_id = {id_: _as_named_now(snapshot, as_grouped_now(snapshot, r)) for id_, r in _put(changes).items()}
-        others = tuple(change for change in changes if not isinstance(change, PutObject))
-        then = after(snapshot, (*others, *(PutObject(record=record) for record in by_id.values())))
-        for record in list(by_id.values()):
-            if isinstance(record, ConnectionRecord):
-                planned = connection_options(then, record)
-                secrets = tuple(dict.fromkeys(v.id for _, v in planned if isinstance(v, SecretReference)))
-                by_id[record.id] = replace(record, uses=secrets)
-        users = {user.id: user for id_ in by_id for user in then.users_of(id_) if isinstance(user, SourceRecord)}
-        for source in (*users.values(), *(r for r in list(by_id.values()) if isinstance(r, SourceRecord))):
-            check_source(then, definition_of(source))
-            made = as_grouped_now(snapshot, source_record(then, source, definition_of(source)))
-            if source.id in by_id or made != source:
-                by_id[source.id] = made
-        _require_used(then, by_id.values())
-        _require_readers(then, others)
-    except SqlError as error:
-        raise refused(error.message, error.hint) from error
-    except ValueError as error:
-        raise refused(str(error), None) from error
-    return (*others, *(PutObject(record=record) for record in by_id.values()))
-
-
-def _as_named_now(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """An earlier record of a pause, with the present name of its source. Raises ValueError if the source was dropped:
-    nothing could remove the pause of a source that does not exist."""
-    if not isinstance(record, PauseRecord) or record.source_id is None:
-        return record
-    source = snapshot.get(record.source_id)
-    if source is None:
-        raise ValueError(f'source "{record.name}", which it would pause, was dropped since')
-    return replace(record, name=source.name)
-
-
-def _require_used(then: Snapshot, records: Iterable[ObjectRecord]) -> None:
-    for record in records:
-        if isinstance(record, SinkRecord) and any(then.get(used) is None for used in record.uses):
-            raise ValueError(f'sink "{record.name}" used a connection or secret that no longer exists')
-
-
-def _require_readers(then: Snapshot, changes: Iterable[Change]) -> None:
-    """Raises ValueError if splits or positions would be restored of a reader that no longer exists."""
-    for change in changes:
-        if isinstance(change, AssignSplits | PutSplitStates) and None in (
-            then.get(fragment_source(change.fragment)),
-            then.get(fragment_object(change.fragment)),
-        ):
-            raise ValueError("the source, or the view that read it, was dropped since")
 
 
 def _plan(

@@ -101,3 +101,29 @@ def test_a_connection_is_not_undone_below_a_reset_of_what_uses_it() -> None:
     world.silent.clear()
     world.run(reset, altered)
     assert world.states("s") == {"old:0": 40, "old:1": 50}
+
+
+def test_an_object_in_another_group_is_moved_back_first() -> None:
+    world = moved_world()
+    world.run("PAUSE SOURCE s", "ALTER SOURCE s UNSAFE SET (topic = 'new')")
+    moved = undo(world)
+    world.run("ALTER SOURCE s SET RESOURCE_GROUP TO g")
+    for statement in (moved, undo(world)):
+        error = refused(world, statement)
+        assert '"s": it was in resource group default then, and is in g now' in error.message
+        assert error.hint == "ALTER SOURCE s SET RESOURCE_GROUP TO 'default'; then again"
+    world.run("ALTER SOURCE s SET RESOURCE_GROUP TO 'default'", moved)
+    assert world.named("s") == ("old",)
+    source = world.snapshot.find("source", "s")
+    assert source is not None
+    assert source.resource_group == "default"
+
+
+def test_a_change_beside_the_group_stands_in_the_way() -> None:
+    world = moved_world()
+    world.run("PAUSE SOURCE s", "ALTER SOURCE s UNSAFE SET (topic = 'new')")
+    moved = undo(world)
+    world.run("ALTER SOURCE s SET RESOURCE_GROUP TO g", "ALTER SOURCE s SET source_rate_limit = 5")
+    limited = world.operations[0].epoch
+    error = refused(world, moved)
+    assert f"later operations depend on it: {limited} " in error.message
