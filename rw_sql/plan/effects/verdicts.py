@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 UNREACHABLE = "UNKNOWN (no answer)"
 """The verdict for a split whose upstream does not answer."""
 
+OTHER_CLUSTER_SPLIT = "UNKNOWN (other cluster)"
+RECREATED_SPLIT = "UNKNOWN (topic was re-created)"
+FORGOTTEN_SPLIT = "UNKNOWN (forgotten)"
+"""The verdicts for a split whose offsets before and after cannot be compared."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -66,7 +71,7 @@ def verdict(
     """
     old, seen = positions.states.get(split), upstream.splits.get(split)
     if new is None:
-        return Verdict(text=ORPHAN if seen is None else "NONE" if old is None else "UNKNOWN (forgotten)")
+        return Verdict(text=ORPHAN if seen is None else "NONE" if old is None else FORGOTTEN_SPLIT)
     # The offsets of two clusters, or of two incarnations of a topic, cannot be compared.
     identities = {
         identity_status(state, other)
@@ -74,9 +79,9 @@ def verdict(
         if state is not None and other is not None
     }
     if OTHER_CLUSTER in identities:
-        return Verdict(text="UNKNOWN (other cluster)")
+        return Verdict(text=OTHER_CLUSTER_SPLIT)
     if RECREATED in identities:
-        return Verdict(text="UNKNOWN (topic was re-created)")
+        return Verdict(text=RECREATED_SPLIT)
     topic = kind.split_topic(split)
     why = upstream.sparse.get(topic) or ("some of its offsets have no record" if split in positions.sparse else "")
     life = _life(positions.lives.get(split, ()), seen or new)
