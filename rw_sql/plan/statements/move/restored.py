@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import CANNOT_UNDO, SqlError
 from rw_sql.metastore.records import (
+    DEFAULT_GROUP,
     AssignSplits,
     ConnectionRecord,
     PauseRecord,
@@ -19,7 +20,7 @@ from rw_sql.model.definitions import definition_of
 from rw_sql.model.job_ids import fragment_object, fragment_source
 from rw_sql.model.names import spoken
 from rw_sql.model.options import SecretReference, connection_options
-from rw_sql.model.resource_groups import DEFAULT_GROUP, as_grouped_now
+from rw_sql.model.resource_groups import as_grouped_now
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.common import source_record

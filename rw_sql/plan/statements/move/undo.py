@@ -258,8 +258,8 @@ def _only_changes_group(record: OperationRecord) -> bool:
         new = put.get(id_)
         if not isinstance(old, _GROUPED) or not isinstance(new, _GROUPED) or old.resource_group == new.resource_group:
             return False
-        changed = {"resource_group": new.resource_group, "group_since": new.group_since, "definition": new.definition}
-        if replace(old, **changed) != new:
+        as_new = replace(old, resource_group=new.resource_group, group_since=new.group_since, definition=new.definition)
+        if as_new != new:
             return False
     return True
 
