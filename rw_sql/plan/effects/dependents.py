@@ -48,7 +48,7 @@ def effects_on_dependents(
         if sinks:
             notices.append(f"rows that are read again will be sent again by {', '.join(sinks)}")
     if views and any(_is_left(row) for row in rows):
-        backfills = inspector.jobs.backfills()
+        backfills = inspector.jobs.being_backfilled()
         notices += [
             f"the backfill of {view.name} is not complete and needs the records that are left: if the new upstream "
             f"does not have them, it stalls until UNDO OPERATION or REBUILD MATERIALIZED VIEW {sql_name(view.name)}"
