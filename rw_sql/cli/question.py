@@ -33,9 +33,9 @@ def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str
             show_preview(console, question)
             console.print(Text("Confirmed by --yes.", style="dim"))
             return True
-        if question.token in tokens:
+        if given := sorted(question.tokens & tokens):
             show_preview(console, question)
-            console.print(Text(f"Confirmed by --confirm {question.token}.", style="dim"))
+            console.print(Text(f"Confirmed by --confirm {given[0]}.", style="dim"))
             return True
         return can_ask and ask_at_terminal(console, question)
 

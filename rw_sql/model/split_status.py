@@ -19,8 +19,8 @@ OTHER_CLUSTER = "OTHER_CLUSTER"
 UNKNOWN = "UNKNOWN"
 
 
-def identity_status(state: SplitState, upstream: UpstreamSplit) -> str:
-    """Compares the identity of a state with the upstream split: OK, OTHER_CLUSTER or RECREATED.
+def identity_status(state: SplitState, upstream: UpstreamSplit | SplitState) -> str:
+    """Compares the identity of a state with the upstream split, or with another state: OK, OTHER_CLUSTER or RECREATED.
 
     Unknown values count as equal.
     """

@@ -315,6 +315,9 @@ class CannedJobs(Port):
     def backfills(self) -> Mapping[str, BackfillProgress]:
         return self.world.backfills
 
+    def being_backfilled(self) -> frozenset[str]:
+        return frozenset(self.world.backfills)
+
     def lags(self) -> Mapping[str, int | None]:
         return {}
 

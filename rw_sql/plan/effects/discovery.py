@@ -4,6 +4,7 @@ read."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import SplitState
@@ -11,7 +12,7 @@ from rw_sql.model.options import visible
 from rw_sql.model.split_status import OK, beginning, identity_status
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from rw_sql.connectors.base import Connector, Upstream, UpstreamSplit
     from rw_sql.model.options import PlannedOptions
@@ -48,6 +49,19 @@ class Discovery:
     fresh: Mapping[str, SplitState]
 
 
+_ANY = "*"
+
+
+def _read_as(kind: Connector, split: UpstreamSplit) -> Iterator[tuple[str, str | None, str | None]]:
+    """The topic and identities of positions that belong to the topic of a split. Unknown values count as equal:
+    brokers may report an identity that they did not report when the position was stored, or no longer report it."""
+    return product(
+        (kind.split_topic(split.split),),
+        (split.cluster, None) if split.cluster else (_ANY,),
+        (split.incarnation, None) if split.incarnation else (_ANY,),
+    )
+
+
 def discover(
     inspector: Inspector,
     kind: Connector,
@@ -69,19 +83,16 @@ def discover(
     added: dict[str, SplitState] = {}
     unstarted: list[UpstreamSplit] = []
     read_topics = {
-        (kind.split_topic(state.split), state.cluster, state.incarnation)
+        key
         for state in known.values()
         if state.split not in forget
+        for key in product((kind.split_topic(state.split),), (state.cluster, _ANY), (state.incarnation, _ANY))
     }
     for split in upstream.splits.values():
         state = known.get(split.split)
         if state is not None and split.split not in forget and identity_status(state, split) == OK:
             keeps[split.split] = state
-        elif (
-            state is None
-            and split.split not in forgotten
-            and (kind.split_topic(split.split), split.cluster, split.incarnation) in read_topics
-        ):
+        elif state is None and split.split not in forgotten and not read_topics.isdisjoint(_read_as(kind, split)):
             added[split.split] = beginning(split)
         else:
             unstarted.append(split)

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
 
 
+GONE = "GONE"
+"""The status of a split that becomes unreadable because the upstream does not have it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
     """A split that becomes unreadable: its status, and the upstream's bounds."""
@@ -226,7 +230,7 @@ def _broken(
             Unreadable(
                 split=split,
                 offset=state.offset if state else None,
-                status="GONE" if seen is None else status,
+                status=GONE if seen is None else status,
                 bounds=(seen.start, seen.end) if seen else None,
                 connector=name,
             )

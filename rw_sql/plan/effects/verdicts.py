@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.model.offset_ranges import covered, uncovered
-from rw_sql.model.split_status import OK, ORPHAN, OTHER_CLUSTER, RECREATED, identity_status, split_order
+from rw_sql.model.split_status import ORPHAN, OTHER_CLUSTER, RECREATED, identity_status, split_order
 from rw_sql.plan.result.plan import SplitPreview
 
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 UNREACHABLE = "UNKNOWN (no answer)"
 """The verdict for a split whose upstream does not answer."""
+
+OTHER_CLUSTER_SPLIT = "UNKNOWN (other cluster)"
+RECREATED_SPLIT = "UNKNOWN (topic was re-created)"
+FORGOTTEN_SPLIT = "UNKNOWN (forgotten)"
+"""The verdicts for a split whose offsets before and after cannot be compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +71,17 @@ def verdict(
     """
     old, seen = positions.states.get(split), upstream.splits.get(split)
     if new is None:
-        return Verdict(text=ORPHAN if seen is None else "NONE" if old is None else "UNKNOWN (forgotten)")
-    if old is not None:
-        identity = identity_status(old, seen) if seen is not None else OK
-        if identity == OTHER_CLUSTER:
-            return Verdict(text="UNKNOWN (other cluster)")
-        if identity == RECREATED:
-            return Verdict(text="UNKNOWN (topic was re-created)")
+        return Verdict(text=ORPHAN if seen is None else "NONE" if old is None else FORGOTTEN_SPLIT)
+    # The offsets of two clusters, or of two incarnations of a topic, cannot be compared.
+    identities = {
+        identity_status(state, other)
+        for state, other in ((old, seen), (new, seen), (old, new))
+        if state is not None and other is not None
+    }
+    if OTHER_CLUSTER in identities:
+        return Verdict(text=OTHER_CLUSTER_SPLIT)
+    if RECREATED in identities:
+        return Verdict(text=RECREATED_SPLIT)
     topic = kind.split_topic(split)
     why = upstream.sparse.get(topic) or ("some of its offsets have no record" if split in positions.sparse else "")
     life = _life(positions.lives.get(split, ()), seen or new)

@@ -298,6 +298,9 @@ class _Jobs:
     def backfills(self) -> Mapping[str, BackfillProgress]:
         raise Unanswerable(JOBS)
 
+    def being_backfilled(self) -> frozenset[str]:
+        return frozenset()
+
     def lags(self) -> Mapping[str, int | None]:
         return {}
 

@@ -51,6 +51,11 @@ class JobPort(Protocol):
         """The progress of each view's backfill, by job. Views without an unfinished backfill are absent."""
         ...
 
+    def being_backfilled(self) -> frozenset[str]:
+        """The jobs of the views whose backfill is not complete. Unlike :meth:`backfills`, it is only for notices: a
+        check without a warehouse assumes none."""
+        ...
+
     def lags(self) -> Mapping[str, int | None]:
         """The number of records that each job is behind, None if unknown."""
         ...

@@ -34,7 +34,8 @@ class Question:
     ``unallowed`` are the words that its ALLOW lacks for the predicted effects. A confirmation given without the
     preview (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is an additional
     statement of fact that the user confirms (such as that a job is stopped). It cannot be confirmed in advance
-    either.
+    either. ``covering`` is the token of the preview of the same plan that also leaves records unread: a
+    confirmation of that preview is valid for this one too.
     """
 
     statement: str
@@ -42,6 +43,12 @@ class Question:
     token: str
     unallowed: tuple[str, ...] = ()
     assertion: str = ""
+    covering: str = ""
+
+    @property
+    def tokens(self) -> frozenset[str]:
+        """The tokens that confirm the request."""
+        return frozenset(filter(None, (self.token, self.covering)))
 
     @property
     def takes_yes_beforehand(self) -> bool:
@@ -60,13 +67,15 @@ def require_switch(snapshot: Snapshot, span: Span) -> None:
         )
 
 
-def token_of(snapshot: Snapshot, plan: Plan) -> str:
+def token_of(snapshot: Snapshot, plan: Plan, *, leaves_unread: bool | None = None) -> str:
     """A digest of the statement, its positions, its effects on splits, and the epochs of the affected objects, of the
     objects that they use, and of pauses.
 
-    The token is valid only for this plan, and only until one of these changes.
+    The token is valid only for this plan, and only until one of these changes. ``leaves_unread``: whether the preview
+    shows records that a source leaves unread where it no longer reads; None: as the plan's preview does.
     """
-    parts = [render(plan.statement), plan.fingerprint, *_effects(snapshot, plan)]
+    is_leaving = _leaves_unread(plan) if leaves_unread is None else leaves_unread
+    parts = [render(plan.statement), plan.fingerprint, *_effects(snapshot, plan), *(("unread",) if is_leaving else ())]
     for id_ in plan.affected:
         parts.append(f"{id_}@{snapshot.object_epoch(id_)}/{snapshot.fragment_epoch(f'ingest-{id_}')}")
         record = snapshot.get(id_)
@@ -88,6 +97,12 @@ def _effects(snapshot: Snapshot, plan: Plan) -> list[str]:
     is_still = bool(sources) and all(pauses_of(snapshot, source.id) for source in sources)
     parts = () if plan.preview is None else _parts(plan.preview)
     return [f"{part.title}: {_effect(split, is_still=is_still)}" for part in parts for split in part.splits]
+
+
+def _leaves_unread(plan: Plan) -> bool:
+    """True if the preview shows records of a split that is left, which will never be read."""
+    parts = () if plan.preview is None else _parts(plan.preview)
+    return any(split.new is None and split.gaps for part in parts for split in part.splits)
 
 
 def _parts(preview: Preview) -> Iterator[Preview]:
@@ -120,6 +135,9 @@ def question_of(snapshot: Snapshot, plan: Plan) -> Question:
         statement=render(plan.statement),
         preview=preview,
         token=token_of(snapshot, plan),
+        # A running reader reads the last record of a topic, and the next record arrives: without this, a token for a
+        # gap would be invalid every other moment.
+        covering=token_of(snapshot, plan, leaves_unread=True),
         unallowed=plan.unallowed,
         assertion=plan.assertion,
     )

@@ -315,7 +315,9 @@ class Executor:
         require_switch(snapshot, plan.statement.span)
         question = question_of(snapshot, plan)
         shown = _shown(plan, question.token)
-        if (in_advance and question.takes_yes_beforehand) or question.token in session.confirmed or shown in confirmed:
+        if (in_advance and question.takes_yes_beforehand) or not question.tokens.isdisjoint(session.confirmed):
+            return
+        if not confirmed.isdisjoint(_shown(plan, token) for token in question.tokens):
             return
         was_asked = session.ask is not None
         if session.ask is not None and session.ask(question):

@@ -255,6 +255,9 @@ class _Jobs:
     def backfills(self) -> Mapping[str, BackfillProgress]:
         return unfinished_backfills(self._context.metastore, self._snapshot)
 
+    def being_backfilled(self) -> frozenset[str]:
+        return frozenset(self.backfills())
+
     def lags(self) -> Mapping[str, int | None]:
         return measure_lags(self._context, self._snapshot)
 

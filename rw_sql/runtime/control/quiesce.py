@@ -37,15 +37,23 @@ COMMIT_SECONDS = 60.0
 """The minimum remaining validity of a lock in seconds to begin a commit, so that the lock cannot expire during the
 commit."""
 
+_APART_SECONDS = 86_400.0
+"""The maximum difference between the clocks of two machines for which a lock of another machine still applies."""
+
+_seen: dict[tuple[str, str, int], float] = {}
+"""When this process first read each lock, by warehouse, lock and source, on its monotonic clock."""
+
 _LOOK_SECONDS = 0.02
 _MARK_SECONDS = 1.0
 
 
-def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, is_local: bool) -> bool:
+def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, is_local: bool, seen_seconds: float | None = None) -> bool:
     """True if a lock still applies.
 
     A lock is valid until the commit that follows its epoch. It also becomes invalid when its process ends, so that
-    sources resume after a session is killed.
+    sources resume after a session is killed. ``seen_seconds`` is the time since this process first read the lock; it
+    decides about a lock of another machine, whose clock may differ. The lock was made earlier than that, so it applies
+    here at least as long as it does for its own process.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False
@@ -53,20 +61,33 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, is_local: bool) -> boo
         is_alive = is_process_alive(lock.pid, lock.process_start)
         if is_local or not is_alive:
             return is_alive
+    elif seen_seconds is not None:
+        return seen_seconds < LOCK_SECONDS and lock.expires_ms > now_ms() - int(_APART_SECONDS * 1000)
     return lock.expires_ms > now_ms()
 
 
 def quiesced_jobs(context: Context, snapshot: Snapshot, group: str | None = None) -> dict[str, tuple[QuiesceLock, ...]]:
     """The jobs that locks keep stopped now; with ``group``, those of that group."""
     found: dict[str, tuple[QuiesceLock, ...]] = {}
-    for lock in context.metastore.jobs.quiesce_locks():
-        if is_in_force(lock, snapshot, is_local=context.warehouse.is_local):
+    locks = context.metastore.jobs.quiesce_locks()
+    seen = _seconds_seen(context.warehouse.uri, locks)
+    for lock, seconds in zip(locks, seen, strict=True):
+        if is_in_force(lock, snapshot, is_local=context.warehouse.is_local, seen_seconds=seconds):
             source = snapshot.get(lock.source_id)
             for reader in readers_of(snapshot, source) if isinstance(source, SourceRecord) else ():
                 if group is not None and group_of(snapshot, job_object(reader.job)) != group:
                     continue
                 found[reader.job] = (*found.get(reader.job, ()), lock)
     return found
+
+
+def _seconds_seen(warehouse: str, locks: Collection[QuiesceLock]) -> list[float]:
+    """The time in seconds since this process first read each of these locks, which are all locks of the warehouse."""
+    now = time.monotonic()
+    keys = [(warehouse, lock.hold, lock.source_id) for lock in locks]
+    for gone in [key for key in list(_seen) if key[0] == warehouse and key not in keys]:
+        _seen.pop(gone, None)
+    return [now - _seen.setdefault(key, now) for key in keys]
 
 
 def are_valid(context: Context, snapshot: Snapshot, locks: Iterable[QuiesceLock]) -> bool:

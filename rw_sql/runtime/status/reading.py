@@ -195,6 +195,9 @@ class _MeasuredJobs:
     def backfills(self) -> Mapping[str, BackfillProgress]:
         return self._backfills
 
+    def being_backfilled(self) -> frozenset[str]:
+        return frozenset(self.backfills())
+
     def lags(self) -> Mapping[str, int | None]:
         return self._lags
 

@@ -59,6 +59,22 @@ CASES = (
         fresh=("t:1",),
     ),
     Case(
+        id="an added partition, where brokers did not report identities before",
+        shown=(upstream_split("t:0"), upstream_split("t:1")),
+        known=(state("t:0", 50, cluster=None, life=None),),
+        options=LATEST,
+        stand={"t:0": 50, "t:1": 5},
+        fresh=("t:1",),
+    ),
+    Case(
+        id="an added partition, where brokers report topic ids only since then",
+        shown=(upstream_split("t:0"), upstream_split("t:1")),
+        known=(state("t:0", 50, life=None),),
+        options=LATEST,
+        stand={"t:0": 50, "t:1": 5},
+        fresh=("t:1",),
+    ),
+    Case(
         id="another topic begins at the startup mode",
         shown=(upstream_split("u:0"),),
         known=(state("t:0", 50),),

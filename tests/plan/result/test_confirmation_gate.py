@@ -148,6 +148,22 @@ def test_the_token_of_a_running_source_outlives_that_it_reads() -> None:
     assert token(world, AGAIN) != before
 
 
+def test_a_token_for_no_gap_does_not_confirm_one() -> None:
+    world = moved_world()
+    world.read_on("s", old_0=50)
+    request = question_of(world.snapshot, world.plan(MOVE))
+    assert not request.unallowed
+    world.put_topic("old", (10, 5000), (0, 50))
+    later = question_of(world.snapshot, world.plan(MOVE))
+    assert later.unallowed == ("GAPS",)
+    assert request.token not in later.tokens
+    # The reader has read all of it: who confirmed the gap may go on without one.
+    world.read_on("s", old_0=5000)
+    without = question_of(world.snapshot, world.plan(MOVE))
+    assert without.token == request.token
+    assert without.tokens == {request.token, later.token}
+
+
 def test_the_token_of_a_start_at_the_end_outlives_new_records() -> None:
     """Otherwise nobody could confirm it on a busy topic."""
     world = moved_world()

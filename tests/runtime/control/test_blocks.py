@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -271,6 +272,37 @@ def test_a_hold_that_is_about_to_end_is_not_enough_for_a_commit(session: Session
     assert not lasts(COMMIT_SECONDS / 2)
     assert not lasts(-1)
     assert not lasts(2 * COMMIT_SECONDS, epoch=snapshot.epoch - 1)
+
+
+@pytest.mark.parametrize("apart", [-3600, 0, 3600])
+def test_the_lock_of_another_machine_does_not_depend_on_its_clock(
+    session: Session, monkeypatch: pytest.MonkeyPatch, apart: int
+) -> None:
+    holds._seen.clear()
+    snapshot = session.metastore.snapshot()
+    source = snapshot.find("source", "s")
+    assert source is not None
+    lock = QuiesceLock(
+        hold=f"of another machine, {apart} s apart",
+        source_id=source.id,
+        epoch=snapshot.epoch,
+        host="another machine",
+        pid=1,
+        process_start="",
+        expires_ms=now_ms() + int((apart + holds.LOCK_SECONDS) * 1000),
+    )
+    session.metastore.jobs.add_locks([lock])
+    assert quiesced_jobs(session.context, snapshot)
+    (key,) = holds._seen
+    for seconds, is_held in ((holds.LOCK_SECONDS / 2, True), (holds.LOCK_SECONDS + 1, False)):
+        holds._seen[key] = time.monotonic() - seconds
+        assert bool(quiesced_jobs(session.context, snapshot)) == is_held
+    # A process that starts later gives the lock its whole time again, but not for days.
+    holds._seen.clear()
+    assert quiesced_jobs(session.context, snapshot)
+    holds._seen.clear()
+    monkeypatch.setattr(holds, "now_ms", lambda: lock.expires_ms + 86_400_001)
+    assert not quiesced_jobs(session.context, snapshot)
 
 
 def test_a_block_that_was_thought_about_for_long_is_held_and_planned_again(

@@ -35,7 +35,7 @@ from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import Step, after, steps_of
 from rw_sql.plan.statements.common import require_movable
-from rw_sql.plan.statements.move.undo import checked
+from rw_sql.plan.statements.move.restored import checked
 from rw_sql.plan.statements.table.source_of_table import RESHAPING, without_tables
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import sql_name

@@ -68,12 +68,17 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
             span=statement.split.span,
             hint=f"RESET SOURCE SPLITS {sql_name(source.name)} discovers the position",
         )
+    notices: list[str] = []
     if isinstance(kind, ChangeConnector):
         offset = _behind_transaction(statement, snapshot, inspector, reader, kind, old, seen.end)
         what = "the transaction after"
     else:
-        _require_next(statement, split, old, seen.end)
+        sparse = upstream.sparse.get(kind.split_topic(split), "")
+        _require_next(statement, split, old, seen.end, is_sparse=bool(sparse))
         offset, what = statement.offset + 1, "record"
+        if sparse:
+            what = "the record at"
+            notices.append(_may_be_no_record(source.name, split, statement.offset, sparse))
     new = replace(old, offset=offset)
     after: dict[str, SplitState | None] = {name: stands.states.get(name) for name in assigned}
     rows = preview_splits(kind, upstream, stands, {**after, split: new})
@@ -81,7 +86,10 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
         title=f"SKIP RECORD {statement.offset} of split {split} on source {source.name}",
         dependents=dependents_of(snapshot, reader),
         splits=rows,
-        notices=effects_on_dependents(snapshot, inspector, reader, rows) if captures_changes(source.connector) else (),
+        notices=(
+            *notices,
+            *(effects_on_dependents(snapshot, inspector, reader, rows) if captures_changes(source.connector) else ()),
+        ),
     )
     shown, following = (shown_offset(kind, at) for at in (statement.offset, new.offset))
     detail = f"{split}: {what} {shown} will not be read; {following} is next"
@@ -92,7 +100,10 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
         kind="SKIP RECORD",
         changes=(states_change(reader.fragment, source.connector, {split: new}, stands.log_version),),
         preview=preview,
-        answers=(ResultRow(object=source.name, change="SKIPPED", detail=detail),),
+        answers=(
+            ResultRow(object=source.name, change="SKIPPED", detail=detail),
+            *(ResultRow(object=source.name, change="NOTICE", detail=notice) for notice in notices),
+        ),
         reason=statement.reason,
         stands=stands,
     )
@@ -136,7 +147,16 @@ def _behind_transaction(
     return found.first_end
 
 
-def _require_next(statement: SkipRecord, split: str, old: SplitState, end: int) -> None:
+def _may_be_no_record(source: str, split: str, offset: int, why: str) -> str:
+    """A notice for topics in which an offset may have no record, so that a skip may skip nothing."""
+    return (
+        f"some offsets of {split} have no record ({why}): if {offset} has none, nothing is skipped, and the record "
+        f"that follows is read; to skip that one, take its offset + 1: INJECT SOURCE OFFSETS {sql_name(source)} VALUES "
+        f"({literal(split)} = …)"
+    )
+
+
+def _require_next(statement: SkipRecord, split: str, old: SplitState, end: int, *, is_sparse: bool) -> None:
     at = statement.offset
     if at < old.offset:
         raise SqlError(
@@ -155,10 +175,11 @@ def _require_next(statement: SkipRecord, split: str, old: SplitState, end: int) 
         )
     if at > old.offset:
         name = sql_name(statement.name.key)
+        most = "at most " if is_sparse else ""
         raise SqlError(
             OFFSET_OUT_OF_RANGE,
-            f'record {at} of split "{split}" is not the next one: {at - old.offset} unread records come before it, '
-            f"from {old.offset} on",
+            f'record {at} of split "{split}" is not the next one: {most}{at - old.offset} unread records come before '
+            f"it, from {old.offset} on",
             span=statement.split.span,
             hint=f"ALTER SOURCE {name} SET source_rate_limit = 1 lets the reader approach the record slowly; INJECT "
             f"SOURCE OFFSETS {name} VALUES ({literal(split)} = {at + 1}) skips all of them",

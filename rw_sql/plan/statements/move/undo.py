@@ -15,6 +15,7 @@ from rw_sql.metastore.records import (
     INJECT_CHECKPOINT,
     REWIND,
     ConnectionRecord,
+    MaterializedViewRecord,
     Operation,
     PauseRecord,
     PutObject,
@@ -23,13 +24,11 @@ from rw_sql.metastore.records import (
     StoredState,
     UnassignSplits,
 )
-from rw_sql.model.definitions import definition_of
 from rw_sql.model.job_ids import fragment_source
 from rw_sql.model.names import find_operation
-from rw_sql.model.options import SecretReference, connection_options
-from rw_sql.model.resource_groups import as_grouped_now
-from rw_sql.plan.checks.sources import check_source
+from rw_sql.model.split_status import OTHER_CLUSTER
 from rw_sql.plan.effects.source_impact import (
+    GONE,
     all_answers,
     connection_answers,
     connection_part,
@@ -45,7 +44,8 @@ from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_undo_checkpoint
-from rw_sql.plan.statements.common import ALL_SOURCES, source_record
+from rw_sql.plan.statements.common import ALL_SOURCES
+from rw_sql.plan.statements.move.restored import checked, put_records
 from rw_sql.plan.statements.move.sink_impact import sink_impacts_of
 from rw_sql.plan.statements.move.undo_rebuild import KINDS as UNDONE_REBUILDS
 from rw_sql.plan.statements.move.undo_rebuild import lower_undo_rebuild
@@ -57,7 +57,7 @@ from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import UndoOperation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.codec import BeforeImage
@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
 
 UNDO = "UNDO OPERATION"
+
+_GROUPED = SourceRecord | MaterializedViewRecord | SinkRecord
 
 Key = tuple[object, ...]
 """A key that an operation touches: an object, the pause of a source, the assignment or the position of a split."""
@@ -121,9 +123,11 @@ def _why_never(record: OperationRecord) -> str | None:
     if record.kind in UNDONE_REBUILDS or _changes_names(record):
         return None
     before = before_from_json(record.before)
-    put = _put(changes_from_json(record.changes))
+    put = put_records(changes_from_json(record.changes))
     for id_, old in before.objects.items():
         new = put.get(id_)
+        if isinstance(old, SourceRecord) and isinstance(new, SourceRecord) and old.added_columns != new.added_columns:
+            return "it added columns, which the log contains and views may read"
         kinds = {found.kind for found in (old, new) if found is not None}
         if kinds <= {"pause"} or follows_source(old, new):
             continue
@@ -136,15 +140,10 @@ def _changes_names(record: OperationRecord) -> bool:
     return swapped_pair(record) is not None or renaming_of(record) is not None
 
 
-def _put(changes: Sequence[Change]) -> dict[int, ObjectRecord]:
-    """The records in changes, by id."""
-    return {change.record.id: change.record for change in changes if isinstance(change, PutObject)}
-
-
 def touched_keys(record: OperationRecord) -> frozenset[Key]:
     """The keys that an operation touched."""
     before = before_from_json(record.before)
-    put = _put(changes_from_json(record.changes))
+    put = put_records(changes_from_json(record.changes))
     keys: set[Key] = set()
     for id_, old in before.objects.items():
         found: ObjectRecord | None = old or put.get(id_)
@@ -157,17 +156,18 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
     return frozenset(keys)
 
 
-def _redirected_sources(record: OperationRecord) -> frozenset[int]:
-    """The sources whose unsafe properties an operation changed, so that their upstream may be a different one."""
-    put = _put(changes_from_json(record.changes))
-    return frozenset(
-        id_
-        for id_, old in before_from_json(record.before).objects.items()
-        if record.is_unsafe
-        and isinstance(old, SourceRecord)
-        and isinstance(new := put.get(id_), SourceRecord)
-        and old.definition != new.definition
-    )
+def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozenset[int]:
+    """The sources whose unsafe properties an operation changed, their own or those of a connection, so that their
+    upstream may be a different one."""
+    put = put_records(changes_from_json(record.changes))
+    found: set[int] = set()
+    for id_, old in before_from_json(record.before).objects.items() if record.is_unsafe else ():
+        new = put.get(id_)
+        if isinstance(old, SourceRecord) and isinstance(new, SourceRecord) and old.definition != new.definition:
+            found.add(id_)
+        elif isinstance(old, ConnectionRecord) and isinstance(new, ConnectionRecord):
+            found |= {user.id for user in snapshot.users_of(id_) if isinstance(user, SourceRecord)}
+    return frozenset(found)
 
 
 def _left_sources(record: OperationRecord) -> frozenset[int]:
@@ -186,7 +186,7 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector
     """
     records = inspector.operations(since=statement.operation)
     record = find_operation(records, statement.operation, statement.operation_span, "SHOW UNSAFE OPERATIONS")
-    _require_undoable(statement, record, records)
+    _require_undoable(statement, snapshot, record, records)
     if record.kind in UNDONE_REBUILDS:
         refused = partial(_refused, statement)
         return lower_undo_rebuild(statement, snapshot, inspector, record, records, UNDO, refused)
@@ -213,7 +213,9 @@ def _refused(statement: UndoOperation, why: str, hint: str | None = None) -> Sql
     )
 
 
-def _require_undoable(statement: UndoOperation, record: OperationRecord, records: Sequence[OperationRecord]) -> None:
+def _require_undoable(
+    statement: UndoOperation, snapshot: Snapshot, record: OperationRecord, records: Sequence[OperationRecord]
+) -> None:
     never = _why_never(record)
     if never is not None:
         raise _refused(statement, f"it is a {record.kind}, and {never}", "SHOW UNSAFE OPERATIONS lists the operations")
@@ -223,7 +225,7 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
         raise _refused(statement, f"operation {undo} has already undone it", f"{UNDO} {undo} restores it")
     if record.kind in UNDONE_REBUILDS or _changes_names(record):
         return  # their dependencies are checked in the catalog
-    keys, moved = touched_keys(record), _redirected_sources(record)
+    keys, moved = touched_keys(record), _redirected_sources(record, snapshot)
     later = [
         found
         for found in records
@@ -233,6 +235,7 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
         # The undo of a later operation has left no trace here; the undo of an earlier operation has changed the basis
         # of this one.
         and history.undoes.get(found.epoch, 0) <= record.epoch
+        and not _only_changes_group(found)
         and (keys & touched_keys(found) or moved & _left_sources(found))
     ]
     if later:
@@ -242,6 +245,23 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
         if never_undone is not None:
             hint = f"operation {never_undone.epoch} cannot be undone; use a separate statement to get the wanted state"
         raise _refused(statement, f"later operations depend on it: {named}", hint)
+
+
+def _only_changes_group(record: OperationRecord) -> bool:
+    """True if an operation changed nothing but resource groups. It does not stand in the way of an undo once the object
+    is in its former group again, which ``checked`` requires."""
+    put = put_records(changes_from_json(record.changes))
+    before = before_from_json(record.before)
+    if before.splits or before.states or not before.objects:
+        return False
+    for id_, old in before.objects.items():
+        new = put.get(id_)
+        if not isinstance(old, _GROUPED) or not isinstance(new, _GROUPED) or old.resource_group == new.resource_group:
+            return False
+        as_new = replace(old, resource_group=new.resource_group, group_since=new.group_since, definition=new.definition)
+        if as_new != new:
+            return False
+    return True
 
 
 def _with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspector) -> BeforeImage:
@@ -275,43 +295,6 @@ def _stood(row: StoredState, state: str, log_version: int) -> StoredState:
     return StoredState(fragment=row.fragment, split=row.split, state=state, epoch=row.epoch, log_version=log_version)
 
 
-def checked(
-    snapshot: Snapshot, changes: tuple[Change, ...], refused: Callable[[str, str | None], SqlError]
-) -> tuple[Change, ...]:
-    """Checks that the restored definitions are valid in the current catalog; returns the changes with derived fields
-    recomputed.
-
-    A connection or secret in a definition may have been dropped since, or re-created with another id.
-    """
-    try:
-        by_id = {id_: as_grouped_now(snapshot, record) for id_, record in _put(changes).items()}
-        then = after(snapshot, changes)
-        for record in list(by_id.values()):
-            if isinstance(record, ConnectionRecord):
-                planned = connection_options(then, record)
-                secrets = tuple(dict.fromkeys(v.id for _, v in planned if isinstance(v, SecretReference)))
-                by_id[record.id] = replace(record, uses=secrets)
-        users = {user.id: user for id_ in by_id for user in then.users_of(id_) if isinstance(user, SourceRecord)}
-        for source in (*users.values(), *(r for r in list(by_id.values()) if isinstance(r, SourceRecord))):
-            check_source(then, definition_of(source))
-            made = as_grouped_now(snapshot, source_record(then, source, definition_of(source)))
-            if source.id in by_id or made != source:
-                by_id[source.id] = made
-        _require_used(then, by_id.values())
-    except SqlError as error:
-        raise refused(error.message, error.hint) from error
-    except ValueError as error:
-        raise refused(str(error), None) from error
-    others = tuple(change for change in changes if not isinstance(change, PutObject))
-    return (*others, *(PutObject(record=record) for record in by_id.values()))
-
-
-def _require_used(then: Snapshot, records: Iterable[ObjectRecord]) -> None:
-    for record in records:
-        if isinstance(record, SinkRecord) and any(then.get(used) is None for used in record.uses):
-            raise ValueError(f'sink "{record.name}" used a connection or secret that no longer exists')
-
-
 def _plan(
     statement: UndoOperation,
     snapshot: Snapshot,
@@ -326,7 +309,7 @@ def _plan(
     ids = [change.record.id for change in changes if isinstance(change, PutObject)]
     is_moving = bool(fragments) or any(not isinstance(then.get(id_), PauseRecord) for id_ in ids)
     moves = impacts_of(snapshot, then, inspector, touched_sources(fragments, ids, then) if is_moving else ())
-    _require_readable(statement, moves)
+    stalls = _require_readable(statement, snapshot, inspector, record, moves)
     connections = [r for r in map(then.get, ids) if isinstance(r, ConnectionRecord)]
     parts = [connection_part(snapshot, then, connection) for connection in connections]
     parts += [move.preview for move in moves]
@@ -334,7 +317,7 @@ def _plan(
     parts += [sink.preview for sink in sinks]
     holds = _hold_answers(snapshot, before)
     told = () if parts else tuple(f"{row.object}: {row.change.lower()}" for row in holds)
-    preview = in_one(title, tuple(parts), told)
+    preview = in_one(title, tuple(parts), (*told, *stalls))
     is_unsafe = (
         record.is_unsafe or bool(fragments) or any(move.doubt for move in moves) or any(move.doubt for move in sinks)
     )
@@ -343,6 +326,7 @@ def _plan(
         *all_answers(moves),
         *(row for move in sinks for row in move.answers),
         *holds,
+        *(ResultRow(object=", ".join(record.objects[:1]), change="NOTICE", detail=notice) for notice in stalls),
     )
     altered: list[ObjectRecord] = [*connections, *(move.source for move in moves), *(move.sink for move in sinks)]
     names = dict.fromkeys(name for found in altered for name in _names(snapshot, found))
@@ -371,15 +355,56 @@ def _names(snapshot: Snapshot, record: ObjectRecord) -> tuple[str, ...]:
     return (record.name, *(dependent.name for dependent in snapshot.dependents_of(record.id)))
 
 
-def _require_readable(statement: UndoOperation, moves: Sequence[SourceImpact]) -> None:
+def _require_readable(
+    statement: UndoOperation,
+    snapshot: Snapshot,
+    inspector: Inspector,
+    record: OperationRecord,
+    moves: Sequence[SourceImpact],
+) -> tuple[str, ...]:
+    """Raises the refusal if a source could not continue. Returns a notice for each source that has to wait until an
+    earlier operation is undone too: the one that led it to another cluster."""
+    notices: list[str] = []
     for move in moves:
-        if move.unreadable:
+        if not move.unreadable:
+            continue
+        redirect = _redirect_before(snapshot, inspector, record, move)
+        if redirect is None:
             listed = ", ".join(found.describe() for found in move.unreadable[:8])
             raise _refused(
                 statement,
                 f'the upstream of source "{move.source.name}" no longer has the records to continue with: {listed}',
                 remedy_without_records(move.source),
             )
+        notices.append(
+            f"source {move.source.name} gets back positions in the cluster that it read before operation "
+            f"{redirect.epoch} ({redirect.kind}), so it stalls until {UNDO} {redirect.epoch}"
+        )
+    return tuple(notices)
+
+
+def _redirect_before(
+    snapshot: Snapshot, inspector: Inspector, record: OperationRecord, move: SourceImpact
+) -> OperationRecord | None:
+    """The operation before ``record`` that led a source to the cluster which it reads now; None if the positions that
+    become unreadable are not those of another cluster."""
+    statuses = {found.status for found in move.unreadable}
+    # The other cluster may have fewer partitions.
+    if OTHER_CLUSTER not in statuses or not statuses <= {OTHER_CLUSTER, GONE}:
+        return None
+    records = inspector.operations()
+    history = History.of(records)
+    earlier = sorted((found for found in records if found.epoch < record.epoch), key=lambda found: -found.epoch)
+    return next(
+        (
+            found
+            for found in earlier
+            if history.is_in_effect(found.epoch)
+            and _why_never(found) is None
+            and move.source.id in _redirected_sources(found, snapshot)
+        ),
+        None,
+    )
 
 
 def _hold_answers(snapshot: Snapshot, before: BeforeImage) -> tuple[ResultRow, ...]:
@@ -388,6 +413,7 @@ def _hold_answers(snapshot: Snapshot, before: BeforeImage) -> tuple[ResultRow, .
         now = snapshot.get(id_)
         held = old if isinstance(old, PauseRecord) else now
         if isinstance(held, PauseRecord) and old != now:
-            name = held.name if held.source_id is not None else ALL_SOURCES
+            source = snapshot.get(held.source_id) if held.source_id is not None else None
+            name = ALL_SOURCES if held.source_id is None else held.name if source is None else source.name
             rows.append(ResultRow(object=name, change="RESUMED" if old is None else "PAUSED"))
     return tuple(rows)

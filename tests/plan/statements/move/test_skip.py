@@ -48,6 +48,20 @@ def test_any_other_record_is_refused(paused: CannedWorld, record: str, message: 
     assert "ALLOW" not in (error.hint or "")  # a hint consents to nothing
 
 
+def test_where_offsets_may_have_no_record_the_skip_says_so(paused: CannedWorld) -> None:
+    paused.sparse["old"] = "a compacted topic"
+    error = refused(paused, "SKIP RECORD AT '0' 42 ON SOURCE s")
+    assert "at most 2 unread records come before it" in error.message
+    plan = paused.run("SKIP RECORD AT '0' 40 ON SOURCE s")
+    assert plan.preview is not None
+    (notice,) = plan.preview.notices
+    assert notice.startswith("some offsets of old:0 have no record (a compacted topic): if 40 has none, nothing is")
+    assert [(row.change, row.detail) for row in plan.changes] == [
+        ("SKIPPED", "old:0: the record at 40 will not be read; 41 is next"),
+        ("NOTICE", notice),
+    ]
+
+
 def test_a_running_source_is_refused() -> None:
     assert refused(moved_world(), "SKIP RECORD AT '0' 40 ON SOURCE s").code == "RW305"
 
