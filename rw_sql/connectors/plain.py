@@ -27,14 +27,16 @@ class PlainConnector(ABC):
     offsets do not count records. Before each commit, the number of records in the batch is checked against the
     length of its range.
     ``has_wide_offsets``: offsets have up to 60 decimal digits and ``_rw_offset`` is a text: see
-    :mod:`rw_sql.connectors.support.wide_offsets`. ``is_sent_once``: the upstream sends no record a second time, so that
-    only the log can be read again. ``immovable`` is the reason why positions cannot be moved.
+    :mod:`rw_sql.connectors.support.wide_offsets`. ``has_shared_offsets``: several records may have the same offset,
+    and the column ``_rw_index`` of records orders them. ``is_sent_once``: the upstream sends no record a second time,
+    so that only the log can be read again. ``immovable`` is the reason why positions cannot be moved.
     ``included_offset`` is the column of records that INCLUDE offset returns, if it is not the offset as a number.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
     offsets_count: str | None = None
     has_wide_offsets = False
+    has_shared_offsets = False
     is_sent_once = False
     included_offset: str | None = None
     immovable: str | None = None

@@ -145,6 +145,12 @@ def has_wide_offsets(name: str) -> bool:
 
 
 @cache
+def has_shared_offsets(name: str) -> bool:
+    """True if the connector exists and several of its records may have the same offset."""
+    return name in connector_names() and bool(getattr(_load(name), "has_shared_offsets", False))
+
+
+@cache
 def included_offset(name: str) -> str | None:
     """The column of records that INCLUDE offset returns, if it is not the offset as a number."""
     return getattr(_load(name), "included_offset", None) if name in connector_names() else None

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.formats import KEY_SCHEMA, SCHEMA
-from rw_sql.connectors.registry import captures_changes, connector
+from rw_sql.connectors.registry import captures_changes, connector, has_shared_offsets
 from rw_sql.connectors.registry import has_wide_offsets as is_wide
 from rw_sql.connectors.schemas.options import needs_schema
 from rw_sql.syntax import canonical_type, parse_statement, render, spark_type
@@ -74,7 +74,9 @@ CDC_COLUMNS = (
 the row after the change."""
 
 INDEX_COLUMN = ("_rw_index", "BIGINT")
-"""An extra column in the log of a change data capture source: the order of the changes with the same offset."""
+"""An extra column in the log of a source in which several records may have the same offset: their order.
+
+These are change data capture sources and files. The column is NULL in rows of files from before it existed."""
 
 UNKNOWN_COLUMN = ("_rw_unknown", "ARRAY<STRING>")
 """An extra column in a table whose records may omit unchanged values: the paths of omitted values that no earlier
@@ -358,11 +360,16 @@ def log_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
     """All columns of a source's log with their Spark types, the hidden ones last."""
     changes = (CHANGE_COLUMN,) if has_changes(statement) else ()
     unchanged = (UNCHANGED_COLUMN,) if has_unchanged(statement) else ()
-    index = (INDEX_COLUMN,) if is_cdc(statement) else ()
+    index = (INDEX_COLUMN,) if has_index(statement) else ()
     hidden: tuple[tuple[str, str], ...] = HIDDEN_COLUMNS
     if has_wide_offsets(statement):
         hidden = tuple((name, "STRING" if name == "_rw_offset" else kind) for name, kind in HIDDEN_COLUMNS)
     return (*source_columns(statement), *hidden, *unchanged, *changes, *index)
+
+
+def has_index(statement: CreateSource) -> bool:
+    """True if several records of the source may have the same offset: its log has INDEX_COLUMN."""
+    return is_cdc(statement) or has_shared_offsets(connector_of(statement) or "")
 
 
 def has_wide_offsets(statement: CreateSource) -> bool:

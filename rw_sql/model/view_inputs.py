@@ -20,6 +20,7 @@ from rw_sql.model.definitions import (
     cdc_rows,
     definition_of,
     has_changes,
+    has_index,
     has_unchanged,
     has_wide_offsets,
     is_cdc,
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rw_sql.metastore import Snapshot
+
+_LATER = ("_rw_batch", INDEX_COLUMN[0])
+"""The hidden columns that logs have not always had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +116,9 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
             aliases = tuple((name, field) for field, name in names.items())
             watermark = source_watermark(statement)
             if isinstance(view, TableRecord) and view.primary_key:
-                # A table created before the column for the batch existed has a query without it.
+                # A table created before one of these columns existed has a query without it.
                 hidden = [name for name, _ in order_columns(record)]
-                columns += tuple(name for name in hidden if name != "_rw_batch" or name in view.maintenance.query)
+                columns += tuple(name for name in hidden if name not in _LATER or name in view.maintenance.query)
                 # The query selects this column: see keyed_query.
                 columns += (UNCHANGED_COLUMN[0],) if has_unchanged(statement) else ()
         elif isinstance(record, MaterializedViewRecord):
@@ -172,9 +176,9 @@ def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
     statement = definition_of(source)
     offset = ("_rw_offset", "STRING" if has_wide_offsets(statement) else "BIGINT")
     order = (("_rw_run", "BIGINT"), ("_rw_batch", "BIGINT"), ("_rw_split", "STRING"), offset)
-    if is_cdc(statement):
-        return (*order, INDEX_COLUMN, CHANGE_COLUMN)
-    return (*order, *((CHANGE_COLUMN,) if has_changes(statement) else ()))
+    if has_index(statement):
+        order = (*order, INDEX_COLUMN)
+    return (*order, *((CHANGE_COLUMN,) if is_cdc(statement) or has_changes(statement) else ()))
 
 
 def fed_by(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> frozenset[int]:

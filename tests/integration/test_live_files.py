@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 from moto.server import ThreadedMotoServer
 
-from tests.integration.attached import wait_until
+from rw_sql.model import definitions
+from rw_sql.runtime.ingest import job as ingest
+from rw_sql.runtime.views import keyed, streamed
+from tests.integration.attached import AttachedSession, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -179,3 +180,56 @@ def test_a_bucket_with_a_secret(
     wait_until(lambda: (99, "in/late.json") in session.rows_of("v"), "the late file is read")
     assert len(session.rows_of("v")) == 31
     assert KEY not in str(session.sql("SHOW CREATE SOURCE f"))
+
+
+LINES, KEYS = 60_000, 40
+
+
+def put_updates(folder: Path, name: str, first: int) -> dict[int, int]:
+    """A file in which several lines have the same offset; returns the last value of each key."""
+    values = [(at % KEYS, first + at // 3_000) for at in range(LINES)]
+    put(folder, name, gzip.compress("".join(f'{{"id":{key},"v":{value}}}\n' for key, value in values).encode()))
+    assert (folder / name).stat().st_size < LINES / 5
+    return dict(values)
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_the_last_line_of_a_key_counts_among_lines_with_one_offset(
+    session: AttachedSession, folder: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    if is_large:
+        for place in (ingest, streamed, keyed):
+            monkeypatch.setattr(place, "SMALL_ROWS", -1)
+    wanted = put_updates(folder, "a.json.gz", 0)
+    session.run(
+        "CREATE TABLE f (id INT PRIMARY KEY, v INT) WITH "
+        f"(connector = 'posix_fs', posix_fs.root = '{folder}', refresh.interval.sec = '1') FORMAT PLAIN ENCODE JSON"
+    )
+    assert dict(session.flushed_rows_of("f")) == wanted
+    assert session.job("f").reason == ""
+
+
+def test_a_table_from_before_the_index_continues(
+    session: AttachedSession, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(folder, "a.json", '{"id":1,"v":1}\n{"id":2,"v":2}\n')
+    with monkeypatch.context() as older:
+        older.setattr(definitions, "has_shared_offsets", lambda _: False)
+        session.run(
+            "CREATE TABLE f (id INT PRIMARY KEY, v INT) WITH "
+            f"(connector = 'posix_fs', posix_fs.root = '{folder}', refresh.interval.sec = '1') FORMAT PLAIN ENCODE JSON"
+        )
+        assert session.flushed_rows_of("f") == [(1, 1), (2, 2)]
+        session.detach()
+    later = AttachedSession(session.spark, session.warehouse)
+    try:
+        put(folder, "b.json", '{"id":2,"v":3}\n{"id":3,"v":3}\n')
+        wait_until(lambda: len(later.rows_of("f")) == 3, "the file is read")
+        assert later.flushed_rows_of("f") == [(1, 1), (2, 3), (3, 3)]
+        # Its new query sorts by the index, which rows of the older version lack.
+        later.run("ALTER TABLE f ADD COLUMN w INT")
+        put(folder, "c.json", '{"id":3,"v":4,"w":4}\n')
+        wait_until(lambda: (3, 4, 4) in later.rows_of("f"), "the file is read")
+        assert later.flushed_rows_of("f") == [(1, 1, None), (2, 3, None), (3, 4, 4)]
+    finally:
+        later.detach()

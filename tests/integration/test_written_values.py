@@ -50,6 +50,7 @@ WRITTEN: dict[str, dict[str, Any]] = {
         "1.23": "1.23", "1.2300": "1.23", '"1.230"': "1.23", "1.239": REFUSED, '"1.239"': REFUSED, "1e3": "1000.00",
         '"1e3"': "1000.00", "123.456e1": "1234.56",
         "123.4567e1": REFUSED, "123456789.1": REFUSED, '"1,5"': REFUSED, '"1,234.5"': REFUSED,
+        "1.0000000000000001e0": REFUSED, "12000e-4": "1.20", "0.00e-7": "0.00", '"+.12E+1 "': "1.20",
         "-0.005": REFUSED, "1e-30": REFUSED, '"NaN"': REFUSED, '"∞"': REFUSED, '"1_0"': REFUSED,
     },
     "NUMERIC": {
@@ -188,6 +189,14 @@ def test_a_line_of_csv_whose_last_field_does_not_end_is_an_error(spark: SparkSes
     rows = read(spark, ["VARCHAR", "VARCHAR"], format, [f"0|{line}".encode() for line in lines])
     found = [row["v1"] if isinstance(row, dict) else "refused" for row in rows]
     assert found == ["refused", "refused", "refused", 'a|"', 'a"b', None, 'b"']
+
+
+def test_the_line_end_of_a_csv_record_is_no_part_of_it(spark: SparkSession) -> None:
+    format = "PLAIN ENCODE CSV (without_header = 'true', delimiter = ',')"
+    lines = ["x,a\n", "x,a\r\n", "x,a\r", 'x,"a\n"', 'x,"a"\n', "x,a\n\n", "x,\n", "x,a\rb", 'x,"a\n', "x,a\n1,x,b"]
+    rows = read(spark, ["VARCHAR", "VARCHAR"], format, [f"0,{line}".encode() for line in lines])
+    found = [row["v1"] if isinstance(row, dict) else "refused" for row in rows]
+    assert found == ["a", "a", "a", "a\n", "a", "a\n", None, "a\rb", "refused", "refused"]
 
 
 @pytest.mark.long

@@ -1,7 +1,7 @@
 """Reads ranges of files as a Spark Python data source. The driver decides which files a batch reads.
 
-Spark's workers receive this module, :mod:`rw_sql.connectors.files.rows` and :mod:`rw_sql.connectors.files.store` by
-value, because the package may not be on their path.
+Spark's workers receive this module and those of the room that it imports by value, because the package may not be on
+their path.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from fsspec.compression import compr
-from fsspec.utils import infer_compression
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from rw_sql.connectors.files import compression as file_compression
+from rw_sql.connectors.files import fitting as file_fitting
 from rw_sql.connectors.files import rows as file_rows
 from rw_sql.connectors.files import store as file_store
 from rw_sql.connectors.files.store import FileStore
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
+    import numpy as np
+    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.files.store import FoundFile
@@ -42,6 +44,7 @@ _BYTES_PER_FILE = 32 * 1024
 _AHEAD = 16
 _FEW_BYTES = 512 * 1024
 _FEW_FILES = 100
+_RECORDS = f"{RECORDS}, _rw_index bigint"
 
 Piece = tuple[str, int, int, "str | None"]
 """A file's path, start and end offset, and expected incarnation."""
@@ -74,10 +77,10 @@ class FileReader(DataSourceReader):
         return [InputPartition(part) for part in parts] or [InputPartition([])]
 
     def _compression_of(self, path: str) -> str | None:
-        """fsspec's name for the compression of a file of lines. A compressed file is always read from its beginning."""
+        """The compression of a file of lines. A compressed file is always read from its beginning."""
         if self._encode == "PARQUET":
             return None
-        found: str | None = infer_compression(path) if self._compression is None else self._compression
+        found = file_compression.compression_of(path) if self._compression is None else self._compression
         return found or None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -118,22 +121,24 @@ class FileReader(DataSourceReader):
         return found, io.BytesIO(filesystem.cat_file(full))
 
     def _records(self, filesystem: Any, file: Any, found: FoundFile, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        last = (-1, 0)
         if self._encode == "PARQUET":
             row = self._schema.field("_rw_row").type
             for places, rows, faults in file_rows.parquet_rows(
                 file, found.size, start, end, row, is_strict=self._is_strict
             ):
-                yield self._batch(found, pa.array(places), pa.nulls(len(places), pa.binary()), rows, faults)
+                indexes, last = file_rows.ranks(places, last)
+                yield self._batch(found, places, indexes, pa.nulls(len(places), pa.binary()), rows, faults)
             return
         compression = self._compression_of(found.path)
 
         def opened() -> Any:
             file.seek(0)
-            return compr[compression](file, mode="rb") if compression else file
+            return file_compression.decompressed(file, compression) if compression else file
 
         order, width = self._order(opened)
         found_lines = (
-            file_rows.compressed_lines(lambda: _Kept(opened()), found.size, start, end)
+            file_rows.compressed_lines(opened, found.size, start, end)
             if compression
             else file_rows.lines(file, start, end)
         )
@@ -143,7 +148,8 @@ class FileReader(DataSourceReader):
             if order is not None:
                 texts = file_rows.reordered(texts, order, width, self._delimiter)
             if texts:
-                yield self._batch(found, pa.array(places), pa.array(texts, pa.binary()))
+                indexes, last = file_rows.ranks(places, last)
+                yield self._batch(found, places, indexes, pa.array(texts, pa.binary()))
 
     def _order(self, opened: Any) -> tuple[list[int | None] | None, int]:
         """Maps a file's fields to the columns by its header line; the second value is the header's number of fields."""
@@ -153,13 +159,13 @@ class FileReader(DataSourceReader):
         order = file_rows.column_order(header, self._columns, self._delimiter)
         if self._is_strict and order is not None and None in order:
             raise ValueError(f"it has no column {self._columns[order.index(None)]}")
-        width = len(header.split(self._delimiter.encode())) if order is not None else 0
-        return order, width
+        return order, file_rows.width_of(header, self._delimiter)
 
     def _batch(
         self,
         found: FoundFile,
-        places: pa.Array,
+        places: NDArray[np.int64],
+        indexes: NDArray[np.int64],
         values: pa.Array,
         rows: pa.Array | None = None,
         faults: pa.Array | None = None,
@@ -168,7 +174,8 @@ class FileReader(DataSourceReader):
         at = None if found.modified_ms is None else found.modified_ms * 1000
         made: dict[str, pa.Array] = {
             "_rw_split": pa.repeat(pa.scalar(found.path), count),
-            "_rw_offset": places,
+            "_rw_offset": pa.array(places),
+            "_rw_index": pa.array(indexes),
             "value": values,
             "timestamp": pa.repeat(pa.scalar(at, pa.timestamp("us", tz="UTC")), count),
         }
@@ -181,22 +188,6 @@ class FileReader(DataSourceReader):
             ],
             schema=self._schema,
         )
-
-
-class _Kept(io.RawIOBase):
-    """A decompressing file that leaves the underlying file open when it is closed."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def read(self, size: int = -1) -> bytes:
-        found: bytes = self._inner.read(size)
-        return found
-
-    def seek(self, place: int, whence: int = 0) -> int:
-        if place != 0 or whence != 0:
-            raise io.UnsupportedOperation("a compressed file is read from its beginning")
-        return 0
 
 
 class FileDataSource(DataSource):
@@ -214,7 +205,7 @@ class FileDataSource(DataSource):
 
 
 def _schema(row: str) -> str:
-    return f"{RECORDS}, _rw_row struct<{row}>, _rw_fault string" if row else RECORDS
+    return f"{_RECORDS}, _rw_row struct<{row}>, _rw_fault string" if row else _RECORDS
 
 
 def _require_same(path: str, now: str, known: str | None) -> None:
@@ -259,7 +250,8 @@ def read_batch(
 ) -> DataFrame:
     """The records of pieces of files.
 
-    ``compression`` is fsspec's name for it, empty for none; if it is None, each file's name determines it.
+    ``compression`` is a name of :mod:`rw_sql.connectors.files.compression`, empty for none; if it is None, each
+    file's name determines it.
     ``is_strict``: a column that is missing in a file's header or schema is an error.
     """
     given = encoding.options
@@ -301,6 +293,6 @@ def _register(spark: SparkSession) -> None:
     from pyspark import cloudpickle
 
     by_value: Any = cloudpickle.register_pickle_by_value
-    for module in (file_rows, file_store, sys.modules[__name__]):
+    for module in (file_compression, file_fitting, file_rows, file_store, sys.modules[__name__]):
         by_value(module)
     spark.dataSource.register(FileDataSource)

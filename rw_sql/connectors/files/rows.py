@@ -5,19 +5,20 @@ lines are scaled to the stored size, because the decompressed length is unknown 
 group are counted from the offset of the group. Offsets therefore increase in record order and stay below the file's
 size, and reading adjacent ranges returns each record once.
 
-It imports no other module of the package, because Spark's workers receive it by value.
+Spark's workers receive this module, and the one that it imports, by value.
 """
 
 from __future__ import annotations
 
-import csv
-import io
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from rw_sql.connectors.files import fitting as file_fitting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,8 @@ CHUNK = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
+_QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+')
+"""A quoted field up to the quote that ends it, or to the end of a line without such a quote."""
 
 Lines = tuple["NDArray[np.int64]", list[bytes]]
 """The offsets of lines, and the lines without line ends."""
@@ -41,7 +44,8 @@ def lines(file: Any, start: int, end: int | None, *, chunk: int = CHUNK) -> Iter
     removed.
     """
     base = max(0, start - 1)
-    file.seek(base)
+    if file.seekable():
+        file.seek(base)
     # Text before the first line end belongs to a line that began earlier.
     is_inside = start > 0
     held = b""
@@ -114,9 +118,24 @@ def compressed_lines(
                 return
 
 
+def ranks(places: NDArray[np.int64], before: tuple[int, int] = (-1, 0)) -> tuple[NDArray[np.int64], tuple[int, int]]:
+    """The number of earlier records with the same offset, for each record of a batch.
+
+    ``before`` is the last offset and rank of the previous batch; the second value is that of this batch. The records
+    of an offset are in one range, so the ranks do not depend on how a file is divided into ranges.
+    """
+    if len(places) == 0:
+        return places, before
+    at = np.arange(len(places), dtype=np.int64)
+    is_other = np.concatenate(([True], places[1:] != places[:-1]))
+    found = at - np.maximum.accumulate(np.where(is_other, at, 0))
+    if places[0] == before[0]:
+        found[: int(np.searchsorted(places, places[0], "right"))] += before[1] + 1
+    return found, (int(places[-1]), int(found[-1]))
+
+
 def header_of(file: Any) -> bytes:
-    """The first line of a file, without its line end."""
-    file.seek(0)
+    """The first line of a file that is open at its beginning, without its line end."""
     first: bytes = file.readline()
     return first.removeprefix(_BOM).rstrip(b"\r\n")
 
@@ -127,46 +146,65 @@ def column_order(header: bytes, columns: Sequence[str], delimiter: str) -> list[
 
     Returns None if the header has exactly these columns in this order, so that lines need no reordering.
     """
-    names = next(csv.reader([header.decode("utf-8", "replace")], delimiter=delimiter), [])
-    names = [name.strip() for name in names]
+    names = [_unquoted(field).decode("utf-8", "replace").strip() for field in _header_fields(header, delimiter)]
     folded = {name.lower(): at for at, name in reversed(list(enumerate(names)))}
     exact = {name: at for at, name in reversed(list(enumerate(names)))}
     order = [exact.get(column, folded.get(column.lower())) for column in columns]
     return None if order == list(range(len(names))) else order
 
 
+def width_of(header: bytes, delimiter: str) -> int:
+    """The number of fields of a header line."""
+    return len(_header_fields(header, delimiter))
+
+
+def _header_fields(header: bytes, delimiter: str) -> list[bytes]:
+    found = fields_of(header, delimiter.encode())
+    return [header] if found is None else found
+
+
+def _unquoted(field: bytes) -> bytes:
+    bare = field.strip()
+    return bare[1:-1].replace(b'""', b'"') if _QUOTED.fullmatch(bare[:-1]) and bare.endswith(b'"') else field
+
+
 def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter: str) -> list[bytes]:
-    """Lines with their fields reordered.
+    """Lines with their fields reordered. Fields keep their text and their quotes.
 
     A line whose number of fields differs from the header's, or whose last quoted field does not end, stays malformed.
+    If the header has none of the columns, every line becomes malformed: the file has other columns, or no header.
     """
     made = []
-    # Python's default limit is 128 KiB.
-    csv.field_size_limit(2**31 - 1)
+    separator = delimiter.encode()
+    if all(at is None for at in order):
+        return [text + separator * len(order) for text in texts]
     for text in texts:
-        fields = _fields(text.decode("utf-8", "surrogateescape"), delimiter)
+        fields = fields_of(text, separator)
         if fields is None:
             made.append(text)
-            continue
-        if len(fields) != count:
-            wrong = text if len(fields) != len(order) else text + delimiter.encode()
-            made.append(wrong)
-            continue
-        out = io.StringIO()
-        writer = csv.writer(out, delimiter=delimiter, lineterminator="")
-        writer.writerow(["" if at is None else fields[at] for at in order])
-        made.append(out.getvalue().encode("utf-8", "surrogateescape"))
+        elif len(fields) != count:
+            made.append(text if len(fields) != len(order) else text + separator)
+        else:
+            made.append(separator.join(b"" if at is None else fields[at] for at in order))
     return made
 
 
-def _fields(line: str, delimiter: str) -> list[str] | None:
-    """The fields of a line; None if the last one is quoted and does not end."""
-    try:
-        return next(csv.reader([line], delimiter=delimiter, strict=True), [])
-    except csv.Error as error:
-        if "unexpected end" in str(error):
+def fields_of(line: bytes, separator: bytes) -> list[bytes] | None:
+    """The fields of a CSV line as written, with their quotes; None if the last one is quoted and does not end."""
+    if b'"' not in line:
+        return line.split(separator)
+    found: list[bytes] = []
+    at = 0
+    while True:
+        quoted = _QUOTED.match(line, at)
+        begin = at if quoted is None else quoted.end()
+        if quoted is not None and begin == len(line):
             return None
-    return next(csv.reader([line], delimiter=delimiter), [])
+        stop = line.find(separator, begin)
+        if stop < 0:
+            return [*found, line[at:]]
+        found.append(line[at:stop])
+        at = stop + len(separator)
 
 
 def parquet_rows(
@@ -181,8 +219,7 @@ def parquet_rows(
     parquet = pq.ParquetFile(file)
     groups = _row_groups(parquet.metadata, size)
     names = parquet.schema_arrow.names
-    folded = {name.lower(): name for name in reversed(names)}
-    chosen = {kept.name: kept.name if kept.name in names else folded.get(kept.name.lower()) for kept in row}
+    chosen = file_fitting.matches([kept.name for kept in row], names)
     if is_strict and (missing := [name for name, found in chosen.items() if found is None]):
         raise ValueError(f"it has no column {missing[0]}")
     wanted = [found for found in chosen.values() if found is not None]
@@ -222,7 +259,7 @@ def _row_groups(metadata: pq.FileMetaData, size: int) -> list[tuple[int, int, in
 def _as_row(
     batch: pa.RecordBatch, row: pa.StructType, chosen: dict[str, str | None]
 ) -> tuple[pa.StructArray, pa.StringArray]:
-    faults: list[str | None] = [None] * batch.num_rows
+    faults = pa.nulls(batch.num_rows, pa.string())
     columns = []
     for wanted in row:
         found = chosen[wanted.name]
@@ -230,20 +267,9 @@ def _as_row(
             columns.append(pa.nulls(batch.num_rows, wanted.type))
             continue
         given = batch.column(batch.schema.names.index(found))
-        columns.append(_cast(given, wanted, faults))
-    return pa.StructArray.from_arrays(columns, fields=list(row)), pa.array(faults, pa.string())
-
-
-def _cast(given: pa.Array, wanted: pa.Field, faults: list[str | None]) -> pa.Array:
-    options = pc.CastOptions(wanted.type, allow_time_truncate=True)
-    try:
-        return given.cast(options=options)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        cast = []
-        for at in range(len(given)):
-            try:
-                cast.append(given.slice(at, 1).cast(options=options))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                faults[at] = faults[at] or f"column {wanted.name}: a value of type {given.type} does not fit"
-                cast.append(pa.nulls(1, wanted.type))
-        return pa.concat_arrays(cast)
+        values, is_misfit = file_fitting.fitted(given, wanted.type)
+        columns.append(values)
+        if is_misfit.any():
+            told = f"column {wanted.name}: a value of type {given.type} does not fit"
+            faults = pc.coalesce(faults, pc.if_else(pa.array(is_misfit), told, pa.scalar(None, pa.string())))
+    return pa.StructArray.from_arrays(columns, fields=list(row)), faults

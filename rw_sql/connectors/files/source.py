@@ -13,6 +13,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, UpstreamSplit
+from rw_sql.connectors.files.compression import ENDINGS
 from rw_sql.connectors.files.store import LOCAL, FileStore, incarnation_size, is_storable
 from rw_sql.connectors.ranged import Encoding, RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 PATTERN = "match_pattern"
 COMPRESSION = "compression_format"
-_READ_WHOLE = (".parquet", ".gz", ".bz2", ".xz", ".zst", ".zip", ".lz4", ".snappy", ".lzma")
+_READ_WHOLE = (".parquet", *ENDINGS)
 
 
 class FileConnector(RangedConnector):
@@ -39,6 +40,7 @@ class FileConnector(RangedConnector):
     packages: tuple[tuple[str, str], ...] = ()
     """Additional Python packages that the connector needs, each with the extra that installs it."""
 
+    has_shared_offsets = True
     offsets_per_record = 100
     poll_seconds = None
 
@@ -337,7 +339,7 @@ class AzblobConnector(FileConnector):
 
 
 def _compression(options: Mapping[str, str]) -> str | None:
-    """fsspec's name for the compression of all files; empty for none; None if each file's name determines it."""
+    """The compression of all files; empty for none; None if each file's name determines it."""
     given = options.get(COMPRESSION)
     if given is None:
         return None

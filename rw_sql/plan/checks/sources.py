@@ -20,6 +20,7 @@ from rw_sql.errors import (
 from rw_sql.model.definitions import (
     CHANGE_COLUMN,
     HIDDEN_COLUMNS,
+    INDEX_COLUMN,
     UNCHANGED_COLUMN,
     connector_of,
     has_changes,
@@ -240,7 +241,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
         _check_bytes(statement)
     places = [(column.name.lower(), column.span) for column in statement.columns]
     places += [(include_name(name, column).lower(), column.span) for column in statement.include]
-    seen = {column.lower() for column, _ in (*HIDDEN_COLUMNS, CHANGE_COLUMN, UNCHANGED_COLUMN)}
+    seen = {column.lower() for column, _ in (*HIDDEN_COLUMNS, CHANGE_COLUMN, UNCHANGED_COLUMN, INDEX_COLUMN)}
     for column_name, span in places:
         if column_name in seen:
             raise SqlError(

@@ -450,7 +450,7 @@ class BackfillReader:
         topics = {self.kind.split_topic(portion.split): self._life(portion.split)[1] for portion in chunk}
         now = self.watch.incarnations(tuple(topics))
         for topic, known in topics.items():
-            if known is not None and now.get(topic) != known:
+            if known is not None and now.get(topic, "") not in (None, known):
                 self._forget(topic)
 
     def _prove_last_chunk(self) -> None:

@@ -18,9 +18,11 @@ from rw_sql.connectors.registry import included_offset
 from rw_sql.connectors.support.wide_offsets import offset_text, plain_offset
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.model.definitions import (
+    INDEX_COLUMN,
     connector_of,
     encode_options,
     has_changes,
+    has_index,
     has_schema,
     has_unchanged,
     has_wide_offsets,
@@ -184,6 +186,8 @@ class Decoder:
         hidden = [f.col(OP)] if has_op else []
         if has_unchanged(statement):
             hidden.insert(0, f.when(error.isNull(), f.col(UNCHANGED)).alias(UNCHANGED))
+        if has_index(statement):
+            hidden.append(f.col(INDEX_COLUMN[0]))
         last = (error.alias(ERROR), f.when(error.isNotNull(), raw).alias(RAW), *hidden)
         return _Written(recipe, first, last)
 

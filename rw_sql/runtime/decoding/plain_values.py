@@ -129,11 +129,12 @@ def read_csv(
     A record may lack the last columns if its number of fields is in ``widths``; these columns are NULL.
     """
     names = [column.name for column in columns]
-    records, row = _read_fields(records, names, separator, READ, f.col("value")), f.col(READ)
+    records = records.withColumn(_TEXT, _line(f.col("value").cast("string")))
+    records, row = _read_fields(records, names, separator, READ, f.col(_TEXT)), f.col(READ)
     for width in widths:
         # Parsed only if the record does not have one of the widths so far.
         into, before = f"{READ}_{width}", row
-        text = f.when(before[CORRUPT].isNotNull(), f.col("value"))
+        text = f.when(before[CORRUPT].isNotNull(), f.col(_TEXT))
         records = _read_fields(records, names[:width], separator, into, text)
         is_older = f.col("value").isNotNull() & f.col(into).isNotNull() & f.col(into)[CORRUPT].isNull()
         values = [f.col(into)[name].alias(name) for name in names[:width]]
@@ -146,9 +147,7 @@ def read_csv(
         f.when(f.col("value").isNull(), f.lit(NO_VALUE))
         .when(row.isNull(), f.lit("the value is not CSV"))
         .when(row[CORRUPT].isNotNull(), f.lit("the value is not CSV of the declared columns"))
-        .when(
-            _is_cut(f.col("value").cast("string"), separator), f.lit("a quoted field does not end: a line is a record")
-        )
+        .when(_is_cut(f.col(_TEXT), separator), f.lit("a quoted field does not end: a line is a record"))
     )
     rules = ValueRules(bytes_as="utf8")
     values = [value_of(row[column.name], column.data_type, rules).alias(column.name) for column in columns]
@@ -156,6 +155,15 @@ def read_csv(
         misfit(column, row[column.name], f.col(ROW)[column.name], (shown or {}).get(column.name)) for column in columns
     ]
     return records.withColumn(ROW, f.struct(*values)), f.coalesce(error, *misfits)
+
+
+def _line(text: Column) -> Column:
+    """A record without the line end that its writer may have left at its end. Spark would read it as part of a value.
+
+    A line that was cut off a file with CRLF ends with a carriage return alone.
+    """
+    has_end = f.endswith(text, f.lit("\n")) | f.endswith(text, f.lit("\r"))
+    return f.when(has_end, f.regexp_replace(text, r"(?:\r\n|\n|\r)\z", "")).otherwise(text)
 
 
 def _is_cut(text: Column, separator: str) -> Column:
@@ -174,7 +182,7 @@ def _read_fields(records: StepsT, names: Sequence[str], separator: str, into: st
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": separator, "header": "false"}
     # A quote within a quoted field is doubled (RFC 4180); Spark's default is a backslash before it.
     options["escape"] = '"'
-    return records.withColumn(into, once(f.from_csv(text.cast("string"), schema, options)))
+    return records.withColumn(into, once(f.from_csv(text, schema, options)))
 
 
 def _quoted(name: str) -> str:

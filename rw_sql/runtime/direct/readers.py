@@ -25,11 +25,10 @@ from rw_sql.runtime.direct.align_checkpoint import DesiredReader, align, positio
 from rw_sql.runtime.direct.checkpoint_record import offsets_of, read_head, read_record, with_lines, write_record
 from rw_sql.runtime.direct.positions import commit_key
 from rw_sql.runtime.jobs.rate_limit import Throttle, pace_of
-from rw_sql.runtime.jobs.startable import require_readable, require_splits
+from rw_sql.runtime.jobs.startable import require_incarnations, require_readable, require_splits
 from rw_sql.runtime.spark.jvm import analyzed_plan
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax import canonical_type
-from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -201,7 +200,7 @@ class DirectReaders:
             return any(s not in seen or identity_status(st, seen[s]) != OK for s, st in reader.states.items())
         known = reader.incarnations
         now = reader.watch.incarnations(tuple(known))
-        return any(life is not None and now.get(topic) != life for topic, life in known.items())
+        return any(life is not None and now.get(topic, "") not in (None, life) for topic, life in known.items())
 
     def frame(self, spark: SparkSession, given: ViewInput) -> DataFrame | None:
         """The decoded rows of a source; None for a source without a direct reader."""
@@ -296,11 +295,7 @@ class DirectReaders:
             if reader.watch is None:
                 continue
             known = reader.incarnations
-            now = reader.watch.incarnations(tuple(known))
-            for topic, life in known.items():
-                if life is not None and now.get(topic) != life:
-                    reason = f"RECREATED {topic}: RESET SOURCE SPLITS {sql_name(reader.source.name)}"
-                    raise StalledError(reason, is_final=True)
+            require_incarnations(reader.source.name, known, reader.watch.incarnations(tuple(known)))
 
     def count_errors(self, progress: StreamingQueryProgress | None) -> dict[str, int]:
         """The number of records per source that a batch could not decode; empty if the batch has been counted

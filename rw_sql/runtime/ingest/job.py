@@ -30,7 +30,7 @@ from rw_sql.runtime.ingest.schemas import write_by_known_schemas
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.made_upstream import note_made
 from rw_sql.runtime.jobs.rate_limit import BatchLimits, Throttle
-from rw_sql.runtime.jobs.startable import require_readable, still_asked
+from rw_sql.runtime.jobs.startable import require_incarnations, require_readable, still_asked
 from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
 from rw_sql.runtime.positions.commit_history import note_stretches
 from rw_sql.runtime.positions.log_size import current_bucket
@@ -38,10 +38,9 @@ from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges
 from rw_sql.runtime.positions.notes import note_positions
 from rw_sql.runtime.positions.shared import read_positions
 from rw_sql.runtime.spark.shared_folder import require_shared
-from rw_sql.runtime.support.failures import Failure, StalledError
+from rw_sql.runtime.support.failures import Failure
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.upkeep.table_upkeep import Upkeep, retention_of
-from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -366,11 +365,7 @@ class Ingest:
         if self.watch is None:
             return
         now = self.watch.incarnations(tuple(self.incarnations))
-        for topic, known in self.incarnations.items():
-            if known is not None and now.get(topic) != known:
-                raise StalledError(
-                    f"RECREATED {topic}: RESET SOURCE SPLITS {sql_name(self.source.name)}", is_final=True
-                )
+        require_incarnations(self.source.name, self.incarnations, now)
 
     @property
     def identities(self) -> Mapping[str, SplitIdentity]:

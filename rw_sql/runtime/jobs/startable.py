@@ -64,6 +64,20 @@ def require_same(
             raise StalledError(f"{status} {_few(found)}: {why}RESET SOURCE SPLITS {sql_name(name)}", is_final=True)
 
 
+def require_incarnations(name: str, known: Mapping[str, str | None], now: Mapping[str, str | None]) -> None:
+    """Raises StalledError if the parts of an upstream, such as topics, are not those that a source's batch read.
+
+    ``now`` lacks the parts that do not exist. That need not last: a broker that has just started may not know its
+    topics yet, and a topic that was deleted may be created again. The next start of the reader shows which it is.
+    Unknown values count as equal, as in :func:`rw_sql.model.split_status.identity_status`.
+    """
+    for part, life in known.items():
+        if life is not None and part not in now:
+            raise StalledError(f"MISSING {part}: it does not exist now")
+        if life is not None and now[part] not in (None, life):
+            raise StalledError(f"{RECREATED} {part}: RESET SOURCE SPLITS {sql_name(name)}", is_final=True)
+
+
 def _why_another(kind: Connector | ChangeConnector | None, state: SplitState, seen: UpstreamSplit) -> str:
     """What a database is now, for the message of a change data capture source."""
     if not isinstance(kind, ChangeConnector):

@@ -33,7 +33,7 @@ _IS_SEEN = "_rw_seen"
 
 def is_captured(frame: DataFrame) -> bool:
     """True if the records come from a change data capture source."""
-    return INDEX_COLUMN[0] in frame.columns
+    return INDEX_COLUMN[0] in frame.columns and OP in frame.columns
 
 
 def empties(rows: pa.Table) -> bool:

@@ -21,9 +21,9 @@ UNCHANGED, UNKNOWN = UNCHANGED_COLUMN[0], UNKNOWN_COLUMN[0]
 DELETE = -1
 ORDER = (RUN, BATCH, SPLIT, OFFSET, INDEX_COLUMN[0])
 """The columns that sort the rows of a log: by commit, then by split and offset, then (for a change data capture
-source) by index.
+source, and for files) by index.
 
-Logs of older versions lack the batch column; the queries of their tables sort by the other three.
+The queries of tables that an older version created lack the columns that were added later.
 """
 
 

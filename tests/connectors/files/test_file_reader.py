@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import DecimalType, IntegerType, LongType, StringType, StructField, StructType
 
 from rw_sql.connectors.files.reader import FileReader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-RECORD = [StructField("_rw_split", StringType()), StructField("value", StringType())]
+RECORD = [
+    StructField("_rw_split", StringType()),
+    StructField("_rw_offset", LongType()),
+    StructField("_rw_index", LongType()),
+    StructField("value", StringType()),
+]
 
 
 def read(
@@ -70,6 +76,33 @@ def test_rows_of_parquet_and_what_does_not_fit(folder: Path) -> None:
     assert (first["_rw_row"]["id"], str(first["_rw_row"]["price"]), first["_rw_fault"]) == (1, "1.50", None)
     assert second["_rw_row"] == {"id": 2, "price": None}
     assert second["_rw_fault"] == "column price: a value of type double does not fit"
+
+
+def test_records_with_the_same_offset_have_an_order(folder: Path) -> None:
+    lines = b"".join(b"%d,x\n" % (at // 3_000) for at in range(9_000))
+    (folder / "a.csv.gz").write_bytes(gzip.compress(b"id,name\n" + lines))
+    found = read(folder, "CSV")
+    assert [each["value"] for each in found] == [f"{at // 3_000},x" for at in range(9_000)]
+    places = [(each["_rw_offset"], each["_rw_index"]) for each in found]
+    assert places == sorted(set(places))
+    assert len({offset for offset, _ in places}) < len(places)
+    (folder / "a.csv.gz").unlink()
+    row = StructType([StructField("id", IntegerType())])
+    pq.write_table(pa.table({"id": pa.array([7] * 200_000, pa.int32())}), folder / "a.parquet", compression="zstd")
+    places = [(each["_rw_offset"], each["_rw_index"]) for each in read(folder, "PARQUET", row)]
+    assert places == sorted(set(places))
+    assert len({offset for offset, _ in places}) < len(places) == 200_000
+
+
+def test_every_frame_of_a_compressed_file_is_read(folder: Path) -> None:
+    (folder / "a.json.zst").write_bytes(b"".join(pa.compress(b"{}\n" * 9, codec="zstd", asbytes=True) for _ in "ab"))
+    assert len(read(folder, "JSON")) == 18
+
+
+def test_a_file_that_cannot_be_decompressed_is_named(folder: Path) -> None:
+    (folder / "a.json.gz").write_bytes(gzip.compress(b"{}\n" * 999)[:-9])
+    with pytest.raises(OSError, match=r"a\.json\.gz: it cannot be decompressed as gzip: Compressed file ended before"):
+        read(folder, "JSON")
 
 
 def test_another_version_of_a_file_is_not_read(folder: Path) -> None:

@@ -103,8 +103,42 @@ def test_fields_are_put_in_the_columns_order() -> None:
 def test_a_value_with_a_line_break_stays_malformed_and_a_large_one_is_read() -> None:
     large = b"x" * 200_000
     texts = [b'"x","first', b'"a"" b",1', b"1," + large, b'a "b",2']
-    wanted = [b'"x","first', b'1,"a"" b"', large + b",1", b'2,"a ""b"""']
+    wanted = [b'"x","first', b'1,"a"" b"', large + b",1", b'2,a "b"']
     assert file_rows.reordered(texts, [1, 0], 2, ",") == wanted
+
+
+def test_fields_keep_their_text() -> None:
+    # A carriage return is a character like others.
+    texts = [b'"",1', b",2", b"a\rb,3", b'"a,b" ,4', b"\xff,5"]
+    wanted = [b'1,""', b"2,", b"3,a\rb", b'4,"a,b" ', b"5,\xff"]
+    assert file_rows.reordered(texts, [1, 0], 2, ",") == wanted
+    assert file_rows.fields_of(b'a\t"b\tc"\t', b"\t") == [b"a", b'"b\tc"', b""]
+    assert file_rows.fields_of(b'a,"b""', b",") is None
+
+
+def test_lines_below_a_header_without_any_of_the_columns_fit_no_columns() -> None:
+    order = file_rows.column_order(b"7,ann", ["id", "name"], ",")
+    assert order == [None, None]
+    assert file_rows.reordered([b"8,bob", b"9"], order, 2, ",") == [b"8,bob,,", b"9,,"]
+
+
+def test_a_quoted_name_in_a_header_may_contain_the_separator() -> None:
+    header = b'"last, first",id,"a ""b"""'
+    assert file_rows.width_of(header, ",") == 3
+    assert file_rows.column_order(header, ["id", "last, first", 'a "b"'], ",") == [1, 0, 2]
+    assert file_rows.column_order(b"id\r,name", ["id", "name"], ",") is None
+
+
+@given(st.lists(st.integers(0, 5), max_size=30), st.lists(st.integers(1, 29), max_size=4))
+def test_ranks_number_the_records_of_an_offset(places: list[int], cuts: list[int]) -> None:
+    ordered = sorted(places)
+    wanted = [at - ordered.index(place) for at, place in enumerate(ordered)]
+    found: list[int] = []
+    last = (-1, 0)
+    for start, end in stretches(len(ordered), cuts):
+        part, last = file_rows.ranks(np.array(ordered[start:end], np.int64), last)
+        found += part.tolist()
+    assert found == wanted
 
 
 ROW = pa.struct([("id", pa.int64()), ("name", pa.string())])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
-from rw_sql.runtime.jobs.startable import require_readable, require_same, require_splits
+from rw_sql.runtime.jobs.startable import require_incarnations, require_readable, require_same, require_splits
 from rw_sql.runtime.support.failures import StalledError
 
 
@@ -52,6 +52,19 @@ def test_another_upstream_is_refused_always(seen: Upstream, reason: str) -> None
         with pytest.raises(StalledError) as raised:
             check("s", SPLITS, at(5), seen)
         assert (raised.value.reason, raised.value.is_final) == (reason, True)
+
+
+def test_a_batch_of_a_topic_that_is_not_there_is_tried_again() -> None:
+    known = {"t": "first", "u": None}
+    require_incarnations("s", known, {"t": "first"})
+    require_incarnations("s", known, {"t": None})
+    for now, reason, is_final in (
+        ({"u": "any"}, "MISSING t: it does not exist now", False),
+        ({"t": "second"}, "RECREATED t: RESET SOURCE SPLITS s", True),
+    ):
+        with pytest.raises(StalledError) as raised:
+            require_incarnations("s", known, now)
+        assert (raised.value.reason, raised.value.is_final) == (reason, is_final)
 
 
 @pytest.mark.parametrize(

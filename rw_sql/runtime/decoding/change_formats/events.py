@@ -144,7 +144,10 @@ def debezium_changes(
         .otherwise(_failed(f.concat(f.lit("unknown debezium op: "), op)))
     )
     if has_types:
-        read = read.withColumn(TYPES, _types(event["schema"]["fields"]))
+        types = _types(event["schema"]["fields"])
+        if not ignore_key:
+            types = f.when(_has_no_value(), _key_types()).otherwise(types)
+        read = read.withColumn(TYPES, types)
     return read.withColumn(CHANGES, changes)
 
 
@@ -171,9 +174,18 @@ def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
     )
 
 
+def _key_types() -> Column:
+    """The column types in the ``schema`` of a record's key. A record without a value has no others."""
+    schema = f.try_element_at(f.col(_KEY_MEMBERS), f.lit("schema"))
+    return let(part(schema, f"STRUCT<fields: ARRAY<STRUCT<{_TYPE}>>>"), lambda read: _types_of(read["fields"]))
+
+
 def _types(fields: Column) -> Column:
     """The column types in ``schema``, which has them below ``before`` and ``after``."""
-    row = f.get(f.filter(fields, lambda part: part["field"].isin("after", "before")), f.lit(0))["fields"]
+    return _types_of(f.get(f.filter(fields, lambda part: part["field"].isin("after", "before")), f.lit(0))["fields"])
+
+
+def _types_of(row: Column) -> Column:
     named = f.filter(row, lambda part: part["field"].isNotNull())
     distinct = f.filter(
         named, lambda part, at: ~f.exists(f.slice(named, f.lit(1), at), lambda other: other["field"] == part["field"])

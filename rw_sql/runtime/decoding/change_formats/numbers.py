@@ -20,7 +20,6 @@ WIDEST = 38
 
 _FLOAT = r"^\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _INFINITY = r"^\s*[+-]?(Infinity|inf|INF|Inf)\s*$"
-_DIGITS_OF_A_DOUBLE = 17
 _MOST_BYTES = 14
 
 
@@ -44,20 +43,29 @@ def is_infinite(number: Column) -> Column:
 def decimal(text: Column, precision: int, scale: int) -> Column:
     """A decimal; NULL if it has more significant digits before or after the point than its column."""
     written = text.try_cast(f"decimal({precision}, {scale})")
-    return f.when(_has_scale(text, written, scale), written)
+    return f.when(_has_scale(text, scale), written)
 
 
-def _has_scale(text: Column, written: Column, scale: int) -> Column:
+def _has_scale(text: Column, scale: int) -> Column:
     point = f.instr(text, ".")
     has_exponent = text.contains("e") | text.contains("E")
-    # Rounding to fewer digits gives another double, unless there are more digits than a double can distinguish.
-    digits = f.length(f.regexp_replace(text, f.lit("[eE].*|[^0-9]"), f.lit("")))
-    is_same = (digits <= _DIGITS_OF_A_DOUBLE) & (text.try_cast("double") == written.cast("double"))
     return (
-        f.when(has_exponent, is_same)
+        f.when(has_exponent, let(text, lambda text: _scale_of(text) <= scale))
         .when((point == 0) | (f.length(text) - point <= scale), f.lit(True))
         .otherwise(f.substr(text, point + f.lit(scale + 1)).rlike(r"^0*\s*$"))
     )
+
+
+def _scale_of(text: Column) -> Column:
+    """The number of digits after the point of a number with an exponent, without zeros at its end; negative for 1e3."""
+    mantissa = f.regexp_replace(text, f.lit("[eE].*"), f.lit(""))
+    point = f.instr(mantissa, ".")
+    fraction = f.when(point > 0, f.length(mantissa) - point).otherwise(f.lit(0))
+    digits = f.regexp_replace(mantissa, f.lit("[^0-9]"), f.lit(""))
+    significant = f.rtrim(digits, f.lit("0"))
+    exponent = f.regexp_extract(text, "[eE]([+-]?[0-9]+)", 1).try_cast("int")
+    found = fraction - (f.length(digits) - f.length(significant)) - exponent
+    return f.when(f.length(significant) == 0, f.lit(0)).otherwise(found)
 
 
 def wider_scale(precision: int, scale: int) -> int:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import SourceRecord
+from rw_sql.metastore.records import SourceRecord, TableRecord
+from rw_sql.model.definitions import definition_of, log_columns
+from rw_sql.model.view_inputs import view_inputs
 from rw_sql.plan.statements.common import take_up_new_topics
 from tests.plan.canned import CannedWorld
 
@@ -54,6 +57,24 @@ def test_its_record_does_not_grow_with_the_files(world: CannedWorld) -> None:
     assert isinstance(source, SourceRecord)
     assert source.birth == ""
     assert world.states("f") == {"a.json": 9, "b.json": 9}
+
+
+def test_a_table_orders_the_records_of_one_offset(tmp_path: Path) -> None:
+    write(tmp_path, "a.json", '{"id":1}\n')
+    world = CannedWorld()
+    create_table = create(tmp_path, columns="id INT PRIMARY KEY, v INT").replace("CREATE SOURCE", "CREATE TABLE")
+    world.run(create_table)
+    table, source = world.snapshot.find("table", "f"), world.snapshot.find("source", "f")
+    assert isinstance(table, TableRecord)
+    assert isinstance(source, SourceRecord)
+    assert "`_rw_offset`, `_rw_index` FROM" in table.maintenance.query
+    assert log_columns(definition_of(source))[-1] == ("_rw_index", "BIGINT")
+    (given,) = view_inputs(world.snapshot, table)
+    assert given.columns[-2:] == given.stored[-2:] == ("_rw_offset", "_rw_index")
+    # A table of an older version has a query without the column, and its log may lack it.
+    older = replace(table.maintenance, query=table.maintenance.query.replace(", `_rw_index`", ""))
+    (given,) = view_inputs(world.snapshot, replace(table, maintenance=older))
+    assert given.columns[-1] == given.stored[-1] == "_rw_offset"
 
 
 def test_a_new_file_is_taken_up_from_its_beginning(world: CannedWorld, tmp_path: Path) -> None:

@@ -1,0 +1,193 @@
+"""Opens compressed files of lines for reading.
+
+Every frame, stream or member of a file is read: pigz, pzstd and ``cat`` write several of them into one file. A file
+that ends early raises an error. It imports no other module of the package, because Spark's workers receive it by
+value.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+ENDINGS: Mapping[str, str] = {
+    ".gz": "gzip",
+    ".bz2": "bz2",
+    ".xz": "xz",
+    ".lzma": "xz",
+    ".zst": "zstd",
+    ".zip": "zip",
+    ".lz4": "lz4",
+    ".snappy": "snappy",
+    ".sz": "snappy",
+}
+"""The endings of file names, in lower case, with the compression that they show."""
+
+_CHUNK = 1024 * 1024
+_SNAPPY_BEGIN = b"\xff\x06\x00\x00sNaPpY"
+
+
+class CompressedError(ValueError):
+    """A file is not what its compression says. The message needs the file's name before it."""
+
+
+def compression_of(path: str) -> str | None:
+    """The compression that a file's name shows; None for no compression."""
+    lower = path.lower()
+    return next((name for ending, name in ENDINGS.items() if lower.endswith(ending)), None)
+
+
+def decompressed(file: Any, name: str) -> io.BufferedReader:
+    """The content of an open compressed file, from its beginning to its end.
+
+    Closing the result leaves ``file`` open. Raises CompressedError, also while reading.
+    """
+    file.seek(0)
+    shared = _Shared(file)
+    return io.BufferedReader(_Guarded(shared, name), _CHUNK)
+
+
+class _Shared(io.RawIOBase):
+    """A file that stays open when its reader is closed. ``fault`` is the error that reading it raised."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.fault: Exception | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        at: int = self._inner.seek(place, whence)
+        return at
+
+    def tell(self) -> int:
+        at: int = self._inner.tell()
+        return at
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            found: bytes = self._inner.read(size)
+        except Exception as error:
+            self.fault = error
+            raise
+        return found
+
+
+class _Guarded(io.RawIOBase):
+    """A decompressing file. Its errors are CompressedError, except for those of the file below it."""
+
+    def __init__(self, file: _Shared, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._inner = self._checked(lambda: _OPENERS[name](file))
+
+    def _checked(self, act: Callable[[], Any]) -> Any:
+        try:
+            return act()
+        except Exception as error:  # zlib.error, LZMAError, EOFError, BadZipFile have no other base in common.
+            if self._file.fault is not None:
+                raise self._file.fault from error
+            if isinstance(error, CompressedError):
+                raise
+            raise CompressedError(f"it cannot be decompressed as {self._name}: {error}") from error
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._checked(lambda: self._inner.read(len(buffer)))
+        buffer[: len(found)] = found
+        return len(found)
+
+
+def _unzipped(file: Any) -> Any:
+    """The only member of an archive. Folders and hidden members, such as those of macOS, do not count."""
+    archive = zipfile.ZipFile(file)
+    names = [
+        member.filename
+        for member in archive.infolist()
+        if not member.is_dir() and not any(part.startswith((".", "_")) for part in member.filename.split("/"))
+    ]
+    if len(names) != 1:
+        raise CompressedError(f"the archive has {len(names)} files, and only an archive of one file can be read")
+    return archive.open(names[0])
+
+
+def _by_arrow(name: str) -> Callable[[Any], Any]:
+    def opened(file: Any) -> Any:
+        import pyarrow as pa  # rw-sql check has no pyarrow.
+
+        return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), name)
+
+    return opened
+
+
+class _Snappy(io.RawIOBase):
+    """A file in the framing format of Snappy, as python-snappy and snzip write it."""
+
+    def __init__(self, file: Any) -> None:
+        self._parts = _snappy_parts(file)
+        self._left = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        while not self._left:
+            part = next(self._parts, None)
+            if part is None:
+                return b""
+            self._left = part
+        found, self._left = self._left[:size], self._left[size:]
+        return found
+
+
+def _snappy_parts(file: Any) -> Iterator[bytes]:
+    import pyarrow as pa
+
+    if file.read(len(_SNAPPY_BEGIN)) != _SNAPPY_BEGIN:
+        raise CompressedError("it is not in the framing format of snappy, which python-snappy and snzip write")
+    while head := file.read(4):
+        size = int.from_bytes(head[1:], "little")
+        data = file.read(size)
+        if len(head) < 4 or len(data) < size:
+            raise EOFError("it ends early")
+        if head[0] == 0:
+            block = data[4:]
+            yield pa.decompress(block, _snappy_length(block), codec="snappy", asbytes=True)
+        elif head[0] == 1:
+            yield data[4:]
+        elif head[0] < 0x80:
+            raise CompressedError(f"it has a chunk of the unknown type {head[0]}")
+
+
+def _snappy_length(block: bytes) -> int:
+    """The length of the content of a block, which the block begins with."""
+    length = 0
+    for at, byte in enumerate(block[:5]):
+        length |= (byte & 0x7F) << (7 * at)
+        if byte < 0x80:
+            return length
+    raise EOFError("it ends early")
+
+
+_OPENERS: Mapping[str, Callable[[Any], Any]] = {
+    "gzip": lambda file: gzip.GzipFile(fileobj=file, mode="rb"),
+    "bz2": bz2.BZ2File,
+    "xz": lzma.LZMAFile,
+    "zip": _unzipped,
+    "zstd": _by_arrow("zstd"),
+    "lz4": _by_arrow("lz4"),
+    "snappy": _Snappy,
+}

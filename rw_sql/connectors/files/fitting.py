@@ -1,0 +1,158 @@
+"""Converts the values of Parquet files to the types of a source's columns: exactly, or not at all.
+
+Arrow's casts are not sufficient: they match the fields of structs by exact name only, round floats to decimals, drop
+the time of day of a date, and take any number for true. It imports no other module of the package, because Spark's
+workers receive it by value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    Fitted = tuple[pa.Array, NDArray[np.bool_]]
+    """Values of the wanted type, and for each whether the given value does not fit; such a value is NULL."""
+
+_FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The years 1 to 9999, in microseconds since 1970."""
+
+_CAST_FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
+
+
+def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None]:
+    """For each wanted name the given one: the same, otherwise one that differs only in case; None if there is none.
+
+    Wanted names that differ only in case match exactly.
+    """
+    names = list(given)
+    folded = {name.lower(): name for name in reversed(names)}
+    lower = [name.lower() for name in wanted]
+    return {
+        name: name if name in names else folded.get(name.lower()) if lower.count(name.lower()) == 1 else None
+        for name in wanted
+    }
+
+
+def fitted(given: pa.Array, wanted: pa.DataType) -> Fitted:
+    """The values with the wanted type."""
+    if given.type == wanted:
+        return given, np.zeros(len(given), np.bool_)
+    if pa.types.is_struct(wanted) and pa.types.is_struct(given.type):
+        return _struct(given, wanted)
+    if pa.types.is_list(wanted) and _is_list(given.type):
+        return _list(given, wanted)
+    if pa.types.is_map(wanted) and pa.types.is_map(given.type):
+        return _map(given, wanted)
+    return _plain(given, wanted)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def _struct(given: Any, wanted: Any) -> Fitted:
+    names = [field.name for field in given.type]
+    parts = given.flatten()  # Unlike the fields themselves, these are NULL where the struct is.
+    is_misfit = np.zeros(len(given), np.bool_)
+    made = []
+    for field, name in zip(wanted, matches([field.name for field in wanted], names).values(), strict=True):
+        if name is None:
+            made.append(pa.nulls(len(given), field.type))
+            continue
+        part, is_wrong = fitted(parts[names.index(name)], field.type)
+        made.append(part)
+        is_misfit |= is_wrong
+    return pa.StructArray.from_arrays(made, fields=list(wanted), mask=given.is_null()), is_misfit
+
+
+def _list(given: Any, wanted: Any) -> Fitted:
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(given), 0))
+    items, is_wrong = fitted(given.flatten(), wanted.value_type)
+    offsets, is_misfit = _rows_of(given, lengths, is_wrong)
+    return pa.ListArray.from_arrays(offsets, items).cast(wanted), is_misfit
+
+
+def _map(given: Any, wanted: Any) -> Fitted:
+    ends = np.asarray(given.offsets)
+    inside = slice(int(ends[0]), int(ends[-1]))
+    keys, is_wrong_key = fitted(given.keys[inside], wanted.key_type)
+    items, is_wrong = fitted(given.items[inside], wanted.item_type)
+    if is_wrong_key.any():  # A map takes no key that is NULL: the other maps are read one by one.
+        if len(given) == 1:
+            return pa.nulls(1, wanted), np.ones(1, np.bool_)
+        rows = [_map(given.slice(at, 1), wanted) for at in range(len(given))]
+        return pa.concat_arrays([row for row, _ in rows]), np.concatenate([is_misfit for _, is_misfit in rows])
+    offsets, is_misfit = _rows_of(given, np.diff(ends), is_wrong)
+    return pa.MapArray.from_arrays(offsets, keys, items).cast(wanted), is_misfit
+
+
+def _rows_of(given: Any, lengths: NDArray[np.int64], is_wrong: NDArray[np.bool_]) -> tuple[pa.Array, NDArray[np.bool_]]:
+    """The offsets of lists with these lengths, NULL for a list that is NULL; and which lists have a wrong part."""
+    ends = np.concatenate(([0], np.cumsum(lengths)))
+    is_null = np.asarray(given.is_null())
+    wrongs = np.concatenate(([0], np.cumsum(is_wrong)))[ends]
+    offsets = pa.array(ends, pa.int32(), mask=np.concatenate((is_null, [False])))
+    return offsets, (np.diff(wrongs) > 0) & ~is_null
+
+
+def _plain(given: Any, wanted: pa.DataType) -> Fitted:
+    if pa.types.is_integer(given.type) and not pa.types.is_uint64(given.type) and pa.types.is_timestamp(wanted):
+        return _moments(given.cast(pa.int64()), wanted)
+    options = pc.CastOptions(wanted, allow_time_truncate=True)
+    try:
+        made = given.cast(options=options)
+    except _CAST_FAULTS:
+        made = pa.concat_arrays(
+            [_one(given.slice(at, 1), wanted, options) for at in range(len(given))] or [pa.nulls(0, wanted)]
+        )
+    is_misfit = np.asarray(pc.and_(given.is_valid(), pc.or_(made.is_null(), _is_changed(given, made))))
+    return pc.if_else(pa.array(~is_misfit), made, pa.scalar(None, wanted)), is_misfit
+
+
+def _one(given: Any, wanted: pa.DataType, options: pc.CastOptions) -> pa.Array:
+    try:
+        return given.cast(options=options)
+    except _CAST_FAULTS:
+        return pa.nulls(1, wanted)
+
+
+def _is_changed(given: Any, made: Any) -> pa.Array:
+    """Whether a cast, which raised no error, changed a value."""
+    has, wanted = given.type, made.type
+    if pa.types.is_floating(has) and pa.types.is_floating(wanted):
+        is_changed = pc.and_(pc.is_inf(made), pc.invert(pc.is_inf(given)))
+    elif (
+        (pa.types.is_floating(has) and pa.types.is_decimal(wanted))
+        or (pa.types.is_timestamp(has) and pa.types.is_date(wanted))
+        or (pa.types.is_integer(has) and pa.types.is_boolean(wanted))
+    ):
+        is_changed = pc.not_equal(made.cast(has), given)
+    else:
+        return pa.array(np.zeros(len(given), np.bool_))
+    return pc.fill_null(is_changed, False)
+
+
+def _moments(number: Any, wanted: pa.DataType) -> Fitted:
+    """Times from numbers, whose unit is guessed from their size as for JSON; see ``docs/reference/formats.md``."""
+    size = pc.abs(number)
+    is_nanos = pc.greater_equal(size, 10**17)
+    micros = pc.case_when(
+        pc.make_struct(pc.less(size, 10**11), pc.less(size, 10**14), pc.invert(is_nanos)),
+        pc.multiply(number, 1_000_000),
+        pc.multiply(number, 1_000),
+        number,
+        pc.divide(number, 1_000),
+    )
+    is_whole = pc.or_(pc.invert(is_nanos), pc.equal(pc.multiply(micros, 1_000), number))
+    is_fit = pc.and_(is_whole, pc.and_(pc.greater_equal(micros, _FIRST_MICROS), pc.less_equal(micros, _LAST_MICROS)))
+    is_misfit = np.asarray(pc.fill_null(pc.invert(is_fit), False))
+    made = pc.if_else(pa.array(~is_misfit), micros, pa.scalar(None, pa.int64()))
+    return made.cast(pa.timestamp("us")).cast(wanted), is_misfit

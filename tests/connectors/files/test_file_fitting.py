@@ -1,0 +1,98 @@
+"""Values of Parquet files in the types of columns: exactly, or an error of the row."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rw_sql.connectors.files.fitting import fitted, matches
+
+UTC = datetime.UTC
+TIME, DAY = datetime.datetime(2024, 4, 11, 5, tzinfo=UTC), datetime.date(2024, 4, 11)
+MISFIT = object()
+"""A value that does not fit."""
+
+
+def result(values: list[Any], given: pa.DataType, wanted: pa.DataType) -> list[Any]:
+    """The fitted values, also of the middle of a longer array, whose parts have offsets."""
+    made, is_misfit = fitted(pa.array(values, given), wanted)
+    assert made.type == wanted
+    made.validate(full=True)
+    padded, is_padded = fitted(pa.array([*values, *values, *values], given)[len(values) : 2 * len(values)], wanted)
+    assert (padded.to_pylist(), is_padded.tolist()) == (made.to_pylist(), is_misfit.tolist())
+    return [MISFIT if wrong else value for value, wrong in zip(made.to_pylist(), is_misfit, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "values"),
+    [
+        (pa.float64(), pa.decimal128(10, 2), {1.1: Decimal("1.10"), 1.239: MISFIT, math.nan: MISFIT, 1e12: MISFIT}),
+        (pa.float64(), pa.float32(), {1.5: 1.5, 1e300: MISFIT, math.inf: math.inf, 0.0: 0.0}),
+        (pa.float64(), pa.int64(), {2.0: 2, 2.5: MISFIT}),
+        (pa.int64(), pa.int32(), {5: 5, 2**40: MISFIT}),
+        (pa.int64(), pa.bool_(), {0: False, 1: True, 7: MISFIT}),
+        (pa.int64(), pa.string(), {5: "5"}),
+        (pa.decimal128(10, 3), pa.decimal128(10, 2), {Decimal("1.230"): Decimal("1.23"), Decimal("1.239"): MISFIT}),
+        (
+            pa.timestamp("ns"),
+            pa.timestamp("us"),
+            {datetime.datetime(2024, 4, 11, 5): datetime.datetime(2024, 4, 11, 5)},
+        ),
+        (pa.timestamp("us", tz="UTC"), pa.date32(), {TIME: MISFIT, TIME.replace(hour=0): DAY}),
+        (pa.timestamp("us"), pa.date32(), {datetime.datetime(2024, 4, 11): DAY, datetime.datetime(1, 1, 1, 1): MISFIT}),
+        (pa.string(), pa.int32(), {"7": 7, "x": MISFIT}),
+        (pa.binary(), pa.string(), {b"a": "a", b"\xff": MISFIT}),
+    ],
+)
+def test_a_value_fits_exactly_or_not_at_all(given: pa.DataType, wanted: pa.DataType, values: dict[Any, Any]) -> None:
+    assert result([*values, None], given, wanted) == [*values.values(), None]
+    inside = pa.list_(pa.struct([("V", given)])), pa.list_(pa.struct([("v", wanted)]))
+    assert result([[{"V": value}, None] for value in values] + [None, []], *inside) == [
+        *(MISFIT if value is MISFIT else [{"v": value}, None] for value in values.values()),
+        None,
+        [],
+    ]
+    of_map = pa.map_(pa.string(), given), pa.map_(pa.string(), wanted)
+    assert result([[("k", value)] for value in values] + [None, []], *of_map) == [
+        *(MISFIT if value is MISFIT else [("k", value)] for value in values.values()),
+        None,
+        [],
+    ]
+
+
+def test_a_number_is_a_time_in_the_unit_of_its_size() -> None:
+    seconds = int(TIME.timestamp())
+    numbers = [seconds, seconds * 10**3, seconds * 10**6, seconds * 10**9, -5, None, seconds * 10**9 + 1, 2**63 - 1]
+    zoned = result(numbers, pa.int64(), pa.timestamp("us", tz="UTC"))
+    early = datetime.datetime(1969, 12, 31, 23, 59, 55, tzinfo=UTC)
+    assert zoned == [TIME, TIME, TIME, TIME, early, None, MISFIT, MISFIT]
+    assert result([2**64 - 1, None], pa.uint64(), pa.timestamp("us")) == [MISFIT, None]
+    assert result([86_400], pa.int32(), pa.timestamp("us")) == [datetime.datetime(1970, 1, 2)]
+
+
+def test_fields_are_matched_by_name_in_any_case_and_order() -> None:
+    given = pa.struct([("userId", pa.int64()), ("b", pa.int64()), ("more", pa.int64())])
+    wanted = pa.struct([("b", pa.int32()), ("userid", pa.int32()), ("c", pa.string())])
+    values = [{"userId": 1, "b": 2, "more": 3}, None, {"userId": 2**40, "b": 2, "more": 3}]
+    assert result(values, given, wanted) == [{"b": 2, "userid": 1, "c": None}, None, MISFIT]
+    assert matches(["userId", "userid", "x"], ["USERID", "userid", "X"]) == {
+        "userId": None,
+        "userid": "userid",
+        "x": "X",
+    }
+
+
+def test_a_list_of_another_kind_of_items_may_be_empty() -> None:
+    given, wanted = pa.list_(pa.struct([("a", pa.int32())])), pa.list_(pa.string())
+    assert result([[], None], given, wanted) == [[], None]
+    assert result([[{"a": 1}], []], given, wanted) == [MISFIT, []]
+
+
+def test_keys_of_maps_that_do_not_fit() -> None:
+    of_map = pa.map_(pa.string(), pa.int64()), pa.map_(pa.int32(), pa.int32())
+    assert result([[("1", 1)], [("x", 1)], None], *of_map) == [[(1, 1)], MISFIT, None]
