@@ -20,18 +20,17 @@ from rw_sql.plan.result.plan import ResultRow
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.groups import owned_groups
-from rw_sql.runtime.jobs.inputs import WAITING
-from rw_sql.runtime.jobs.startable import DISCOVERING
-from rw_sql.runtime.jobs.statuses import RETRYING, present_statuses, run_mark
+from rw_sql.runtime.jobs.statuses import present_statuses, run_mark
+from rw_sql.runtime.jobs.table_paths import table_path
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.observe.cluster_looks import by_cluster, look_at_cluster
 from rw_sql.runtime.observe.lag import rows_behind
+from rw_sql.runtime.observe.stall_grace import StallGrace
 from rw_sql.runtime.observe.waiting import Waiting, what_goes_on
 from rw_sql.runtime.positions.high_water import HighWater
 from rw_sql.runtime.positions.progress import committed_versions, newest_planned
 from rw_sql.runtime.positions.requested import request_position
 from rw_sql.runtime.positions.shared import read_positions
-from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.facts import JobStatus
     from rw_sql.model.source_readers import Reader
     from rw_sql.runtime.jobs.context import Context
 
@@ -52,25 +50,6 @@ Each check reads the catalog, logs and checkpoints.
 _LEAST_LOOK_SECONDS, _MOST_LOOK_SECONDS = 0.02, 0.25
 _ASK_SECONDS = 2.0
 _MARK_SECONDS = 0.5
-_GRACE_MS = 5_000
-"""How long FLUSH waits for a job that has just stalled, in milliseconds.
-
-Most jobs recover at the first or second retry.
-"""
-
-_RETRIES = 2
-"""The number of failed retries after which FLUSH skips a stalled job.
-
-Retries are counted, because on a busy machine a single start may take longer than ``_GRACE_MS``. If the next retry
-is further away than ``_GRACE_MS``, FLUSH does not wait for it.
-"""
-
-_SOUND_MS = 30_000
-"""After a run of this duration in milliseconds, a job counts as recovered.
-
-A shorter run may consist of one batch that fails slowly.
-"""
-
 _DROPPED = "dropped meanwhile"
 _HELD_HISTORY = "backfill_rate_limit is 0, not waited for"
 _PAUSED = "paused, not waited for"
@@ -107,21 +86,8 @@ def flush(
         is_passed_over = answers[-1].detail.startswith((_STALLED, _AWAY)) and not is_throttled(source)
         if source.is_shared and is_passed_over:
             behind[source.id] = source.name
-    unfinished = unfinished_backfills(context.metastore, snapshot)
-    for view in in_reading_order(snapshot.kept):
-        if view_job(view.id) in unfinished and view.backfill_rate_limit == 0:
-            answers.append(ResultRow(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
-            continue
-        checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
-        answer = _flush_reader(context, view, view_job(view.id), checkpoint, limit, shown)
-        answers.append(_of_what_came(view, answer, behind))
-    for sink in snapshot.all("sink"):
-        if sink.is_paused:
-            answers.append(ResultRow(object=sink.name, change="NOTICE", detail=_PAUSED))
-            continue
-        checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
-        answer = _flush_reader(context, sink, sink_job(sink.id), checkpoint, limit, shown)
-        answers.append(_of_what_came(sink, answer, behind))
+    for reader in (*in_reading_order(snapshot.kept), *snapshot.all("sink")):
+        answers.append(_of_what_came(reader, _flush_reader(context, reader, limit, shown), behind))
     return tuple(answers) or (ResultRow(object="", change="NOTHING", detail="no view reads any source"),)
 
 
@@ -196,47 +162,6 @@ def _behind(number: int | None, what: str) -> str:
     if number is None:
         return "has not read all of its inputs"
     return f"is {number} {what if number == 1 else f'{what}s'} behind"
-
-
-class StallGrace:
-    """Decides how long FLUSH waits for stalled jobs."""
-
-    def __init__(self) -> None:
-        self._stalls: dict[str, _Stall] = {}
-
-    def stalled(self, context: Context, job: str) -> JobStatus | None:
-        """The status of a job that FLUSH skips; None if it waits for the job."""
-        status = present_statuses(context).get(job)
-        return status if status is not None and self.is_over(status, now_ms()) else None
-
-    def is_over(self, status: JobStatus, at_ms: int) -> bool:
-        """True if FLUSH skips the job with this status.
-
-        That is the case if the job stalled some seconds ago and its retries have failed, or if no retry is due soon.
-        A job that waits until its input is created is not stalled.
-        """
-        if status.state != "STALLED":
-            if at_ms - status.updated_ms >= _SOUND_MS:
-                self._stalls.pop(status.job, None)
-            return False
-        reason = status.reason or ""
-        if reason.startswith((WAITING, DISCOVERING)):
-            self._stalls.pop(status.job, None)
-            return False
-        stall = self._stalls.setdefault(status.job, _Stall(since_ms=status.updated_ms))
-        if reason.endswith(RETRYING):
-            return False
-        stall.failed_at.add(status.updated_ms)
-        is_retried = at_ms - status.updated_ms < _GRACE_MS
-        return at_ms - stall.since_ms >= _GRACE_MS and (len(stall.failed_at) > _RETRIES or not is_retried)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Stall:
-    """The time when a job stalled, and the times of the failures seen since then, in milliseconds since 1970."""
-
-    since_ms: int
-    failed_at: set[int] = field(default_factory=set)
 
 
 def _looks_at_clusters(context: Context, snapshot: Snapshot, sources: list[SourceRecord]) -> dict[int, Upstream]:
@@ -427,55 +352,72 @@ def _spell(ends: Mapping[str, int]) -> str:
 
 
 def _flush_reader(
-    context: Context,
-    reader: MaterializedViewRecord | SinkRecord,
-    job: str,
-    checkpoint: str,
-    limit: StallTimeout,
-    shown: Waiting,
+    context: Context, reader: MaterializedViewRecord | SinkRecord, limit: StallTimeout, shown: Waiting
 ) -> ResultRow:
-    snapshot = context.metastore.snapshot()
-    reading = _Reading(
-        context=context, reader=reader, job=job, checkpoint=checkpoint, ends=HighWater.of(context, snapshot, reader)
-    )
-    if isinstance(reader, MaterializedViewRecord) and is_view_paused(snapshot, reader):
-        return ResultRow(object=reader.name, change="NOTICE", detail=_PAUSED)
+    reading = _Reading(context=context, reader=reader)
     _wait(context, reading, limit, shown)
-    if reading.is_dropped:
-        return ResultRow(object=reader.name, change="NOTICE", detail=_DROPPED)
-    if reading.stall is not None:
-        detail = f"{_STALLED}{reading.stall.reason}"
-        return ResultRow(object=reader.name, change="NOTICE", detail=detail)
+    if reading.notice is not None:
+        return ResultRow(object=reader.name, change="NOTICE", detail=reading.notice)
     return ResultRow(object=reader.name, change="FLUSHED")
 
 
 @dataclass(slots=True, kw_only=True)
 class _Reading:
-    """The condition that a view or sink has read its inputs up to an earlier version.
+    """The condition that a view or sink has read its inputs up to an earlier version, by the current catalog: another
+    session may pause, drop or replace it meanwhile.
 
-    ``stall`` is the job's reason if FLUSH no longer waits for it.
+    ``notice`` is the reason why FLUSH no longer waits for it.
     """
 
     context: Context
     reader: MaterializedViewRecord | SinkRecord
-    job: str
-    checkpoint: str
-    ends: HighWater
     grace: StallGrace = field(default_factory=StallGrace)
-    stall: JobStatus | None = None
+    notice: str | None = None
+    _ends: HighWater | None = None
+    _tables: tuple[str, ...] = ()
 
     @property
-    def is_dropped(self) -> bool:
-        return self.context.metastore.snapshot().get(self.reader.id) is None
+    def job(self) -> str:
+        return sink_job(self.reader.id) if isinstance(self.reader, SinkRecord) else view_job(self.reader.id)
+
+    @property
+    def checkpoint(self) -> str:
+        warehouse, reader = self.context.warehouse, self.reader
+        of = warehouse.sink_checkpoint if isinstance(reader, SinkRecord) else warehouse.view_checkpoint
+        return of(reader.id, reader.generation)
 
     def is_over(self) -> bool:
-        """True if the view or sink is complete, was dropped, or has been stalled for a while."""
-        if self.is_dropped or self.ends.are_reached(self.context, self.checkpoint):
-            self.stall = None
+        """True if the view or sink is complete, or if FLUSH does not wait for it (any longer)."""
+        context, snapshot = self.context, self.context.metastore.snapshot()
+        reader = snapshot.get(self.reader.id)
+        if not isinstance(reader, MaterializedViewRecord | SinkRecord):
+            self.notice = _DROPPED
             return True
-        self.context.wakes.ask([self.job])
-        self.stall = self.grace.stalled(self.context, self.job)
-        return self.stall is not None
+        self.reader = reader
+        self.notice = self._why_held(snapshot)
+        if self.notice is not None or self._high_water(snapshot).are_reached(context, self.checkpoint):
+            return True
+        context.wakes.ask([self.job])
+        stall = self.grace.stalled(context, self.job)
+        self.notice = None if stall is None else f"{_STALLED}{stall.reason}"
+        return stall is not None
+
+    def _high_water(self, snapshot: Snapshot) -> HighWater:
+        """The versions to read. A rebuild replaces tables: then those of the new tables."""
+        ids = (self.reader.id, *self.reader.inputs)
+        tables = tuple(table_path(self.context.warehouse, snapshot, id_) for id_ in ids)
+        if self._ends is None or tables != self._tables:
+            self._tables, self._ends = tables, HighWater.of(self.context, snapshot, self.reader)
+        return self._ends
+
+    def _why_held(self, snapshot: Snapshot) -> str | None:
+        """The reason why the job does not run; None if it runs."""
+        if isinstance(self.reader, SinkRecord):
+            return _PAUSED if self.reader.is_paused else None
+        if is_view_paused(snapshot, self.reader):
+            return _PAUSED
+        unfinished = self.reader.backfill_rate_limit == 0 and unfinished_backfills(self.context.metastore, snapshot)
+        return _HELD_HISTORY if unfinished and self.job in unfinished else None
 
     @property
     def _name(self) -> str:

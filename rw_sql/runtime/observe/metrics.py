@@ -7,6 +7,7 @@ import platform
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError
@@ -160,6 +161,8 @@ class Metrics:
 
     def _of_jobs(self, snapshot: Snapshot) -> Iterator[Sample]:
         statuses = present_statuses(self._context)
+        # Of a dropped object the last status may remain, which no owner will change.
+        statuses = {job: status for job, status in statuses.items() if snapshot.get(status.object_id) is not None}
         lags = measure_lag(self._context, snapshot)
         at = now_ms()
         figures = self._context.figures
@@ -255,7 +258,7 @@ class Metrics:
         newest = latest_version(warehouse, table)
         counted = self._tables.get(table)
         if counted is None:
-            counted = self._tables[table] = _Committed(version=newest)
+            counted = _Committed(version=newest)
             for _, actions in commits(warehouse, table):
                 made = job_commit(actions)
                 if made is not None and made.run < run:
@@ -263,12 +266,13 @@ class Metrics:
                 counted.add(actions)
                 if made is not None and made.batch < 0 and made.run == run:  # the start of the run
                     break
-        for version in range(counted.version + 1, newest + 1):
-            try:
-                counted.add(read_actions(warehouse, table, version))
-            except FileNotFoundError:  # removed by clean-up before the first look
-                continue
-        counted.version = max(counted.version, newest)
+            self._tables[table] = counted
+        # One version at a time: if the store fails between two, the next call counts each of them once.
+        while counted.version < newest:
+            # Clean-up may have removed it before the first look.
+            with suppress(FileNotFoundError):
+                counted.add(read_actions(warehouse, table, counted.version + 1))
+            counted.version += 1
         return counted
 
 

@@ -17,8 +17,8 @@ from rw_sql.runtime.control.job_slot import JobSlot, Trouble
 from rw_sql.runtime.ingest.split_discovery import goes_on_with_more
 from rw_sql.runtime.jobs.lease import try_take
 from rw_sql.runtime.jobs.statuses import run_mark
-from rw_sql.runtime.observe.flush import StallGrace
 from rw_sql.runtime.observe.metrics import Metrics
+from rw_sql.runtime.observe.stall_grace import StallGrace
 from rw_sql.runtime.support.failures import Failure
 from rw_sql.runtime.support.stall_timeout import spoken_seconds
 from tests.runtime.controlled_jobs import Jobs

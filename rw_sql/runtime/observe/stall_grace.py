@@ -1,0 +1,75 @@
+"""Decides how long FLUSH waits for stalled jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.runtime.jobs.inputs import WAITING
+from rw_sql.runtime.jobs.startable import DISCOVERING
+from rw_sql.runtime.jobs.statuses import RETRYING, present_statuses
+from rw_sql.runtime.support.processes import now_ms
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.facts import JobStatus
+    from rw_sql.runtime.jobs.context import Context
+
+_GRACE_MS = 5_000
+"""How long FLUSH waits for a job that has just stalled, in milliseconds.
+
+Most jobs recover at the first or second retry.
+"""
+
+_RETRIES = 2
+"""The number of failed retries after which FLUSH skips a stalled job.
+
+Retries are counted, because on a busy machine a single start may take longer than ``_GRACE_MS``. If the next retry
+is further away than ``_GRACE_MS``, FLUSH does not wait for it.
+"""
+
+_SOUND_MS = 30_000
+"""After a run of this duration in milliseconds, a job counts as recovered.
+
+A shorter run may consist of one batch that fails slowly.
+"""
+
+
+class StallGrace:
+    """Decides how long FLUSH waits for stalled jobs."""
+
+    def __init__(self) -> None:
+        self._stalls: dict[str, _Stall] = {}
+
+    def stalled(self, context: Context, job: str) -> JobStatus | None:
+        """The status of a job that FLUSH skips; None if it waits for the job."""
+        status = present_statuses(context).get(job)
+        return status if status is not None and self.is_over(status, now_ms()) else None
+
+    def is_over(self, status: JobStatus, at_ms: int) -> bool:
+        """True if FLUSH skips the job with this status.
+
+        That is the case if the job stalled some seconds ago and its retries have failed, or if no retry is due soon.
+        A job that waits until its input is created is not stalled.
+        """
+        if status.state != "STALLED":
+            if at_ms - status.updated_ms >= _SOUND_MS:
+                self._stalls.pop(status.job, None)
+            return False
+        reason = status.reason or ""
+        if reason.startswith((WAITING, DISCOVERING)):
+            self._stalls.pop(status.job, None)
+            return False
+        stall = self._stalls.setdefault(status.job, _Stall(since_ms=status.updated_ms))
+        if reason.endswith(RETRYING):
+            return False
+        stall.failed_at.add(status.updated_ms)
+        is_retried = at_ms - status.updated_ms < _GRACE_MS
+        return at_ms - stall.since_ms >= _GRACE_MS and (len(stall.failed_at) > _RETRIES or not is_retried)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Stall:
+    """The time when a job stalled, and the times of the failures seen since then, in milliseconds since 1970."""
+
+    since_ms: int
+    failed_at: set[int] = field(default_factory=set)
