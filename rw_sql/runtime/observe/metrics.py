@@ -40,6 +40,8 @@ from rw_sql.runtime.support.processes import now_ms
 from rw_sql.version import __version__
 
 if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import OperationRecord
     from rw_sql.runtime.jobs.context import Context
@@ -353,10 +355,10 @@ def _registry(metrics: Metrics) -> CollectorRegistry:
     return registry
 
 
-def serve_metrics(metrics: Metrics, where: str) -> int:
-    """Serves scrapes at ``port`` (loopback only) or ``host:port`` until the process ends.
+def serve_metrics(metrics: Metrics, where: str) -> WSGIServer:
+    """Serves scrapes at ``port`` (loopback only) or ``host:port`` until the returned server is shut down.
 
-    Returns the port. Raises SqlError INVALID_PARAMETER if the address cannot be used.
+    Raises SqlError INVALID_PARAMETER if the address cannot be used.
     """
     host, _, port = where.rpartition(":")
     try:
@@ -367,5 +369,4 @@ def serve_metrics(metrics: Metrics, where: str) -> int:
             f"metrics cannot be served at {where!r}: {error}",
             hint="give a free port, 9464, or host:port, 0.0.0.0:9464",
         ) from error
-    found: int = server.server_port
-    return found
+    return server
