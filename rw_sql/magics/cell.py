@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
+from IPython.core.magic import no_var_expand
 from IPython.display import display
 
 from rw_sql.errors import NO_SESSION, SqlError
@@ -35,6 +36,8 @@ class StatementMagic:
         self._shell = shell
         self._settings: dict[str, str | None] = {}
 
+    # Without it, IPython replaces $errors and {…} in a statement by the values of Python's names.
+    @no_var_expand  # type: ignore[untyped-decorator, unused-ignore]
     def run(self, line: str, cell: str | None = None) -> CellResult | None:
         """Runs the statement on the line, or the cell's statements, and shows each result as it arrives.
 

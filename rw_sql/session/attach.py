@@ -158,8 +158,12 @@ def attach(
         attached = _attach_connect(spark, location) if is_remote else _attach(spark, location, run_jobs, resource_group)
         where = os.environ.get(METRICS_VARIABLE)
         if where and not attached._runtime.serves_metrics:
+            try:
+                attached.serve_metrics(where)
+            except BaseException:
+                _leave(attached)
+                raise
             attached._runtime.serves_metrics = True
-            attached.serve_metrics(where)
         setattr(spark, _ATTRIBUTE, attached)
         if is_remote:
             wrap_connect(attached_to, _for_spark, status_shown)
@@ -226,9 +230,8 @@ def _leave(attached: Attached) -> None:
     runtime.users -= 1
     attached._views.close()
     runtime.views.remove(attached._views)
-    is_shared = attached._views.database in {views.database for views in runtime.views}
-    if attached.is_alive and not is_shared:
-        attached._views.remove()
+    if attached.is_alive:
+        attached._views.remove(runtime.views)
     if runtime.users == 0:
         for uri in [uri for uri, known in _runtimes.items() if known is runtime]:
             del _runtimes[uri]

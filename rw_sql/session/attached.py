@@ -46,6 +46,7 @@ from rw_sql.syntax.lexing.identifiers import PUBLIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from wsgiref.simple_server import WSGIServer
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -69,6 +70,7 @@ class AttachedRuntime(Protocol):
     context: Context
     users: int
     serves_metrics: bool
+    servers: list[WSGIServer]
     views: list[SparkViews]
 
     @property
@@ -108,6 +110,7 @@ class WarehouseRuntime:
         self._requests: RequestServer | None = None
         self.users = 0
         self.serves_metrics = False
+        self.servers: list[WSGIServer] = []
         self.views: list[SparkViews] = []
 
     def run(self, _text: str, statement: Statement, state: SessionState) -> Table:
@@ -128,6 +131,7 @@ class WarehouseRuntime:
         """Stops the warehouse's jobs in this process and releases the lease. Nothing is written afterwards."""
         for views in self.views:
             views.close()
+        end_servers(self.servers)
         if self._requests is not None:
             self._requests.stop()
         if self.owner is not None:
@@ -216,11 +220,14 @@ class Attached:
     def serve_metrics(self, where: str) -> int:
         """Serves the warehouse's Prometheus metrics at ``port`` (loopback only) or ``host:port``; returns the port.
 
-        The server runs until the process ends. Raises SqlError INVALID_PARAMETER if the address is invalid or in use.
+        The server runs until the warehouse's last session is detached. Raises SqlError INVALID_PARAMETER if the address
+        is invalid or in use.
         """
         metrics = metrics_of(self._runtime.context)
         metrics.count_rows()
-        return serve_metrics(metrics, where)
+        server = serve_metrics(metrics, where)
+        self._runtime.servers.append(server)
+        return int(server.server_port)
 
     def served(self) -> ServedWarehouse:
         """The data that ``rw-sql serve`` publishes about the warehouse: status page, metrics and readiness."""
@@ -258,20 +265,40 @@ class Attached:
                 if isinstance(statement, ast.UseSchema) and statement.name.last == self._views.database:
                     statement = replace(statement, name=replace(statement.name, parts=(PUBLIC,)))
                 path = self._state.search_path
-                table = self._runtime.run(text, statement, self._state)
-                self._views.refresh()
-                self._seen = self._runtime.context.metastore.snapshot()
-                if self._state.search_path != path or isinstance(statement, ast.UseSchema):
-                    self._views.use(next((s for s in self._state.search_path if is_schema(self._seen, s)), PUBLIC))
-                return self._frame(table)
+                table = self._run(text, statement)
+                self._show(is_moved=self._state.search_path != path or isinstance(statement, ast.UseSchema))
+                try:
+                    return self._frame(table)
+                except (Py4JError, OSError):
+                    self._runtime.context.sessions.require_alive("the statement took effect")
+                    raise
         except SqlError as error:
             raise error.located(text) from error.__cause__
-        except (Py4JError, OSError):
-            # Spark failed to produce the result; the statement itself has been committed, or was refused earlier.
-            self._runtime.context.sessions.require_alive("the statement took effect")
-            raise
         finally:
             self._state.waiting.end()
+
+    def _run(self, text: str, statement: Statement) -> Table:
+        try:
+            return self._runtime.run(text, statement, self._state)
+        except (Py4JError, OSError):
+            # After the commit, every error is an SqlError that says so.
+            self._runtime.context.sessions.require_alive("nothing was changed")
+            raise
+
+    def _show(self, *, is_moved: bool) -> None:
+        """Makes the views match the catalog after a statement. ``is_moved``: unqualified names are looked up in other
+        schemas.
+
+        The statement has taken effect, so that a failure is a warning; the next statement tries again.
+        """
+        try:
+            self._views.refresh()
+            self._seen = self._runtime.context.metastore.snapshot()
+            if is_moved:
+                self._views.use(next((s for s in self._state.search_path if is_schema(self._seen, s)), PUBLIC))
+        except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
+            self._runtime.context.sessions.require_alive("the statement took effect")
+            logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
     def dry_run(self) -> DryRun:
         """Returns a dry run that explains statements in order, beginning with the current catalog and this session's
@@ -325,6 +352,14 @@ class Attached:
         except SqlError as error:
             raise error.located(text) from error.__cause__
         return found
+
+
+def end_servers(servers: list[WSGIServer]) -> None:
+    """Ends the servers of metrics, so that the next attachment may use their ports."""
+    while servers:
+        server = servers.pop()
+        server.shutdown()
+        server.server_close()
 
 
 def catalog_of(attached: Attached) -> Snapshot:

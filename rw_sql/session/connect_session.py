@@ -16,12 +16,13 @@ from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.spark.absent import NoSpark
 from rw_sql.runtime.spark.frames import arrow_of
 from rw_sql.runtime.sql.connect_views import ConnectViews
-from rw_sql.session.attached import Attached
+from rw_sql.session.attached import Attached, end_servers
 from rw_sql.session.spark_sql import wrap_class, wrap_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from wsgiref.simple_server import WSGIServer
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -53,6 +54,7 @@ class ConnectRuntime:
         self._executor = RemoteExecutor(self.context)
         self.users = 0
         self.serves_metrics = False
+        self.servers: list[WSGIServer] = []
         self.views: list[SparkViews] = []
 
     def run(self, text: str, statement: Statement, state: SessionState) -> Table:
@@ -64,6 +66,7 @@ class ConnectRuntime:
 
     def stop(self) -> None:
         """Writes what is not written yet."""
+        end_servers(self.servers)
         self.context.metastore.flush(with_upkeep=True)
 
 

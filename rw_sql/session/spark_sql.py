@@ -94,19 +94,18 @@ def wrap_class(
     def answer(
         attached: TakesStatements, spark: SparkSession, text: str, args: Any, kwargs: dict[str, Any]
     ) -> DataFrame:
+        given: tuple[Any, ...] = ()
         if args is not None or kwargs:
-            attached.refuse_changes(text)
-            attached.before_spark(text)
-            text = with_schemas(spark, text)
-            return attached.read(text, partial(original, spark, text, args, **kwargs))
-        statement = attached.route(text)
-        if statement is not None:
-            return attached.run(text, statement)
+            given = (args,)
+        else:
+            statement = attached.route(text)
+            if statement is not None:
+                return attached.run(text, statement)
         try:
             attached.refuse_changes(text)
             attached.before_spark(text)
             text = with_schemas(spark, text)
-            return attached.read(text, partial(original, spark, text))
+            return attached.read(text, partial(original, spark, text, *given, **kwargs))
         except BaseException:
             # A mistyped RESUME is not an rw_sql statement: committing the rest would leave the source paused.
             attached.abort_block()

@@ -140,7 +140,7 @@ def listing(name: str, pattern: str) -> str | None:
 
 
 def _like(pattern: str) -> str:
-    return pattern.replace("%", r"\%").replace("*", "%").replace("?", "_")
+    return re.sub(r"[\\%_]", r"\\\g<0>", pattern).replace("*", "%").replace("?", "_")
 
 
 def switched(argument: str, before: bool, usage: str) -> bool:

@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql.types import StructType
 
 from rw_sql.connectors.delta.versions import table_at
+from rw_sql.connectors.support.local_frames import keeping_active_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +65,10 @@ def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | N
     if len(files) > MOST_FILES or not all(_is_plain(file) for file in files):
         return None
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
-    return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+    if files:
+        return spark.read.schema(schema).parquet(*files)
+    with keeping_active_session(spark):
+        return spark.createDataFrame([], schema)
 
 
 def _is_plain(file: str) -> bool:

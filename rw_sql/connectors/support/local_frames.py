@@ -2,11 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+
+class _Active:
+    """The sessions whose rows are being handed over, and PySpark's active session before them."""
+
+    lock = threading.Lock()
+    in_use: list[Any] = []  # noqa: RUF012 - of the process, as PySpark's
+    before: Any = None
+
+
+@contextmanager
+def keeping_active_session(spark: SparkSession) -> Iterator[None]:
+    """A context manager inside which a job may call ``createDataFrame``.
+
+    ``createDataFrame`` makes its session PySpark's active one, for all threads of the process. Without this context
+    manager, ``SparkSession.active()``, pandas on Spark and notebooks would use the session of a job.
+    """
+    from pyspark.sql import SparkSession as Sessions
+
+    sessions: Any = Sessions
+    with _Active.lock:
+        if not any(sessions._activeSession is other for other in _Active.in_use):
+            _Active.before = sessions._activeSession
+        _Active.in_use.append(spark)
+    try:
+        yield
+    finally:
+        with _Active.lock:
+            _Active.in_use.remove(spark)
+            if sessions._activeSession is spark:
+                sessions._activeSession = _Active.before
+            if not _Active.in_use:
+                _Active.before = None
 
 
 def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
@@ -19,4 +56,5 @@ def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
 
     batches = [batch for batch in table.to_batches() if batch.num_rows]
     batches = batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]  # PySpark needs one for some types.
-    return spark.createDataFrame(pa.Table.from_batches(batches, schema=table.schema))
+    with keeping_active_session(spark):
+        return spark.createDataFrame(pa.Table.from_batches(batches, schema=table.schema))

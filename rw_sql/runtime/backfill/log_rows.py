@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from rw_sql.connectors.support.local_frames import keeping_active_session
 from rw_sql.runtime.decoding.decoder import OFFSET, RUN, SPLIT, offset_bound, stored_offset
 
 if TYPE_CHECKING:
@@ -33,13 +34,14 @@ def rows_of_chunk(spark: SparkSession, rows: DataFrame, chunk: tuple[BackfillChu
             )
         return rows.where(wanted)
     kind = of_offset.simpleString()
-    listed = spark.createDataFrame(
-        [
-            (one.split, *(one.runs or (0, 0)), *(stored_offset(of_offset, at) for at in (one.start, one.end)))
-            for one in chunk
-        ],
-        f"w_split string, w_first long, w_last long, w_start {kind}, w_end {kind}",
-    )
+    portions = [
+        (one.split, *(one.runs or (0, 0)), *(stored_offset(of_offset, at) for at in (one.start, one.end)))
+        for one in chunk
+    ]
+    with keeping_active_session(spark):
+        listed = spark.createDataFrame(
+            portions, f"w_split string, w_first long, w_last long, w_start {kind}, w_end {kind}"
+        )
     is_wanted = (
         (f.col(SPLIT) == f.col("w_split"))
         & f.col(RUN).between(f.col("w_first"), f.col("w_last"))

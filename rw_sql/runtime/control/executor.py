@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import getpass
 import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import BLOCK_ABORTED, INVALID_CONFIRMATION, NOT_SUPPORTED, SqlError
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+
+from rw_sql.errors import BLOCK_ABORTED, INVALID_CONFIRMATION, NOT_APPLIED_YET, NOT_SUPPORTED, SqlError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.job_ids import view_job
@@ -27,7 +29,7 @@ from rw_sql.runtime.control.group_owners import require_owners
 from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.control.quiesce import are_valid, lock_sources, release_locks
-from rw_sql.runtime.control.session_state import Block, SessionState
+from rw_sql.runtime.control.session_state import Block, SessionState, user_name
 from rw_sql.runtime.control.statement_kinds import HOLDS, may_be_unsafe
 from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
 from rw_sql.runtime.jobs.statuses import owner_marks
@@ -36,6 +38,7 @@ from rw_sql.runtime.observe.wait import refreshes_without_end, wait_until_made
 from rw_sql.runtime.observe.waiting import what_goes_on
 from rw_sql.runtime.spark.interrupts import StatementInterrupted, shielded
 from rw_sql.runtime.support.event_log import log_event
+from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.gc_pause import gc_paused
 from rw_sql.runtime.support.stall_timeout import StallTimeout, spoken_seconds
@@ -273,7 +276,7 @@ class Executor:
             try:
                 with shielded():
                     self._carry_out(plan, committed.epoch, started)
-                return _rows((*plan.changes, *self._finish(plan, snapshot, committed.epoch, session, started)))
+                return _rows((*plan.changes, *self._followed(plan, snapshot, committed.epoch, session, started)))
             except KeyboardInterrupt:
                 raise StatementInterrupted(f"{_COMMITTED} as epoch {committed.epoch}") from None
         raise AssertionError("the last attempt returns or raises")
@@ -326,6 +329,21 @@ class Executor:
         session.refused[question.token] = plan.statement
         session.shown[question.token] = plan
         raise refusal(question, plan, was_asked=was_asked)
+
+    def _followed(
+        self, plan: Plan, before: Snapshot, epoch: int, session: SessionState, started: float
+    ) -> tuple[ResultRow, ...]:
+        """Like :meth:`_finish`; every error says that the statement is committed."""
+        try:
+            return self._finish(plan, before, epoch, session, started)
+        except (OSError, DeltaError, Py4JError) as error:
+            self._context.sessions.require_alive(f"the statement is committed as epoch {epoch}")
+            raise SqlError(
+                NOT_APPLIED_YET,
+                f"the statement is committed as epoch {epoch}, and the wait for the jobs failed: "
+                f"{cause_line(str(error)) or type(error).__name__}",
+                hint="do not run it again: SHOW JOBS shows whether the jobs have applied it",
+            ) from error
 
     def _finish(
         self, plan: Plan, before: Snapshot, epoch: int, session: SessionState, started: float
@@ -480,11 +498,3 @@ def _whole(block: Block, statement: ast.Statement) -> ast.UnsafeBlock:
 
 def _rows(changes: tuple[ResultRow, ...]) -> Table:
     return Table(columns=_CHANGES, rows=tuple((row.object, row.change, row.detail) for row in changes))
-
-
-def user_name() -> str:
-    """The operating system's user of this process."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"

@@ -14,7 +14,7 @@ from rw_sql.metastore.facts import ASKED, DONE, TAKEN, WITHDRAWN, Request
 from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.plan.checks.literal_secrets import refuse_literal_secrets
 from rw_sql.plan.statements.move.block import require_inside
-from rw_sql.runtime.control.executor import Executor, user_name
+from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.request_messages import (
     StatementBody,
     answer_body,
@@ -24,7 +24,7 @@ from rw_sql.runtime.control.request_messages import (
     to_json,
 )
 from rw_sql.runtime.control.request_server import answer_lost, owner_ended, store_failed
-from rw_sql.runtime.control.session_state import Block, SessionState
+from rw_sql.runtime.control.session_state import Block, SessionState, user_name
 from rw_sql.runtime.jobs.groups import owned_groups
 from rw_sql.runtime.jobs.lease import suspended_pid
 from rw_sql.runtime.spark.interrupts import StatementInterrupted
@@ -114,6 +114,8 @@ class RemoteExecutor:
                 raise
             if ends_block:  # The owner's block ends with the statement, whether it succeeds or not.
                 session.block = None
+            # It confirms one statement, which the owner may run: it must not confirm another one.
+            session.parameters.pop("unsafe_confirmation", None)
             if isinstance(error, KeyboardInterrupt):
                 raise StatementInterrupted("stopped waiting; the process that runs the jobs continues it") from None
             if isinstance(error, OSError | DeltaError):

@@ -111,6 +111,8 @@ class RequestServer:
                     run_in_background(self._tidy, "requests-upkeep")
             except (SqlError, OSError, DeltaError) as error:
                 logger.warning("requests of other sessions cannot be read: %s", error)
+            except Exception:  # the sessions wait for this thread, whatever one of the requests does to it
+                logger.exception("requests of other sessions cannot be read")
 
     def _tidy(self) -> None:
         try:

@@ -10,6 +10,7 @@ from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import functions as f
 
 from rw_sql.connectors.delta.plain_files import rows_at
+from rw_sql.connectors.support.local_frames import keeping_active_session
 from rw_sql.model.backfill_ranges import History
 from rw_sql.model.definitions import source_definition
 from rw_sql.runtime.decoding.cdc_rows import cdc_frame
@@ -140,7 +141,8 @@ def _live_rows(spark: SparkSession, frame: DataFrame, guarded: tuple[SplitHistor
     of_offset = frame.schema["_rw_offset"].dataType
     starts = [(split.split, split.since, stored_offset(of_offset, split.start)) for split in guarded]
     columns = f"g_split string, g_since long, g_start {of_offset.simpleString()}"
-    listed = f.broadcast(spark.createDataFrame(starts, columns))
+    with keeping_active_session(spark):
+        listed = f.broadcast(spark.createDataFrame(starts, columns))
     joined = frame.join(listed, f.col("_rw_split") == f.col("g_split"), "left")
     return joined.where(
         f.col("g_split").isNull()

@@ -21,6 +21,7 @@ from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.groups import owned_groups
 from rw_sql.runtime.jobs.statuses import present_statuses, run_mark
+from rw_sql.runtime.jobs.table_paths import table_path
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.observe.cluster_looks import by_cluster, look_at_cluster
 from rw_sql.runtime.observe.lag import rows_behind
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.facts import JobStatus
     from rw_sql.model.source_readers import Reader
     from rw_sql.runtime.jobs.context import Context
 
@@ -86,19 +86,8 @@ def flush(
         is_passed_over = answers[-1].detail.startswith((_STALLED, _AWAY)) and not is_throttled(source)
         if source.is_shared and is_passed_over:
             behind[source.id] = source.name
-    unfinished = unfinished_backfills(context.metastore, snapshot)
-    for view in in_reading_order(snapshot.kept):
-        if view_job(view.id) in unfinished and view.backfill_rate_limit == 0:
-            answers.append(ResultRow(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
-            continue
-        answer = _flush_reader(context, view, view_job(view.id), limit, shown)
-        answers.append(_of_what_came(view, answer, behind))
-    for sink in snapshot.all("sink"):
-        if sink.is_paused:
-            answers.append(ResultRow(object=sink.name, change="NOTICE", detail=_PAUSED))
-            continue
-        answer = _flush_reader(context, sink, sink_job(sink.id), limit, shown)
-        answers.append(_of_what_came(sink, answer, behind))
+    for reader in (*in_reading_order(snapshot.kept), *snapshot.all("sink")):
+        answers.append(_of_what_came(reader, _flush_reader(context, reader, limit, shown), behind))
     return tuple(answers) or (ResultRow(object="", change="NOTHING", detail="no view reads any source"),)
 
 
@@ -363,76 +352,72 @@ def _spell(ends: Mapping[str, int]) -> str:
 
 
 def _flush_reader(
-    context: Context,
-    reader: MaterializedViewRecord | SinkRecord,
-    job: str,
-    limit: StallTimeout,
-    shown: Waiting,
+    context: Context, reader: MaterializedViewRecord | SinkRecord, limit: StallTimeout, shown: Waiting
 ) -> ResultRow:
-    snapshot = context.metastore.snapshot()
-    reading = _reading_of(context, reader, job)
-    if isinstance(reader, MaterializedViewRecord) and is_view_paused(snapshot, reader):
-        return ResultRow(object=reader.name, change="NOTICE", detail=_PAUSED)
+    reading = _Reading(context=context, reader=reader)
     _wait(context, reading, limit, shown)
-    if reading.is_dropped:
-        return ResultRow(object=reader.name, change="NOTICE", detail=_DROPPED)
-    if reading.stall is not None:
-        detail = f"{_STALLED}{reading.stall.reason}"
-        return ResultRow(object=reader.name, change="NOTICE", detail=detail)
+    if reading.notice is not None:
+        return ResultRow(object=reader.name, change="NOTICE", detail=reading.notice)
     return ResultRow(object=reader.name, change="FLUSHED")
-
-
-def _reading_of(context: Context, reader: MaterializedViewRecord | SinkRecord, job: str) -> _Reading:
-    snapshot = context.metastore.snapshot()
-    now = snapshot.get(reader.id)  # FLUSH may have waited for others since.
-    reader = now if isinstance(now, MaterializedViewRecord | SinkRecord) else reader
-    ends = HighWater.of(context, snapshot, reader)
-    return _Reading(context=context, reader=reader, job=job, checkpoint=_checkpoint_of(context, reader), ends=ends)
-
-
-def _checkpoint_of(context: Context, reader: MaterializedViewRecord | SinkRecord) -> str:
-    warehouse = context.warehouse
-    of_kind = warehouse.sink_checkpoint if isinstance(reader, SinkRecord) else warehouse.view_checkpoint
-    return of_kind(reader.id, reader.generation)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Reading:
-    """The condition that a view or sink has read its inputs up to an earlier version.
+    """The condition that a view or sink has read its inputs up to an earlier version, by the current catalog: another
+    session may pause, drop or replace it meanwhile.
 
-    If its table is replaced meanwhile (by the switch to a rebuilt table, an UNDO of that, or a REWIND), the condition
-    is that of the new table. ``stall`` is the job's reason if FLUSH no longer waits for it.
+    ``notice`` is the reason why FLUSH no longer waits for it.
     """
 
     context: Context
     reader: MaterializedViewRecord | SinkRecord
-    job: str
-    checkpoint: str
-    ends: HighWater
     grace: StallGrace = field(default_factory=StallGrace)
-    stall: JobStatus | None = None
+    notice: str | None = None
+    _ends: HighWater | None = None
+    _tables: tuple[str, ...] = ()
 
     @property
-    def is_dropped(self) -> bool:
-        return self.context.metastore.snapshot().get(self.reader.id) is None
+    def job(self) -> str:
+        return sink_job(self.reader.id) if isinstance(self.reader, SinkRecord) else view_job(self.reader.id)
+
+    @property
+    def checkpoint(self) -> str:
+        warehouse, reader = self.context.warehouse, self.reader
+        of = warehouse.sink_checkpoint if isinstance(reader, SinkRecord) else warehouse.view_checkpoint
+        return of(reader.id, reader.generation)
 
     def is_over(self) -> bool:
-        """True if the view or sink is complete, was dropped, or has been stalled for a while."""
-        self._follow()
-        if self.is_dropped or self.ends.are_reached(self.context, self.checkpoint):
-            self.stall = None
+        """True if the view or sink is complete, or if FLUSH does not wait for it (any longer)."""
+        context, snapshot = self.context, self.context.metastore.snapshot()
+        reader = snapshot.get(self.reader.id)
+        if not isinstance(reader, MaterializedViewRecord | SinkRecord):
+            self.notice = _DROPPED
             return True
-        self.context.wakes.ask([self.job])
-        self.stall = self.grace.stalled(self.context, self.job)
-        return self.stall is not None
+        self.reader = reader
+        self.notice = self._why_held(snapshot)
+        if self.notice is not None or self._high_water(snapshot).are_reached(context, self.checkpoint):
+            return True
+        context.wakes.ask([self.job])
+        stall = self.grace.stalled(context, self.job)
+        self.notice = None if stall is None else f"{_STALLED}{stall.reason}"
+        return stall is not None
 
-    def _follow(self) -> None:
-        """Takes the table that the view or sink has now: no job writes the former one any more."""
-        snapshot = self.context.metastore.snapshot()
-        record = snapshot.get(self.reader.id)
-        if isinstance(record, MaterializedViewRecord | SinkRecord) and record.generation != self.reader.generation:
-            self.reader, self.checkpoint = record, _checkpoint_of(self.context, record)
-            self.ends = HighWater.of(self.context, snapshot, record)
+    def _high_water(self, snapshot: Snapshot) -> HighWater:
+        """The versions to read. A rebuild replaces tables: then those of the new tables."""
+        ids = (self.reader.id, *self.reader.inputs)
+        tables = tuple(table_path(self.context.warehouse, snapshot, id_) for id_ in ids)
+        if self._ends is None or tables != self._tables:
+            self._tables, self._ends = tables, HighWater.of(self.context, snapshot, self.reader)
+        return self._ends
+
+    def _why_held(self, snapshot: Snapshot) -> str | None:
+        """The reason why the job does not run; None if it runs."""
+        if isinstance(self.reader, SinkRecord):
+            return _PAUSED if self.reader.is_paused else None
+        if is_view_paused(snapshot, self.reader):
+            return _PAUSED
+        unfinished = self.reader.backfill_rate_limit == 0 and unfinished_backfills(self.context.metastore, snapshot)
+        return _HELD_HISTORY if unfinished and self.job in unfinished else None
 
     @property
     def _name(self) -> str:

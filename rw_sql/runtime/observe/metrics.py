@@ -7,6 +7,7 @@ import platform
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError
@@ -39,6 +40,8 @@ from rw_sql.runtime.support.processes import now_ms
 from rw_sql.version import __version__
 
 if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import OperationRecord
     from rw_sql.runtime.jobs.context import Context
@@ -160,6 +163,8 @@ class Metrics:
 
     def _of_jobs(self, snapshot: Snapshot) -> Iterator[Sample]:
         statuses = present_statuses(self._context)
+        # Of a dropped object the last status may remain, which no owner will change.
+        statuses = {job: status for job, status in statuses.items() if snapshot.get(status.object_id) is not None}
         lags = measure_lag(self._context, snapshot)
         at = now_ms()
         figures = self._context.figures
@@ -255,7 +260,7 @@ class Metrics:
         newest = latest_version(warehouse, table)
         counted = self._tables.get(table)
         if counted is None:
-            counted = self._tables[table] = _Committed(version=newest)
+            counted = _Committed(version=newest)
             for _, actions in commits(warehouse, table):
                 made = job_commit(actions)
                 if made is not None and made.run < run:
@@ -263,12 +268,13 @@ class Metrics:
                 counted.add(actions)
                 if made is not None and made.batch < 0 and made.run == run:  # the start of the run
                     break
-        for version in range(counted.version + 1, newest + 1):
-            try:
-                counted.add(read_actions(warehouse, table, version))
-            except FileNotFoundError:  # removed by clean-up before the first look
-                continue
-        counted.version = max(counted.version, newest)
+            self._tables[table] = counted
+        # One version at a time: if the store fails between two, the next call counts each of them once.
+        while counted.version < newest:
+            # Clean-up may have removed it before the first look.
+            with suppress(FileNotFoundError):
+                counted.add(read_actions(warehouse, table, counted.version + 1))
+            counted.version += 1
         return counted
 
 
@@ -349,10 +355,10 @@ def _registry(metrics: Metrics) -> CollectorRegistry:
     return registry
 
 
-def serve_metrics(metrics: Metrics, where: str) -> int:
-    """Serves scrapes at ``port`` (loopback only) or ``host:port`` until the process ends.
+def serve_metrics(metrics: Metrics, where: str) -> WSGIServer:
+    """Serves scrapes at ``port`` (loopback only) or ``host:port`` until the returned server is shut down.
 
-    Returns the port. Raises SqlError INVALID_PARAMETER if the address cannot be used.
+    Raises SqlError INVALID_PARAMETER if the address cannot be used.
     """
     host, _, port = where.rpartition(":")
     try:
@@ -363,5 +369,4 @@ def serve_metrics(metrics: Metrics, where: str) -> int:
             f"metrics cannot be served at {where!r}: {error}",
             hint="give a free port, 9464, or host:port, 0.0.0.0:9464",
         ) from error
-    found: int = server.server_port
-    return found
+    return server

@@ -7,19 +7,19 @@ records.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from rw_sql.connectors.registry import has_wide_offsets
 from rw_sql.connectors.support.wide_offsets import plain_offset
 from rw_sql.metastore.records import SourceRecord, TableRecord
-from rw_sql.model.definitions import UNKNOWN_COLUMN, cdc_rows, definition_of, has_unchanged, table_definition
+from rw_sql.model.definitions import cdc_rows, definition_of, has_unchanged, table_definition
 from rw_sql.model.names import SCHEMA_ALIAS, schema_of
-from rw_sql.model.relations import schema_columns, stored_columns, stored_name
 from rw_sql.plan.checks.spark_changes import (
     catalog_refusal,
     change_refusal,
@@ -35,11 +35,14 @@ from rw_sql.runtime.spark.databases import MARK, drop_database, make_database, w
 from rw_sql.runtime.spark.jvm import java_session
 from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.runtime.sql.late_views import LateViews
+from rw_sql.runtime.sql.plain_paths import plain_path
+from rw_sql.runtime.sql.view_columns import has_columns, unknown_values, written_columns
+from rw_sql.runtime.support.failures import cause_line
 from rw_sql.syntax.dialect.spark_changes import DROP_DATABASE, changed_names
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -84,6 +87,9 @@ class SparkViews:
         self._rejected: dict[str, tuple[int, int]] = {}
         self._schemas: dict[str, bool] = {}
         """The schemas beside ``public``, and whether the database of the name is theirs."""
+        self._hidden: dict[str, MaterializedViewRecord] = {}
+        """The views that tables or views of the user hide."""
+        self._problems: dict[str, str] = {}
         self._late = LateViews(self._create)
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
 
@@ -96,6 +102,8 @@ class SparkViews:
         """
         self._late.create_mentioned(text)
         folded = text.casefold()
+        if self._hidden or not all(self._schemas.values()):
+            self._create_uncovered(folded)
         if ERRORS in folded:
             self._show_errors(folded)
         if REJECTED in folded:
@@ -108,6 +116,16 @@ class SparkViews:
         for name, select in self._context.metastore.view_definitions():
             plain_sql(self._spark, f"CREATE OR REPLACE VIEW {CATALOG_DATABASE}.{name} AS {select}")
         _shown[context] = uri
+
+    def _create_uncovered(self, text: str) -> None:
+        """Creates the views that a text mentions and that no table, view or database of the user hides any more."""
+        with self._late.lock:
+            for name in [name for name in self._hidden if name.rpartition(".")[2].casefold() in text]:
+                self._can(name, self._create, name, self._hidden[name])
+            hidden = [name for name, is_own in self._schemas.items() if not is_own and name.casefold() in text]
+            made = [name for name in hidden if self._make_database(name)]
+            if made:
+                self._refresh(self._context.metastore.snapshot())
 
     def _show_errors(self, text: str) -> None:
         """Creates the views of decode errors that a text mentions.
@@ -130,12 +148,12 @@ class SparkViews:
                 continue
             if not source.is_shared:  # It has no log.
                 continue
-            if name not in self._errors and self._spark.catalog.tableExists(f"`{name}`"):
+            if name not in self._errors and self._spark.catalog.tableExists(quoted_for_spark(name)):
                 continue
             self._context.ensure_log(source)
             plain_sql(
                 self._spark,
-                f"CREATE OR REPLACE TEMPORARY VIEW `{name}` (bytes, split, offset, reason) AS "
+                f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} (bytes, split, offset, reason) AS "
                 f"SELECT {RAW}, {SPLIT}, {offset}, {ERROR} FROM delta.`{self._context.log_path(source)}` "
                 f"WHERE {ERROR} IS NOT NULL{unknown}",
             )
@@ -147,7 +165,7 @@ class SparkViews:
         source = snapshot.get(table.inputs[0]) if table.inputs else None
         if not isinstance(source, SourceRecord) or table.live_from is None:
             return
-        if name not in self._errors and self._spark.catalog.tableExists(f"`{name}`"):
+        if name not in self._errors and self._spark.catalog.tableExists(quoted_for_spark(name)):
             return
         self._context.ensure_log(source)
         log = self._spark.read.format("delta").load(self._context.log_path(source))
@@ -155,10 +173,10 @@ class SparkViews:
         bad = rows.where(f"{ERROR} IS NOT NULL").selectExpr(
             f"{RAW} AS bytes", f"{SPLIT} AS split", f"{OFFSET} AS offset", f"{ERROR} AS reason"
         )
-        unknown = self._unknown_values_of(table).removeprefix(" UNION ALL ")
+        unknown = unknown_values(self._context.warehouse, table).removeprefix(" UNION ALL ")
         if unknown:
             bad = bad.union(self._spark.sql(unknown))
-        bad.createOrReplaceTempView(f"`{name}`")
+        bad.createOrReplaceTempView(quoted_for_spark(name))
         self._errors[name] = (table.id, table.generation, table.definition)
 
     def refuse_changes(self, text: str) -> None:
@@ -205,7 +223,7 @@ class SparkViews:
         """Raises SqlError if a path belongs to rw_sql's own folders in the warehouse; Spark's own tables are beside
         these folders."""
         path = change.parts[-1]
-        root, wanted = _plain_path(self._context.warehouse.uri), _plain_path(path)
+        root, wanted = plain_path(self._context.warehouse.uri), plain_path(path)
         if wanted != root and not wanted.startswith(f"{root}/"):
             return
         first, _, rest = wanted.removeprefix(root).strip("/").partition("/")
@@ -300,11 +318,14 @@ class SparkViews:
             name, table = f"{sink.name}{REJECTED}", (sink.id, sink.generation)
             if name.casefold() not in text or self._rejected.get(name) == table:
                 continue
-            if name not in self._rejected and self._spark.catalog.tableExists(f"`{name}`"):
+            if name not in self._rejected and self._spark.catalog.tableExists(quoted_for_spark(name)):
                 continue
             path = self._context.warehouse.rejected(*table)
             make_rejected(path, shape_in_catalog(sink))
-            plain_sql(self._spark, f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS SELECT * FROM delta.`{path}`")
+            plain_sql(
+                self._spark,
+                f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} AS SELECT * FROM delta.`{path}`",
+            )
             self._rejected[name] = table
 
     def _unknown_values(self, snapshot: Snapshot, source: SourceRecord) -> str:
@@ -313,20 +334,7 @@ class SparkViews:
         table = next((t for t in snapshot.kept if isinstance(t, TableRecord) and t.source_id == source.id), None)
         if table is None or not has_unchanged(definition_of(source)):
             return ""
-        return self._unknown_values_of(table)
-
-    def _unknown_values_of(self, table: TableRecord) -> str:
-        path = self._context.warehouse.data(table.id, table.generation)
-        if not self._context.warehouse.list_names(f"{path}/_delta_log"):
-            return ""
-        if UNKNOWN_COLUMN[0] not in {column.name for column in DeltaTable(path).schema().fields}:
-            return ""
-        keys = ", ".join(quoted_for_spark(stored_name(table, key)) for key in table.primary_key)
-        return (
-            f" UNION ALL SELECT CAST(to_json(struct({keys})) AS BINARY), NULL, NULL, concat('column \"', path, "
-            "'\": the value did not change, and no record that was read has it: NULL') "
-            f"FROM delta.`{path}` LATERAL VIEW explode({UNKNOWN_COLUMN[0]}) AS path"
-        )
+        return unknown_values(self._context.warehouse, table)
 
     def is_current(self, epoch: int) -> bool:
         """True if the views match this epoch."""
@@ -355,11 +363,25 @@ class SparkViews:
         self._refresh_schemas(snapshot)
         wanted = {name: view for name, view in wanted.items() if self._has_database(snapshot, name)}
         due = {name: view for name, view in wanted.items() if self._known.get(name) != view}
-        ready = {name: view for name, view in due.items() if self._is_ready(view)}
+        ready = {name: view for name, view in due.items() if self._can(name, self._is_ready, view)}
         for name, view in self._late.take(ready).items():
-            self._create(name, view)
+            self._can(name, self._create, name, view)
         if all(self._known.get(name) == view for name, view in wanted.items()):
             self._epoch = snapshot.epoch
+
+    def _can(self, name: str, step: Callable[..., object], *arguments: object) -> bool:
+        """Runs one step of creating a view; False if it returns False or fails, so that a table that cannot be read
+        concerns only its own view."""
+        try:
+            is_done = step(*arguments) is not False
+        except (DeltaError, PySparkException, Py4JJavaError) as error:
+            if (problem := cause_line(str(error))) != self._problems.get(name):
+                self._problems[name] = problem
+                logger.warning("the Spark view of %s cannot be created: %s", name, problem)
+            return False
+        if is_done:
+            self._problems.pop(name, None)
+        return is_done
 
     def _has_database(self, snapshot: Snapshot, name: str) -> bool:
         """True unless the schema of a name has no database, because the user has one of its name."""
@@ -380,15 +402,19 @@ class SparkViews:
         with _changing:
             present = self._warehouse_of(name)
             if present == "":
-                logger.warning(
-                    "a table or view of your own hides materialized view %s; rename it to read the view", name
-                )
+                if name not in self._hidden:
+                    logger.warning(
+                        "a table or view of your own hides materialized view %s; rename it to read the view", name
+                    )
+                self._hidden[name] = view
             elif present == uri:
                 # Spark replaces a view by dropping and creating it; between the two, a query would not find it.
                 plain_sql(self._spark, f"ALTER VIEW {self._qualified(name)} {select}")
             else:
                 mark = f"TBLPROPERTIES ('{MARK}' = '{_quoted(uri)}')"
                 plain_sql(self._spark, f"CREATE OR REPLACE VIEW {self._qualified(name)} {mark} {select}")
+        if present != "":
+            self._hidden.pop(name, None)
         self._known[name] = view
 
     def _refresh_schemas(self, snapshot: Snapshot) -> None:
@@ -401,22 +427,31 @@ class SparkViews:
                     self.use(PUBLIC)
                 drop_database(self._spark, name, uri)
         for name in wanted:
-            if name not in self._schemas:
-                self._schemas[name] = make_database(self._spark, name, uri)
-                if not self._schemas[name]:
-                    logger.warning(
-                        "a database of your own hides schema %s; rename it to read the objects of the schema", name
-                    )
+            if name not in self._schemas and not self._make_database(name):
+                logger.warning(
+                    "a database of your own hides schema %s; drop it to read the objects of the schema", name
+                )
 
-    def remove(self) -> None:
-        """Drops the views of this warehouse. Keeps ``rw_catalog`` and the user's own objects."""
+    def _make_database(self, name: str) -> bool:
+        """Creates the database of a schema; returns False if the user has one of its name."""
+        self._schemas[name] = make_database(self._spark, name, self._context.warehouse.uri)
+        return self._schemas[name]
+
+    def remove(self, others: Sequence[SparkViews] = ()) -> None:
+        """Drops the views of this warehouse. Keeps ``rw_catalog``, the user's own objects, and what the ``others``, the
+        views of other sessions of the warehouse, show too."""
         self.close()
-        for name in list(self._known):
-            self._drop(name)
         for name in list(self._errors):
             self._drop_errors(name)
         for name in list(self._rejected):
             self._drop_rejected(name)
+        if any(views.database == self.database for views in others):
+            return
+        for name in list(self._known):
+            if not others or name.partition(".")[0] not in self._schemas:
+                self._drop(name)
+        if others:
+            return  # Databases of schemas belong to all sessions.
         for name in [name for name, is_own in self._schemas.items() if is_own]:
             if self._spark.catalog.currentDatabase() == name:
                 self.use(PUBLIC)
@@ -437,6 +472,7 @@ class SparkViews:
 
     def _drop(self, name: str) -> None:
         del self._known[name]
+        self._hidden.pop(name, None)
         with _changing:
             if self._warehouse_of(name) == self._context.warehouse.uri:
                 plain_sql(self._spark, f"DROP VIEW IF EXISTS {self._qualified(name)}")
@@ -454,37 +490,8 @@ class SparkViews:
     def _qualified(self, name: str) -> str:
         schema, dot, last = name.partition(".")
         if dot and schema in self._schemas:
-            return f"`{schema}`.`{last}`"
-        return f"`{self.database}`.`{name}`"
-
-
-def _plain_path(path: str) -> str:
-    """Normalizes a path or URI, so that spellings of the same location with different schemes or symbolic links are
-    equal."""
-    scheme, colon, rest = path.partition(":")
-    if colon and scheme.lower() != "file" and rest.startswith("//"):
-        scheme = "s3" if scheme.lower() in ("s3a", "s3n") else scheme.lower()
-        return f"{scheme}:{rest.rstrip('/')}"
-    local = rest if colon and scheme.lower() == "file" else path
-    return os.path.realpath(f"/{local.lstrip('/')}" if local.startswith("/") else local)
-
-
-def has_columns(path: str, table: TableRecord) -> bool:
-    """True if a table's files have all of its columns: its job adds new ones."""
-    known = {column.name for column in DeltaTable(path).schema().fields}
-    return known.issuperset(stored for _, stored in stored_columns(table))
-
-
-def written_columns(view: MaterializedViewRecord) -> str:
-    """The columns of a view or table, as a query over its files selects them."""
-    # In the log, an added column comes after the INCLUDE columns, and a renamed column has its old name.
-    if isinstance(view, TableRecord):
-        return ", ".join(
-            f"{quoted_for_spark(stored)} AS {quoted_for_spark(name)}" for name, stored in stored_columns(view)
-        )
-    if not view.maintenance.hidden:
-        return "*"
-    return ", ".join(f"`{name}`" for name, _ in schema_columns(view.schema))
+            return f"{quoted_for_spark(schema)}.{quoted_for_spark(last)}"
+        return f"{quoted_for_spark(self.database)}.{quoted_for_spark(name)}"
 
 
 def _quoted(text: str) -> str:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from rw_sql.errors import CONNECT_SESSION, SqlError
-from rw_sql.metastore.records import SourceRecord, TableRecord
+from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.names import RELATION_KINDS, find_relation
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH
 from rw_sql.runtime.spark.sessions import plain_sql
-from rw_sql.runtime.sql.catalog_views import CATALOG_DATABASE, SparkViews, has_columns, written_columns
+from rw_sql.runtime.sql.catalog_views import CATALOG_DATABASE, SparkViews
+from rw_sql.runtime.sql.view_columns import written_columns
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark, sql_name
 from rw_sql.syntax.query.qualify import written_relations
 
@@ -44,12 +45,16 @@ class ConnectViews(SparkViews):
         self._errors: dict[str, tuple[int, int, str]] = {}
         self._rejected: dict[str, tuple[int, int]] = {}
         self._schemas: dict[str, bool] = {}
-        self._hidden: set[str] = set()
+        self._covered: set[str] = set()
+        self._problems: dict[str, str] = {}
         self._of_catalog: set[str] = set()
 
     def before(self, text: str) -> None:
         """Creates the views of the catalog, of failed records and of rejected rows that a text mentions."""
         folded = text.casefold()
+        if any(name.rpartition(".")[2].casefold() in folded for name in self._covered):
+            self._epoch = -1  # The user may have renamed the object that hides it.
+            self.refresh()
         if "$errors" in folded:
             self._show_errors(folded)
         if "$rejected" in folded:
@@ -74,19 +79,20 @@ class ConnectViews(SparkViews):
         for name, view in wanted.items():
             if self._known.get(name) == view:
                 continue
-            path = self._context.warehouse.data(view.id, view.generation)
-            has_table = bool(self._context.warehouse.list_names(f"{path}/_delta_log"))
-            if not has_table or (isinstance(view, TableRecord) and not has_columns(path, view)):
+            if not self._can(name, self._is_ready, view):
                 is_complete = False  # Its job will make it.
                 continue
             if name not in self._known and self._spark.catalog.tableExists(quoted_for_spark(name)):
-                if name not in self._hidden:
+                if name not in self._covered:
                     logger.warning("a table or view of your own hides %s; rename it to read rw_sql's", name)
-                self._hidden.add(name)
+                self._covered.add(name)
                 continue
-            self._hidden.discard(name)
-            self._make(name, f"SELECT {written_columns(view)} FROM delta.`{path}`")
-            self._known[name] = view
+            self._covered.discard(name)
+            path = self._context.warehouse.data(view.id, view.generation)
+            if self._can(name, self._make, name, f"SELECT {written_columns(view)} FROM delta.`{path}`"):
+                self._known[name] = view
+            else:
+                is_complete = False
         if is_complete:
             self._epoch = snapshot.epoch
 
@@ -100,7 +106,7 @@ class ConnectViews(SparkViews):
     def close(self) -> None:
         """Does nothing: this session creates its views itself."""
 
-    def remove(self) -> None:
+    def remove(self, others: Sequence[SparkViews] = ()) -> None:
         """Drops the views of this warehouse; the user's own objects stay."""
         try:
             for name in [*self._known, *self._errors, *self._rejected]:
@@ -145,7 +151,7 @@ class ConnectViews(SparkViews):
         if len(parts) == 2:
             known = ".".join(parts)
             return known if snapshot.find("schema", parts[0]) is not None else None
-        if len(parts) > 2 or parts[0] in self._hidden:
+        if len(parts) > 2 or parts[0] in self._covered:
             return None
         for schema in path if path != DEFAULT_PATH else (PUBLIC,):
             key = parts[0] if schema == PUBLIC else f"{schema}.{parts[0]}"
@@ -158,11 +164,11 @@ class ConnectViews(SparkViews):
 
     def is_hidden(self, name: str) -> bool:
         """True if a bare name refers to a user's own object although an rw_sql object has that name too."""
-        return name in self._hidden
+        return name in self._covered
 
     def is_temporary(self, name: str) -> bool:
         """True if a user's own object has this name, so that rw_sql's cannot be meant."""
-        return name in self._hidden
+        return name in self._covered
 
     def has_users_database(self, name: str) -> bool:
         """True if the server has a database of this name."""
@@ -174,7 +180,7 @@ class ConnectViews(SparkViews):
     def _is_ours(self, front: Sequence[str], name: str) -> bool:
         if front:
             return self._schema(front, name) is not None
-        return name not in self._hidden
+        return name not in self._covered
 
     def _is_in(self, database: str) -> bool:
         return database == self.database and self._spark.catalog.currentDatabase() == database

@@ -7,9 +7,13 @@ upstream the query needs; the query is then planned again, limited to that part.
 from __future__ import annotations
 
 import re
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from pyspark.errors import PySparkException
 
 from rw_sql.connectors.base import look_anew, missing_hint
 from rw_sql.connectors.registry import connector, sends_once
@@ -23,9 +27,11 @@ from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
 from rw_sql.runtime.decoding.upstream_records import packages_of, read_records
 from rw_sql.runtime.spark.jvm import java_packages, optimized_plan, parsed_plan, time_zone_of_texts
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -41,7 +47,12 @@ _OPAQUE = ("ExplainCommand", "UnresolvedExecuteImmediate", "PlanWithUnresolvedId
 """Plan nodes that may refer to relations without showing them: they contain another statement, or compute a name by
 an expression."""
 
-_WORD = re.compile(r"[A-Za-z_][\w$]*|`(?:[^`]|``)+`")
+_WORD = re.compile(r"\w[\w$]*|`(?:[^`]|``)+`")
+
+_making = threading.Lock()
+_scanning: WeakKeyDictionary[SparkSession, AbstractContextManager[bool]] = WeakKeyDictionary()
+"""Held while a session has sources as temporary views. Another thread would take such a view, which is limited to the
+records that one query needs, for a table of the user."""
 
 
 def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
@@ -51,7 +62,7 @@ def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
     """
     if not snapshot.kinds.get("source"):
         return ()
-    words = {word.strip("`") if word.startswith("`") else word.lower() for word in _WORD.findall(text)}
+    words = {word[1:-1].replace("``", "`") if word.startswith("`") else word.lower() for word in _WORD.findall(text)}
     found = (snapshot.find("source", name) for name in sorted(words))
     return tuple(source for source in found if source is not None and snapshot.table_of(source.id) is None)
 
@@ -157,14 +168,22 @@ def scanned(
 ) -> DataFrame:
     """Runs ``read`` for a Spark statement that may read these sources.
 
-    A user's own relation with the name of a source takes precedence.
+    A user's own relation with the name of a source takes precedence. The threads of one session take turns.
     """
     tree = _parsed(spark, text)
-    meant = [
-        source
-        for source in sources
-        if (tree is None or _is_relation(source.name, tree)) and not spark.catalog.tableExists(f"`{source.name}`")
-    ]
+    named = [source for source in sources if tree is None or _is_relation(source.name, tree)]
+    if not named:
+        return read()
+    with _making:
+        turn = _scanning.setdefault(spark, threading.RLock())
+    with turn:
+        return _scanned(context, spark, named, read, text)
+
+
+def _scanned(
+    context: Context, spark: SparkSession, named: list[SourceRecord], read: Callable[[], DataFrame], text: str
+) -> DataFrame:
+    meant = [source for source in named if not spark.catalog.tableExists(quoted_for_spark(source.name))]
     if not meant:
         return read()
     snapshot = context.metastore.snapshot()
@@ -185,7 +204,6 @@ def _parsed(spark: SparkSession, text: str) -> str | None:
     Parsing ensures that a string, column or alias with a source's name does not cause a request to the upstream.
     """
     from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
 
     try:
         tree = str(parsed_plan(spark, text).treeString())
@@ -195,9 +213,8 @@ def _parsed(spark: SparkSession, text: str) -> str | None:
 
 
 def _is_relation(name: str, tree: str) -> bool:
-    return (
-        re.search(rf"'Unresolved(?:Relation|TableOrView|Table|View) \[`?{re.escape(name)}`?\]", tree, re.I) is not None
-    )
+    written = f"(?:{re.escape(name)}|{re.escape(quoted_for_spark(name))})"
+    return re.search(rf"'Unresolved(?:Relation|TableOrView|Table|View) \[{written}\]", tree, re.I) is not None
 
 
 @contextmanager
@@ -209,7 +226,7 @@ def _shown(spark: SparkSession, scans: list[SourceScan]) -> Iterator[None]:
     made = []
     try:
         for scan in scans:
-            scan.frame(spark).createOrReplaceTempView(f"`{scan.source.name}`")
+            scan.frame(spark).createOrReplaceTempView(quoted_for_spark(scan.source.name))
             made.append(scan.source.name)
         yield
     finally:
@@ -218,8 +235,12 @@ def _shown(spark: SparkSession, scans: list[SourceScan]) -> Iterator[None]:
 
 
 def _is_command(spark: SparkSession, text: str) -> bool:
-    """True if Spark executes a statement during planning. Such a statement must not be planned twice."""
-    parsed, classes = parsed_plan(spark, text), java_packages(spark).java.lang.Class
+    """True if Spark may execute a statement during planning. Such a statement must not be planned twice."""
+    try:
+        parsed = parsed_plan(spark, text)
+    except PySparkException:
+        return True  # It has {names} of arguments, which PySpark replaces later.
+    classes = java_packages(spark).java.lang.Class
     command = classes.forName("org.apache.spark.sql.catalyst.plans.logical.Command")
     statement = classes.forName("org.apache.spark.sql.catalyst.plans.logical.ParsedStatement")
     return bool(command.isInstance(parsed) or statement.isInstance(parsed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from deltalake.exceptions import DeltaError
 from rw_sql.errors import SqlError
 from rw_sql.runtime.observe.metrics import metrics_of
 from rw_sql.runtime.status.reading import Observer
+from rw_sql.runtime.support.failures import cause_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.observe.metrics import Metrics
     from rw_sql.runtime.status.reading import WarehouseStatus
+
+logger = logging.getLogger(__name__)
 
 STANDING_BY = "standing by: another process runs the jobs"
 
@@ -72,6 +76,11 @@ class ServedWarehouse:
     def count(self) -> None:
         """Counts rows for the metrics, unless they were counted recently."""
         now = self._clock()
-        if now >= self._next_count:
-            self._next_count = now + COUNT_SECONDS
+        if now < self._next_count:
+            return
+        self._next_count = now + COUNT_SECONDS
+        try:
             self.metrics.count_rows()
+        except (SqlError, OSError, DeltaError) as error:
+            # The jobs must not end because a store does not answer for a moment: the next count includes these rows.
+            logger.warning("the rows of the jobs cannot be counted for the metrics now: %s", cause_line(str(error)))

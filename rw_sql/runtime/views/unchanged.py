@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql import functions as f
 from pyspark.sql.types import MapType, StringType, StructType
 
+from rw_sql.connectors.support.local_frames import keeping_active_session
 from rw_sql.metastore.records import IF_NOT_NULL
 from rw_sql.model.definitions import unchanged_path
 from rw_sql.runtime.decoding.change_formats.unchanged import MOVED
@@ -143,9 +144,9 @@ def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFram
     columns = visible(frame)
     gone = frame.where(f"{OP} = {DELETE}").select(*at, key.alias(_FROM))
     told = moved.select(*at, key.alias(_KEY)).join(gone, at).select(_FROM, _KEY).distinct().collect()
-    groups = frame.sparkSession.createDataFrame(
-        sorted(_groups((row[_FROM], row[_KEY]) for row in told).items()), f"{_KEY} string, {_GROUP} string"
-    )
+    of_keys = sorted(_groups((row[_FROM], row[_KEY]) for row in told).items())
+    with keeping_active_session(spark := frame.sparkSession):
+        groups = spark.createDataFrame(of_keys, f"{_KEY} string, {_GROUP} string")
 
     def grouped(records: DataFrame) -> DataFrame:
         found = records.join(f.broadcast(groups), _KEY, "left")

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
@@ -348,3 +349,25 @@ def test_an_applied_operation_has_an_outcome_though_its_process_was_killed_at_on
     assert session.metastore.jobs.renew_lease(replace(lease, applied_epoch=session.epoch))
     (killed,) = session.sql("SHOW UNSAFE OPERATIONS")
     assert killed[7] == "applied"
+
+
+@pytest.mark.parametrize("error", [OSError("the store is away"), DeltaError("the store is away")])
+def test_a_statement_whose_wait_fails_is_committed_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    session = Session(tmp_path)
+    session.run(CREATE)
+    session.give_a_reader()
+    session.pretend_to_own()
+    epoch = session.epoch
+
+    def fail(_epoch: int, *_: object) -> bool:
+        raise error
+
+    monkeypatch.setattr(session.executor, "wait_applied", fail)
+    refused = session.refused("PAUSE SOURCE s")
+    assert (refused.code, refused.message) == (
+        "RW406",
+        f"the statement is committed as epoch {epoch + 1}, and the wait for the jobs failed: the store is away",
+    )
+    assert session.epoch == epoch + 1

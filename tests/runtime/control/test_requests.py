@@ -310,6 +310,33 @@ def test_the_block_ends_with_commit_also_if_the_wait_is_interrupted(
     assert client.run("SHOW SOURCES")
 
 
+def test_a_confirmation_in_advance_does_not_outlive_an_interrupted_statement(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(pair.written.uri)
+    client.run(SOURCE)
+    client.run("SET unsafe_confirmation = 'yes'")
+    pair.server.stop()
+    waits = client.executor._wait
+    monkeypatch.setattr(client.executor, "_wait", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        client.run("DROP SOURCE s")
+    assert client.state.parameter("unsafe_confirmation") == "yes"  # Withdrawn: nothing ran.
+
+    def wait_until_taken(request: Request, _: SessionState) -> AnswerBody:
+        pair.server.look()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client.executor, "_wait", wait_until_taken)
+    with pytest.raises(StatementInterrupted):
+        client.run("DROP SOURCE s")
+    assert client.state.parameter("unsafe_confirmation") == "no"
+    monkeypatch.setattr(client.executor, "_wait", waits)
+    wait_until(lambda: not pair.context.metastore.jobs.open_requests("default"), "the request is withdrawn")
+    pair.server = RequestServer(pair.context, Executor(pair.context, None).run)
+    pair.server.start()
+
+
 def test_an_answer_is_kept_for_an_hour_after_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
     jobs = pair.context.metastore.jobs

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.metastore.records import MaterializedViewRecord, PutObject, SinkRecord
 from rw_sql.plan.result.plan import ResultRow
-from rw_sql.runtime.observe.flush import _of_what_came, read_to
+from rw_sql.runtime.observe.flush import _of_what_came, flush, read_to
 from rw_sql.runtime.observe.stall_grace import StallGrace
+from rw_sql.runtime.observe.waiting import Waiting
 from tests.runtime.control.test_blocks import Session
+from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -141,3 +146,89 @@ def test_what_reads_a_stalled_job_has_all_but_what_that_lacks() -> None:
         "except for rows missing in s, b",
         "",
     ]
+
+
+def read_all(written: WrittenWarehouse, checkpoint: str, table: str) -> None:
+    """Writes the checkpoint of a query that has read a table."""
+    folder = written.folder / "checkpoints" / checkpoint
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True)
+    offset = {
+        "sourceVersion": 1,
+        "reservoirId": DeltaTable(table).metadata().id,
+        "reservoirVersion": DeltaTable(table).version() + 1,
+        "index": -1,
+        "isStartingVersion": False,
+    }
+    (folder / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(offset)}", encoding="utf-8")
+    (folder / "commits" / "0").write_text("v1\n{}", encoding="utf-8")
+
+
+def flushed(written: WrittenWarehouse, meanwhile: Callable[[], None]) -> list[tuple[str, str, str]]:
+    """The answers of FLUSH, while another session does something as soon as FLUSH waits."""
+    shown = Waiting()
+    began = threading.Event()
+
+    def act() -> None:
+        while not began.is_set() and shown.what != "waiting until every existing record is read":
+            time.sleep(0.01)
+        meanwhile()
+
+    other = threading.Thread(target=act, daemon=True)
+    other.start()
+    try:
+        rows = flush(written.context(), 10.0, shown=shown)
+    finally:
+        began.set()
+        other.join()
+    return [(row.object, row.change, row.detail) for row in rows]
+
+
+def test_a_sink_that_another_session_pauses_is_not_waited_for(tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path)
+    written.commit(written.view(3, "v"), written.sink(4, "out", 3))
+    written.lease()
+    written.status("sink-4", "RUNNING")
+    written.batch(written.fence("mv-3", 1), "mv-3", 1, 0, 5)
+
+    def pause() -> None:
+        sink = written.metastore.snapshot().get(4)
+        assert isinstance(sink, SinkRecord)
+        written.commit(PutObject(record=replace(sink, is_paused=True)))
+
+    assert flushed(written, pause) == [("v", "FLUSHED", ""), ("out", "NOTICE", "paused, not waited for")]
+
+
+def test_the_new_table_of_a_view_that_is_replaced_meanwhile_is_waited_for(tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path)
+    written.commit(written.view(3, "v"), written.view(4, "w", 3))
+    written.lease()
+    written.status("mv-4", "RUNNING")
+    table = written.fence("mv-3", 1)
+    written.batch(table, "mv-3", 1, 0, 5)
+
+    def swap() -> None:
+        view = written.metastore.snapshot().get(4)
+        assert isinstance(view, MaterializedViewRecord)
+        read_all(written, "mv-4/2", table)
+        written.commit(PutObject(record=replace(view, generation=2)))
+
+    assert flushed(written, swap) == [("v", "FLUSHED", ""), ("w", "FLUSHED", "")]
+
+
+def test_the_new_table_of_an_input_that_is_replaced_meanwhile_is_waited_for(tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path)
+    written.commit(written.view(3, "v"), written.sink(4, "out", 3))
+    written.lease()
+    written.status("sink-4", "RUNNING")
+    written.batch(written.fence("mv-3", 1), "mv-3", 1, 0, 5)
+
+    def swap() -> None:
+        view = written.metastore.snapshot().get(3)
+        assert isinstance(view, MaterializedViewRecord)
+        table = written.fence("mv-3", 1, generation=2)
+        written.batch(table, "mv-3", 1, 0, 5)
+        read_all(written, "sink-4/1", table)
+        written.commit(PutObject(record=replace(view, generation=2)))
+
+    assert flushed(written, swap) == [("v", "FLUSHED", ""), ("out", "FLUSHED", "")]

@@ -9,6 +9,7 @@ import re
 import socket
 import time
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,13 +21,12 @@ from rw_sql.runtime.observe.metrics import HELP
 from rw_sql.runtime.status.http_server import StatusServer, is_loopback
 from rw_sql.runtime.status.page import PageQuery, page_html, style
 from rw_sql.runtime.status.reading import Measures, read_status
-from rw_sql.runtime.status.served import PATIENCE_SECONDS, ServedWarehouse
+from rw_sql.runtime.status.served import COUNT_SECONDS, PATIENCE_SECONDS, ServedWarehouse
 from tests.support.leaks import search_all
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from rw_sql.runtime.jobs.context import Context
 
@@ -97,6 +97,38 @@ class Tags(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def test_rows_are_counted_once_although_the_store_fails_in_between(written: WrittenWarehouse) -> None:
+    """The process that serves a warehouse also counts rows: an outage of the store must not end it."""
+    context, now = fill(written), [0.0]
+    table = written.fence("mv-3", 1)
+    served = ServedWarehouse(context, clock=lambda: now[0])
+    served.count()
+    for number in range(3):
+        written.batch(table, "mv-3", 1, number, 5)
+    commit = Path(table, "_delta_log", f"{3:020}.json")
+    text = commit.read_text(encoding="utf-8")
+    commit.unlink()
+    commit.mkdir()
+    for _ in range(2):
+        now[0] += COUNT_SECONDS + 1
+        served.count()
+    commit.rmdir()
+    commit.write_text(text, encoding="utf-8")
+    now[0] += COUNT_SECONDS + 1
+    served.count()
+    name, labels = "rw_sql_job_rows_total", (("job", "mv-3"), ("object", "totals orders"))
+    values = {(sample.name, sample.labels): sample.value for sample in served.metrics.samples()}
+    assert values[name, labels] == 15
+
+
+def test_no_metric_is_about_a_dropped_object(written: WrittenWarehouse) -> None:
+    context = fill(written)
+    written.status("mv-7", "STALLED", reason="no disk")  # its view was dropped while no process ran the jobs
+    samples = ServedWarehouse(context).metrics.samples()
+    assert [sample.labels for sample in samples if ("job", "mv-7") in sample.labels] == []
+    assert {dict(sample.labels)["job"] for sample in samples if sample.name == "rw_sql_job_state"} >= {"mv-3"}
 
 
 def test_alive_and_not_ready_until_there_is_something_to_show(server: StatusServer) -> None:

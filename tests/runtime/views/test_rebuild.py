@@ -114,9 +114,9 @@ def test_flush_follows_a_view_to_its_rebuilt_table(tmp_path: Path, is_switched: 
     mini.ingest(3)
     if is_switched == "before its turn":
         assert swap_rebuilt(mini.context)
-        reading = flush_module._reading_of(mini.context, view, "mv-2")
+        reading = flush_module._Reading(context=mini.context, reader=view)
     else:
-        reading = flush_module._reading_of(mini.context, view, "mv-2")
+        reading = flush_module._Reading(context=mini.context, reader=view)
         assert not reading.is_over()
         assert swap_rebuilt(mini.context)
     assert not reading.is_over()

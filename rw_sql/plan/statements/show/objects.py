@@ -172,8 +172,10 @@ def _is_like(statement: ShowObjects, name: str) -> bool:
 
 
 def _pattern(like: str) -> str:
+    """A pattern of LIKE as a regular expression; a character after a backslash has no special meaning."""
     words = {"%": ".*", "_": "."}
-    return "(?s:" + "".join(words.get(letter, re.escape(letter)) for letter in like) + ")"
+    letters = re.findall(r"\\.|.", like, re.DOTALL)
+    return "(?s:" + "".join(words.get(letter, re.escape(letter[-1])) for letter in letters) + ")"
 
 
 def _show_schemas(statement: ShowObjects, snapshot: Snapshot) -> Plan:

@@ -80,6 +80,9 @@ def test_shown_names_are_qualified_outside_of_public() -> None:
     assert [row[0] for row in rows(world, "SHOW SOURCES FROM public")] == ["orders"]
     assert [row[0] for row in rows(world, "SHOW SOURCES LIKE 'ord%'")] == ["orders", "raw.orders"]
     assert [row[0] for row in rows(world, "SHOW SOURCES FROM raw LIKE 'raw.%'")] == ["raw.orders"]
+    patterns = (r"o_ders", r"o\_ders", r"\order%", r"\%", r"orders\\")
+    found = [[row[0] for row in rows(world, f"SHOW SOURCES FROM public LIKE '{like}'")] for like in patterns]
+    assert found == [["orders"], [], ["orders"], [], []]
     assert [row[:4] for row in rows(world, "SHOW SCHEMAS")] == [
         ("mart", 0, 0, 1),
         ("public", 0, 1, 1),

@@ -1,0 +1,49 @@
+"""The columns of a view or table, in its files and in Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from rw_sql.metastore.records import TableRecord
+from rw_sql.model.definitions import UNKNOWN_COLUMN
+from rw_sql.model.relations import schema_columns, stored_columns, stored_name
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import MaterializedViewRecord
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+
+def has_columns(path: str, table: TableRecord) -> bool:
+    """True if a table's files have all of its columns: its job adds new ones."""
+    known = {column.name for column in DeltaTable(path).schema().fields}
+    return known.issuperset(stored for _, stored in stored_columns(table))
+
+
+def written_columns(view: MaterializedViewRecord) -> str:
+    """The columns of a view or table, as a query over its files selects them."""
+    # In the log, an added column comes after the INCLUDE columns, and a renamed column has its old name.
+    if isinstance(view, TableRecord):
+        return ", ".join(
+            f"{quoted_for_spark(stored)} AS {quoted_for_spark(name)}" for name, stored in stored_columns(view)
+        )
+    if not view.maintenance.hidden:
+        return "*"
+    return ", ".join(f"`{name}`" for name, _ in schema_columns(view.schema))
+
+
+def unknown_values(warehouse: Warehouse, table: TableRecord) -> str:
+    """The end of a query for errors that adds the rows of a table with unknown values; empty if it has none."""
+    path = warehouse.data(table.id, table.generation)
+    if not warehouse.list_names(f"{path}/_delta_log"):
+        return ""
+    if UNKNOWN_COLUMN[0] not in {column.name for column in DeltaTable(path).schema().fields}:
+        return ""
+    keys = ", ".join(quoted_for_spark(stored_name(table, key)) for key in table.primary_key)
+    return (
+        f" UNION ALL SELECT CAST(to_json(struct({keys})) AS BINARY), NULL, NULL, concat('column \"', path, "
+        "'\": the value did not change, and no record that was read has it: NULL') "
+        f"FROM delta.`{path}` LATERAL VIEW explode({UNKNOWN_COLUMN[0]}) AS path"
+    )
