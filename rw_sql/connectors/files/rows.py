@@ -29,6 +29,14 @@ BATCH_ROWS = 50_000
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
 
+NO_VALUE = "\ue0f5\ue0f6\ue0f7\ue0f5"
+"""A field of a CSV line that is NULL. The characters have no meaning in Unicode, so no text contains them.
+
+Usually, an empty field without quotes is NULL; a line of one such field would be empty and count as no line.
+"""
+
+_QUOTED = f"{NO_VALUE}\ue0f8"
+
 Lines = tuple["NDArray[np.int64]", list[bytes]]
 """The offsets of lines, and the lines without line ends."""
 
@@ -136,7 +144,7 @@ def column_order(header: bytes, columns: Sequence[str], delimiter: str) -> list[
 
 
 def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter: str) -> list[bytes]:
-    """Lines with their fields reordered.
+    """Lines with their fields reordered. An empty field keeps its quotes, which distinguish it from NULL.
 
     A line whose number of fields differs from the header's, or whose last quoted field does not end, stays malformed.
     """
@@ -152,11 +160,33 @@ def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter
             wrong = text if len(fields) != len(order) else text + delimiter.encode()
             made.append(wrong)
             continue
+        if b'""' in text:
+            for at in _quoted_empty(text.decode("utf-8", "surrogateescape"), delimiter):
+                fields[at] = _QUOTED
         out = io.StringIO()
         writer = csv.writer(out, delimiter=delimiter, lineterminator="")
-        writer.writerow(["" if at is None else fields[at] for at in order])
-        made.append(out.getvalue().encode("utf-8", "surrogateescape"))
+        chosen = ["" if at is None else fields[at] for at in order]
+        writer.writerow(chosen if chosen != [""] else [NO_VALUE])
+        made.append(out.getvalue().replace(_QUOTED, '""').encode("utf-8", "surrogateescape"))
     return made
+
+
+def _quoted_empty(line: str, delimiter: str) -> list[int]:
+    """The indexes of the fields that are empty and in quotes."""
+    found, at, index = [], 0, 0
+    while True:
+        end = at
+        if line.startswith('"', at):
+            end = line.find('"', at + 1)
+            while end >= 0 and line.startswith('""', end):
+                end = line.find('"', end + 2)
+            end += 1
+            if end == at + 2 and (end == len(line) or line.startswith(delimiter, end)):
+                found.append(index)
+        at = line.find(delimiter, end) + len(delimiter)
+        if at < len(delimiter):
+            return found
+        index += 1
 
 
 def _fields(line: str, delimiter: str) -> list[str] | None:
