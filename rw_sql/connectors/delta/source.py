@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, UpstreamSplit
 from rw_sql.connectors.delta.commits import TableCommit, read_commit
+from rw_sql.connectors.delta.paths import check_path
 from rw_sql.connectors.ranged import Encoding, RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.errors import INVALID_PROPERTY, UPSTREAM_MISSING, SqlError
@@ -51,6 +52,7 @@ class DeltaConnector(RangedConnector):
                 key=PATH,
                 hint="other processes have other working directories",
             )
+        check_path(PATH, path)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
         """The table, from offset 0 to the end of its newest version."""
