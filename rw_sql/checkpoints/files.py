@@ -139,8 +139,21 @@ class CheckpointFiles:
         # Removed first: Hadoop does not check a file without a checksum, so that it never reads a stale checksum.
         checksum.unlink(missing_ok=True)
         fresh.replace(path)
+        sync_folder(path.parent)
         if has_checksum:
             checksum.write_bytes(checksum_of(data))
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a local folder permanent.
+
+    Otherwise the file system may lose a rename when the machine crashes, although the file's content is on the disk.
+    """
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def checksum_of(data: bytes) -> bytes:

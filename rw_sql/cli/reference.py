@@ -44,7 +44,7 @@ _CONNECTOR_API = (
     ("Bases to extend", ranged, ("PythonConnector", "RangedConnector", "Record")),
     ("Common behaviour of connectors", plain, ("PlainConnector",)),
     ("The TOML file", spec, ("parse_spec",)),
-    ("Sinks", sink_base, ("SinkConnector", "SinkError", "RefusedRowsError", "TargetUnfitError")),
+    ("Sinks", sink_base, ("SinkConnector", "SinkError", "RefusedRowsError", "TargetUnfitError", "TakenOverError")),
 )
 
 _VIEW_ROWS = {

@@ -176,7 +176,8 @@ _SPECS = (
         encode="CSV",
         doc="One line of CSV per record, with the fields in the order of the columns. A field may be in double quotes; "
         "a double quote within it is doubled (RFC 4180), and a backslash is an ordinary character. "
-        "A record whose last quoted field does not end is an error.",
+        'An empty field is NULL; a field of two quotes, `""`, is an empty text, and NULL for types without an empty '
+        "value. A record whose last quoted field does not end is an error.",
         options=(
             EncodeOption(key=DELIMITER, doc="The separator between fields: one character, or `\\t`.", default=","),
             EncodeOption(

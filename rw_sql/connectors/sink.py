@@ -123,6 +123,13 @@ class RefusedRowsError(SinkError):
         self.is_rest_written = is_rest_written
 
 
+class TakenOverError(SinkError):
+    """The target has the fence of a later run, which is the only one that may write."""
+
+    def __init__(self, later: int, run: int) -> None:
+        super().__init__(f"run {later} has taken over from run {run}")
+
+
 class SinkWriter(Protocol):
     """Writes batches for one run of a sink, one at a time; another thread may call :meth:`cancel`."""
 
@@ -130,7 +137,8 @@ class SinkWriter(Protocol):
         """Fences earlier runs, if the target supports it.
 
         Returns the number of this generation's newest batch in the target (-1: none), or None if the target does not
-        store batch numbers. Sinks without batch numbers may repeat a batch after a crash. Raises SinkError.
+        store batch numbers. Sinks without batch numbers may repeat a batch after a crash. Raises SinkError;
+        TakenOverError if the target has the fence of a later run.
         """
         ...
 

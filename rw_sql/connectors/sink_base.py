@@ -20,6 +20,7 @@ from rw_sql.connectors.sink import (
     SinkLook,
     SinkShape,
     SinkWriter,
+    TakenOverError,
     TargetUnfitError,
 )
 
@@ -43,5 +44,6 @@ __all__ = [
     "SinkLook",
     "SinkShape",
     "SinkWriter",
+    "TakenOverError",
     "TargetUnfitError",
 ]

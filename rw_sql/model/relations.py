@@ -16,6 +16,7 @@ from rw_sql.model.definitions import (
     source_watermark,
     table_definition,
 )
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +73,7 @@ def _ddl(kind: object) -> str:
         case {"type": "map", "keyType": key, "valueType": value}:
             return f"MAP<{_ddl(key)}, {_ddl(value)}>"
         case {"type": "struct", "fields": [*fields]}:
-            return "STRUCT<" + ", ".join(f"`{f['name']}`: {_ddl(f['type'])}" for f in fields) + ">"
+            return "STRUCT<" + ", ".join(f"{quoted_for_spark(f['name'])}: {_ddl(f['type'])}" for f in fields) + ">"
         case str():
             return {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}.get(kind, kind.upper())
         case _:

@@ -175,7 +175,12 @@ def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
     """The hidden columns of a source's log, with types, that determine the newest record of a key."""
     statement = definition_of(source)
     offset = ("_rw_offset", "STRING" if has_wide_offsets(statement) else "BIGINT")
-    order = (("_rw_run", "BIGINT"), ("_rw_batch", "BIGINT"), ("_rw_split", "STRING"), offset)
+    order: tuple[tuple[str, str], ...] = (
+        ("_rw_run", "BIGINT"),
+        ("_rw_batch", "BIGINT"),
+        ("_rw_split", "STRING"),
+        offset,
+    )
     if has_index(statement):
         order = (*order, INDEX_COLUMN)
     return (*order, *((CHANGE_COLUMN,) if is_cdc(statement) or has_changes(statement) else ()))

@@ -14,7 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class RegistryProxy:
     """Forwards requests to ``target``, or gives all the same answer. ``requests`` are the paths asked so far.
 
-    ``is_cut``: the connection ends before the end of an answer.
+    ``is_cut``: the connection ends before the end of an answer. As a registry that was created again would, it answers
+    for other ``ids`` than asked for, and puts ``prefix`` before the names of subjects.
     """
 
     target: str
@@ -22,6 +23,8 @@ class RegistryProxy:
     login: tuple[str, str] | None = None
     answer: bytes | None = None
     is_cut: bool = False
+    ids: dict[int, int] = field(default_factory=dict)
+    prefix: str = ""
     requests: list[str] = field(default_factory=list)
     _server: ThreadingHTTPServer | None = None
 
@@ -54,7 +57,7 @@ class RegistryProxy:
                         return
                 kind = self.headers.get("Content-Type") or "application/json"
                 request = urllib.request.Request(
-                    proxy.target + self.path, body, {"Content-Type": kind}, method=self.command
+                    proxy.target + proxy._path(self.path), body, {"Content-Type": kind}, method=self.command
                 )
                 try:
                     with urllib.request.urlopen(request) as answer:
@@ -71,6 +74,12 @@ class RegistryProxy:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def _path(self, path: str) -> str:
+        if path.startswith(by_id := "/schemas/ids/"):
+            asked = int(path.removeprefix(by_id))
+            return f"{by_id}{self.ids.get(asked, asked)}"
+        return path.replace("/subjects/", f"/subjects/{self.prefix}", 1)
 
     def stop(self) -> None:
         """Stops it."""

@@ -27,6 +27,9 @@ MOST_FILES = 32
 _HARMLESS = frozenset({"timestampNtz"})
 """Table features that do not prevent reading the files without Delta."""
 
+AS_WRITTEN = {"__globPaths__": "false"}
+"""The option of Spark's readers with which characters such as ``*`` and ``{`` in a path have no special meaning."""
+
 _PATTERN = re.compile(r"[*?\[\]{}\\%]")
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
-from rw_sql.connectors.delta.plain_files import rows_at
+from rw_sql.connectors.delta.plain_files import AS_WRITTEN, rows_at
 from rw_sql.connectors.delta.versions import table_at
-from rw_sql.connectors.support.typed_records import cast_columns, typed_records
+from rw_sql.connectors.support.typed_records import cast_columns, quoted, typed_records
 from rw_sql.errors import UPSTREAM_MISSING, SqlError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _files(spark: SparkSession, path: str, stored: StructType, files: list[str],
     from pyspark.errors import AnalysisException
 
     try:
-        return spark.read.schema(stored).parquet(*files)
+        return spark.read.options(**AS_WRITTEN).schema(stored).parquet(*files)
     except AnalysisException as error:
         if "PATH_NOT_FOUND" not in str(error):
             raise
@@ -95,12 +95,12 @@ def _files(spark: SparkSession, path: str, stored: StructType, files: list[str],
 
 def _value(field: StructField, partition: Mapping[str, str | None]) -> Column:
     if field.name not in partition:
-        return f.col(f"`{field.name}`")
+        return f.col(quoted(field.name))
     return f.lit(partition[field.name] or None).cast(field.dataType).alias(field.name)
 
 
 def _is_mapped(spark: SparkSession, path: str) -> bool:
-    properties: Any = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").select("properties").collect()[0][0]
+    properties: Any = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select("properties").collect()[0][0]
     return bool((properties or {}).get("delta.columnMapping.mode", "none") != "none")
 
 

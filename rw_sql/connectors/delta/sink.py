@@ -13,14 +13,23 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.delta.paths import check_path
 from rw_sql.connectors.delta.refusals import refused_by_constraints
-from rw_sql.connectors.sink import DELETE, UPSERT, RefusedRowsError, SinkError, SinkLook, TargetUnfitError
+from rw_sql.connectors.sink import (
+    DELETE,
+    UPSERT,
+    RefusedRowsError,
+    SinkError,
+    SinkLook,
+    TakenOverError,
+    TargetUnfitError,
+)
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec
 from rw_sql.connectors.support.nullable_schemas import nullable_schema
 from rw_sql.connectors.support.s3 import look_at_store
 from rw_sql.connectors.support.sink_values import last_per_key, split_by_op
 from rw_sql.errors import INVALID_PROPERTY, near_names
-from rw_sql.object_stores import one_line, unfit_part
+from rw_sql.object_stores import one_line
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
@@ -93,13 +102,7 @@ class DeltaSink:
                 key="location",
                 hint="location = '/path/of/the/table', or 's3://bucket/path'",
             )
-        if "://" in location and (unfit := unfit_part(location)) is not None:
-            raise OptionError(
-                INVALID_PROPERTY,
-                f"property \"location\" contains {unfit}: Delta would write to another place than '{location}'",
-                key="location",
-                hint="location = '/path/of/the/table', or 's3://bucket/path' with letters, digits, blanks, - and _",
-            )
+        check_path("location", location)
         given = [key for key in options if key.startswith("s3.")]
         if given and not location.startswith("s3"):
             raise OptionError(
@@ -215,7 +218,7 @@ class DeltaWriter:
 
         def commit() -> None:
             if (seen := self._version(self._identity)) >> _RUN_SHIFT > run:
-                raise SinkError(f"run {seen >> _RUN_SHIFT} has taken over from run {run}")
+                raise TakenOverError(seen >> _RUN_SHIFT, run)
             done = self._version(self._batches)
             marks = [deltalake.Transaction(self._identity, run << _RUN_SHIFT)]
             if done >= 0:
@@ -266,8 +269,8 @@ class DeltaWriter:
     def _merge(self, rows: pa.Table, marks: list[deltalake.Transaction], batch: int) -> None:
         self._require_turn(batch)
         # Parentheses: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
-        matched = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in self._shape.keys)
-        columns = {f"`{name}`": f"s.`{name}`" for name in self._schema.names}
+        matched = " AND ".join(f"(t.{_quoted(key)} IS NOT DISTINCT FROM s.{_quoted(key)})" for key in self._shape.keys)
+        columns = {_quoted(name): f"s.{_quoted(name)}" for name in self._schema.names}
         (
             self._table.merge(
                 rows,
@@ -287,7 +290,7 @@ class DeltaWriter:
             raise SinkError("stopped")
         seen = self._version(self._identity)
         if seen >> _RUN_SHIFT != self._run:
-            raise SinkError(f"run {seen >> _RUN_SHIFT} has taken over from run {self._run}")
+            raise TakenOverError(seen >> _RUN_SHIFT, self._run)
         if self._version(self._batches) >= batch:
             raise SinkError(f"batch {batch} is already in the table")
 
@@ -327,6 +330,11 @@ class DeltaWriter:
 
 def _properties(marks: list[deltalake.Transaction]) -> deltalake.CommitProperties:
     return deltalake.CommitProperties(max_commit_retries=0, app_transactions=marks)
+
+
+def _quoted(name: str) -> str:
+    """A name quoted for DataFusion and for Spark."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _uri(location: str) -> str:

@@ -7,10 +7,11 @@ from urllib.parse import urlsplit
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, UpstreamSplit
 from rw_sql.connectors.delta.commits import TableCommit, read_commit
+from rw_sql.connectors.delta.paths import check_path
 from rw_sql.connectors.ranged import Encoding, RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.errors import INVALID_PROPERTY, UPSTREAM_MISSING, SqlError
-from rw_sql.object_stores import one_line, unfit_part
+from rw_sql.object_stores import one_line
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
@@ -52,13 +53,7 @@ class DeltaConnector(RangedConnector):
                 key=PATH,
                 hint="other processes have other working directories",
             )
-        if "://" in path and (unfit := unfit_part(path)) is not None:
-            raise OptionError(
-                INVALID_PROPERTY,
-                f"property \"{PATH}\" contains {unfit}: delta-rs and Spark would read different places for '{path}'",
-                key=PATH,
-                hint="delta.path = '/path/of/the/table', or 's3://bucket/path' with letters, digits, blanks, - and _",
-            )
+        check_path(PATH, path)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
         """The table, from offset 0 to the end of its newest version."""

@@ -55,7 +55,7 @@ def fitted(given: pa.Array, wanted: pa.DataType) -> Fitted:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _struct(given: Any, wanted: Any) -> Fitted:

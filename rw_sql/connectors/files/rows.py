@@ -32,6 +32,12 @@ _NEWLINE, _RETURN = 10, 13
 _QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+')
 """A quoted field up to the quote that ends it, or to the end of a line without such a quote."""
 
+NO_VALUE = "\ue0f5\ue0f6\ue0f7\ue0f5"
+"""A field of a CSV line that is NULL. The characters have no meaning in Unicode, so no text contains them.
+
+Usually, an empty field without quotes is NULL; a line of one such field would be empty and count as no line.
+"""
+
 Lines = tuple["NDArray[np.int64]", list[bytes]]
 """The offsets of lines, and the lines without line ends."""
 
@@ -185,7 +191,7 @@ def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter
         elif len(fields) != count:
             made.append(text if len(fields) != len(order) else text + separator)
         else:
-            made.append(separator.join(b"" if at is None else fields[at] for at in order))
+            made.append(separator.join(b"" if at is None else fields[at] for at in order) or NO_VALUE.encode())
     return made
 
 

@@ -70,7 +70,7 @@ class FileSink:
         """Opens the folder, creating it if it does not exist."""
         folder = Path(options["fs.path"])
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            _make_folder(folder)
         except OSError as error:
             raise SinkError(f"{folder}: {(error.strerror or str(error)).lower()}") from error
         return FileWriter(folder, shape, identity)
@@ -107,6 +107,7 @@ class FileWriter:
                 unfinished.unlink()
                 raise SinkError("stopped")
             unfinished.replace(path)
+            _sync_folder(self._folder)
         except OSError as error:
             raise SinkError(f"{path}: {(error.strerror or str(error)).lower()}") from error
         except pa.ArrowException as error:
@@ -146,3 +147,23 @@ class FileWriter:
 
     def close(self) -> None:
         """Does nothing, because nothing is open between batches."""
+
+
+def _make_folder(folder: Path) -> None:
+    """Creates a folder and its parents such that they survive a crash of the machine."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        _sync_folder(each.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes the names in a folder permanent.
+
+    Otherwise the file system may lose a new name when the machine crashes, although the file's content is on the disk.
+    """
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

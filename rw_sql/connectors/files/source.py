@@ -182,9 +182,11 @@ class FileConnector(RangedConnector):
         """All rows of all current Parquet files. See :class:`rw_sql.connectors.snapshots.SnapshotReader`."""
         from pyspark.sql import functions as f
 
+        from rw_sql.connectors.support.typed_records import quoted
+
         if encode != "PARQUET":
             raise ValueError(f"read_lines reads files of ENCODE {encode}")
-        row = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+        row = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
         encoding = Encoding(encode=encode, options=encode_options or {}, row=row)
         records = self._read_all(spark, options, encoding, list(columns))
         made = f.when(f.col("_rw_fault").isNull(), f.col("_rw_row")).otherwise(f.raise_error(f.col("_rw_fault")))

@@ -14,9 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.iceberg import catalog
-from rw_sql.connectors.sink import DELETE, UPSERT, Refusal, RefusedRowsError, SinkError, SinkLook, TargetUnfitError
+from rw_sql.connectors.sink import (
+    DELETE,
+    UPSERT,
+    Refusal,
+    RefusedRowsError,
+    SinkError,
+    SinkLook,
+    TakenOverError,
+    TargetUnfitError,
+)
 from rw_sql.connectors.spec import check_option_values, load_sink_spec
-from rw_sql.connectors.support.sink_values import last_per_key, split_by_op
+from rw_sql.connectors.support.sink_values import last_per_key, python_values, split_by_op
 from rw_sql.errors import near_names
 from rw_sql.packages import deferred, require_package
 
@@ -137,7 +146,7 @@ class IcebergWriter:
         def marks() -> dict[str, int]:
             known = self._marks()
             if known["run"] > run:
-                raise SinkError(f"run {known['run']} has taken over from run {run}")
+                raise TakenOverError(known["run"], run)
             return {"run": run, "generation": generation, "batch": self._done(known)}
 
         self._commit(marks, lambda transaction, summary: transaction.append(self._empty(), summary))
@@ -155,7 +164,7 @@ class IcebergWriter:
                 raise SinkError("stopped")
             known = self._marks()
             if known["run"] != self._run:
-                raise SinkError(f"run {known['run']} has taken over from run {self._run}")
+                raise TakenOverError(known["run"], self._run)
             if self._done(known) >= batch:
                 raise SinkError(f"batch {batch} is already in the table")
             return {"run": self._run, "generation": self._generation, "batch": batch}
@@ -241,7 +250,12 @@ class IcebergWriter:
         return [field.name for field in self._table.schema().fields if field.required and field.name in given]
 
     def _require_values(self, rows: pa.Table) -> None:
-        """Raises RefusedRowsError for rows with a null in a NOT NULL column."""
+        """Raises RefusedRowsError for nulls in a NOT NULL column and for keys that pyiceberg cannot compare.
+
+        These are dates outside the years 1 to 9999 and texts that are not UTF-8.
+        """
+        for key in self._shape.keys if self._shape.type == UPSERT else ():
+            python_values(rows.column(key), key)
         found: dict[int, Refusal] = {}
         if required := self._required():
             numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))

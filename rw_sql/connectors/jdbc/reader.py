@@ -26,6 +26,30 @@ _BLOCK_BYTES = 1 << 25
 
 _READ_BYTES = 1 << 20
 
+_SESSION = (
+    "SET TIME ZONE 'UTC'",
+    "SET datestyle = 'ISO, YMD'",
+    "SET intervalstyle = 'postgres'",
+    "SET extra_float_digits = 3",
+    # Otherwise the texts would be in the database's encoding, or in that of the role's settings.
+    "SET client_encoding = 'UTF8'",
+)
+"""The settings that determine the texts that are read, regardless of the server's and the role's settings."""
+
+_LIMITS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+_WITH_TRANSACTION_TIMEOUT = 170_000
+"""The first version of PostgreSQL with ``transaction_timeout``."""
+
+
+def lift_limits(connection: Any) -> None:
+    """Disables the server's and the role's limits of time for the connection, as ``pg_dump`` does.
+
+    A table is read in one transaction, which waits while Spark works. Not for use within a transaction.
+    """
+    is_newer = connection.info.server_version >= _WITH_TRANSACTION_TIMEOUT
+    for name in (*_LIMITS, *(("transaction_timeout",) if is_newer else ())):
+        connection.execute(f"SET {name} = 0")
+
 
 class _Copied(io.RawIOBase):
     """The output of COPY … TO STDOUT as a file."""
@@ -66,7 +90,8 @@ class TableReader(DataSourceReader):
         given = self._given
         names = given["names"]
         with psycopg.connect(**given["server"], autocommit=True) as connection:
-            for statement in ("SET TIME ZONE 'UTC'", "SET datestyle = 'ISO, YMD'", "SET extra_float_digits = 3"):
+            lift_limits(connection)
+            for statement in _SESSION:
                 connection.execute(statement)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             connection.execute(f"SET TRANSACTION SNAPSHOT '{given['snapshot']}'".encode())

@@ -116,6 +116,13 @@ class JdbcSink:
                 return SinkLook(
                     misfit=f"the user lacks the privilege {right} on table {name}", hint=f"GRANT {right} there"
                 )
+        if shape.type == UPSERT:
+            granted = connection.execute("SELECT has_database_privilege(current_database(), 'TEMPORARY')").fetchone()
+            if granted is None or not granted[0]:
+                return SinkLook(
+                    misfit="the user lacks the privilege TEMPORARY on the database, which an upsert needs",
+                    hint="GRANT TEMPORARY ON DATABASE … there",
+                )
         for column, kind in columns.items():
             if not fits_into(kind, there[column]):
                 return SinkLook(
@@ -135,8 +142,9 @@ class JdbcSink:
 
         try:
             connection = connect(options, RESOLVE_TIMEOUT_SECONDS)
+            # Python's name of the database's encoding.
+            connection.execute("SELECT set_config('client_encoding', current_setting('server_encoding'), false)")
             codec = connection.info.encoding
-            # Otherwise the client would use the database's encoding and fail at characters that are missing from it.
             connection.execute("SET client_encoding TO 'UTF8'")
             # Otherwise the server's or the role's settings would change how the texts of times and amounts are read.
             connection.execute("SET TIME ZONE 'UTC'")

@@ -115,6 +115,9 @@ class JdbcConnector(BatchOnly):
         except psycopg.Error as error:
             raise SqlError(UPSTREAM_UNREACHABLE, told(error, options), hint=_AGAIN) from error
         try:
+            held.autocommit = True
+            jdbc_reader.lift_limits(held)
+            held.autocommit = False
             held.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             held.read_only = True
             snapshot = _one(held, "SELECT pg_catalog.pg_export_snapshot()")

@@ -75,10 +75,16 @@ def conninfo(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
-    """A connection to the server that the options name. Raises psycopg.Error."""
+    """A connection to the server that the options name, with texts in UTF-8. Raises psycopg.Error."""
     import psycopg
 
-    made: dict[str, Any] = {"connect_timeout": str(max(2, int(timeout))), "application_name": "rw_sql", **_ALIVE}
+    made: dict[str, Any] = {
+        "connect_timeout": str(max(2, int(timeout))),
+        "application_name": "rw_sql",
+        # Texts of a database without an encoding of its own (SQL_ASCII) would otherwise be bytes.
+        "client_encoding": "UTF8",
+        **_ALIVE,
+    }
     return psycopg.connect(**(made | conninfo(options)))
 
 

@@ -4,12 +4,14 @@ schemas for key and value."""
 from __future__ import annotations
 
 import json
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.formats import MESSAGE
 from rw_sql.connectors.schemas import avro_writing, json_schema_writing, protobuf_writing
-from rw_sql.connectors.schemas.client import RefusedSchemaError, RegistryClient, RegistryError
+from rw_sql.connectors.schemas.client import VERIFY_SECONDS, RefusedSchemaError, RegistryClient, RegistryError
 from rw_sql.connectors.schemas.options import client_options, needs_schema, subject_of
 from rw_sql.connectors.schemas.unwritable import UnwritableError
 from rw_sql.connectors.sink import (
@@ -112,26 +114,45 @@ def look(options: Mapping[str, str], shape: SinkShape, topic: str) -> SinkLook:
 class RegisteredRecords:
     """Encodes the rows of batches as records.
 
-    The constructor registers the schemas and raises SinkError if that fails.
+    The constructor registers the schemas and raises SinkError if that fails. They are registered again from time to
+    time, because a registry that is created again does not have them, or has them under other ids.
     """
 
     def __init__(self, options: Mapping[str, str], shape: SinkShape, topic: str) -> None:
         self._shape = shape
         self._schemas = RegisteredSchemas.of(shape, topic)
-        client = RegistryClient(client_options(options))
-        kind = self._schemas.kind
+        self._client = RegistryClient(client_options(options))
         try:
-            ids = [client.register(schema.subject, kind, schema.text) for schema in self._schemas.both]
-        except RefusedSchemaError as error:
-            raise TargetUnfitError(f"the registry refuses the schema: {error}") from error
+            self._register(is_quick=False)
         except RegistryError as error:
             raise SinkError(f"the schema registry does not answer: {error}") from error
+        self._encoders = [_encoder(self._schemas.kind, schema) for schema in self._schemas.both]
+
+    def _register(self, *, is_quick: bool) -> None:
+        kind = self._schemas.kind
+        self._registered_at = time.monotonic()
+        try:
+            ids = [
+                self._client.register(schema.subject, kind, schema.text, is_quick=is_quick)
+                for schema in self._schemas.both
+            ]
+        except RefusedSchemaError as error:
+            raise TargetUnfitError(f"the registry refuses the schema: {error}") from error
         place = protobuf_writing.FIRST_MESSAGE if kind == "PROTOBUF" else b""
         self._heads = [b"\0" + id_.to_bytes(4, "big") + place for id_ in ids]
-        self._encoders = [_encoder(kind, schema) for schema in self._schemas.both]
+
+    def _register_if_due(self) -> None:
+        if time.monotonic() < self._registered_at + VERIFY_SECONDS:
+            return
+        with suppress(RegistryError):  # A registry that does not answer has not been created again.
+            self._register(is_quick=True)
 
     def numbered(self, rows: pa.Table) -> Iterator[tuple[int, tuple[bytes | None, bytes | None]]]:
-        """The records (key, value) of a batch, each with the index of its row. Raises RefusedRowsError."""
+        """The records (key, value) of a batch, each with the index of its row.
+
+        Raises RefusedRowsError, and SinkError if a registry that was created again refuses the schemas.
+        """
+        self._register_if_due()
         shape = self._shape
         operations = rows.column(OP).to_pylist()
         values, *given_keys = (self._rows(rows, list(schema.columns)) for schema in self._schemas.both)

@@ -12,6 +12,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -136,7 +137,6 @@ class NatsClient:
 
 async def _connected(address: Address) -> Client:
     """Connects to the first server that accepts the connection."""
-    import nats
     import nats.errors
 
     reason = "no server is named"
@@ -148,7 +148,8 @@ async def _connected(address: Address) -> Client:
 
         host = server.rpartition("@")[2].partition("://")[2] or server.partition("://")[2]
         try:
-            return await nats.connect(
+            made = _client_class()()
+            await made.connect(
                 servers=[server],
                 # A pooled client is replaced, not repaired: a read of a range starts again.
                 allow_reconnect=False,
@@ -160,6 +161,7 @@ async def _connected(address: Address) -> Client:
                 name="rw_sql",
                 **_login(dict(address)),
             )
+            return made
         except (OSError, nats.errors.Error, ValueError) as error:
             told = [str(each) for each in (*refused, error)]
             if login := next((text for text in told if "uthorization" in text or "uthentication" in text), None):
@@ -167,6 +169,30 @@ async def _connected(address: Address) -> Client:
             else:
                 reason = f"cannot connect to {host} ({_why((*refused, error)[0])})"
     raise NatsError(reason)
+
+
+@cache
+def _client_class() -> type[Client]:
+    """The client of nats-py, for messages of any bytes.
+
+    Servers forward subjects and headers without a check. If nats-py cannot decode them, its reader ends, and no request
+    of the connection is answered.
+    """
+    from nats.aio.client import Client
+
+    class AnyBytesClient(Client):
+        def _build_message(
+            self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+        ) -> Any:
+            return super()._build_message(sid, bytes(subject).decode(errors="replace").encode(), reply, data, headers)
+
+        async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
+            try:
+                return await super()._process_headers(headers)
+            except UnicodeDecodeError:
+                return None
+
+    return AnyBytesClient
 
 
 def _why(error: Exception) -> str:

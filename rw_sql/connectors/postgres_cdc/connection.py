@@ -36,7 +36,8 @@ SQL_SETTINGS = {"row_security": "off", "statement_timeout": "0", "idle_in_transa
 With ``row_security = off``, a policy that would hide rows from the snapshot causes an error.
 """
 
-_WITH_IDLE_TIMEOUT = 140_000
+_WITH_IDLE_TIMEOUT, _WITH_TRANSACTION_TIMEOUT = 140_000, 170_000
+"""The first versions of PostgreSQL with ``idle_session_timeout`` and ``transaction_timeout``."""
 
 _WITH_USER_TIMEOUT = 120_000
 """The first version of libpq with ``tcp_user_timeout``."""
@@ -82,6 +83,8 @@ def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
     connection = _connected(made | {"prepare_threshold": None}, options)
     if connection.info.server_version >= _WITH_IDLE_TIMEOUT:
         connection.execute(b"SET idle_session_timeout = 0")
+    if connection.info.server_version >= _WITH_TRANSACTION_TIMEOUT:
+        connection.execute(b"SET transaction_timeout = 0")
     return connection
 
 

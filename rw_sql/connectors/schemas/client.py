@@ -1,6 +1,8 @@
 """A client of a schema registry with Confluent's API. It needs only the standard library.
 
-The schema of an id never changes, so each process caches the schemas that it has read.
+The schema of an id does not change while a registry exists, so each process caches the schemas that it has read. A
+registry that is created again gives the same ids to other schemas. A cached schema is therefore read again from time to
+time.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ CA_FILE = "schema.registry.ca_pem_path"
 _USER, _PASSWORD = "schema.registry.username", "schema.registry.password"
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 _CALL_SECONDS = 10.0
+VERIFY_SECONDS = 10.0
+"""A cached schema that was read longer ago than this is read again before its next use."""
+_VERIFY_CALL_SECONDS = 2.0
 _MISSING = (40401, 40402, 40403)
 """Confluent's error codes for a missing subject, version and schema."""
 _INCOMPATIBLE = (409, 42201)
@@ -67,8 +72,16 @@ class RegisteredSchema:
     imports: tuple[tuple[str, str], ...] = ()
 
 
-_known: dict[tuple[str, int], RegisteredSchema] = {}
+@dataclass(slots=True)
+class _Cached:
+    schema: RegisteredSchema
+    read_at: float
+
+
+_known: dict[tuple[str, int], _Cached] = {}
 """The schemas that this process has read, by the registry's addresses and the schema's id."""
+_silent_since: dict[str, float] = {}
+"""When a registry last failed to answer the verification of a cached schema, by its addresses."""
 _lock = threading.Lock()
 
 
@@ -85,17 +98,39 @@ class RegistryClient:
         return addresses_of(self.options.get(ADDRESSES, ""))
 
     def schema(self, id_: int) -> RegisteredSchema | None:
-        """The schema with this id; None if it does not exist. Raises RegistryError."""
+        """The schema with this id; None if it does not exist. Raises RegistryError.
+
+        A cached schema is returned as it is if the registry does not answer or no longer has it.
+        """
         key = (self.options.get(ADDRESSES, ""), id_)
         with _lock:
-            if key in _known:
-                return _known[key]
+            cached = _known.get(key)
+        if cached is not None:
+            return self._verified(cached, key)
+        asked_at = time.monotonic()
         told = self._get(f"/schemas/ids/{id_}")
         if told is None:
             return None
         made = self._made(told, id_)
         with _lock:
-            _known[key] = made
+            _known[key] = _Cached(made, asked_at)
+        return made
+
+    def _verified(self, cached: _Cached, key: tuple[str, int]) -> RegisteredSchema:
+        """A cached schema, or the other one that the registry now has under the id."""
+        now = time.monotonic()
+        if now < max(cached.read_at, _silent_since.get(key[0], -VERIFY_SECONDS)) + VERIFY_SECONDS:
+            return cached.schema
+        try:
+            told = self._request("GET", f"/schemas/ids/{key[1]}", None, is_quick=True)
+            made = cached.schema if told is None else self._made(told, key[1])
+        except RegistryError:
+            _silent_since[key[0]] = time.monotonic()
+            return cached.schema
+        if made == cached.schema:
+            made = cached.schema
+        with _lock:
+            _known[key] = _Cached(made, now)
         return made
 
     def latest(self, subject: str) -> RegisteredSchema | None:
@@ -117,10 +152,14 @@ class RegistryClient:
                 found.append(int(_part(told, "id")))
         return tuple(dict.fromkeys(found))
 
-    def register(self, subject: str, kind: str, text: str) -> int:
-        """Registers a schema, unless the subject has it; returns its id. Raises RefusedSchemaError, RegistryError."""
+    def register(self, subject: str, kind: str, text: str, *, is_quick: bool = False) -> int:
+        """Registers a schema, unless the subject has it; returns its id. Raises RefusedSchemaError, RegistryError.
+
+        ``is_quick`` makes one attempt with a short timeout.
+        """
         body = {"schema": text, **({} if kind == "AVRO" else {"schemaType": kind})}
-        return int(_part(self._post(f"/subjects/{quote(subject, safe='')}/versions", body), "id"))
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        return int(_part(self._post(path, body, is_quick=is_quick), "id"))
 
     def incompatibility(self, subject: str, kind: str, text: str) -> str | None:
         """The reason why the registry would refuse this schema as the subject's next version; None if it would
@@ -162,25 +201,29 @@ class RegistryClient:
     def _get(self, path: str) -> Any:
         return self._request("GET", path, None)
 
-    def _post(self, path: str, body: Mapping[str, object]) -> Any:
-        told = self._request("POST", path, body)
+    def _post(self, path: str, body: Mapping[str, object], *, is_quick: bool = False) -> Any:
+        told = self._request("POST", path, body, is_quick=is_quick)
         if told is None:
             raise RegistryError(f"the registry does not know {path.partition('?')[0]}")
         return told
 
-    def _request(self, verb: str, path: str, body: Mapping[str, object] | None) -> Any:
-        """The response; None if the requested object does not exist. Raises RegistryError after the last attempt."""
+    def _request(self, verb: str, path: str, body: Mapping[str, object] | None, *, is_quick: bool = False) -> Any:
+        """The response; None if the requested object does not exist. Raises RegistryError after the last attempt.
+
+        ``is_quick`` makes one attempt with a short timeout.
+        """
         spec = load_spec("schema_registry")
 
         def number(key: str) -> int:
             return int(spec.value(self.options, f"schema.registry.{key}") or 0)
 
-        wait, tries = number("backoff.duration.ms") / 1000, number("retries.max") + 1
+        wait, tries = number("backoff.duration.ms") / 1000, 1 if is_quick else number("retries.max") + 1
+        seconds = _VERIFY_CALL_SECONDS if is_quick else _CALL_SECONDS
         for at in range(tries):
             reason = ""
             for address in self.addresses:
                 try:
-                    return self._call(verb, address + path, body)
+                    return self._call(verb, address + path, body, seconds)
                 except _Unanswered as error:
                     reason = f"{address}: {error}"
             if at < tries - 1:
@@ -188,7 +231,7 @@ class RegistryClient:
                 wait *= number("backoff.factor")
         raise RegistryError(reason or "no address is given")
 
-    def _call(self, verb: str, url: str, body: Mapping[str, object] | None) -> Any:
+    def _call(self, verb: str, url: str, body: Mapping[str, object] | None, seconds: float) -> Any:
         import urllib.error
         import urllib.request
 
@@ -202,7 +245,7 @@ class RegistryClient:
             given = f"{user}:{self.options.get(_PASSWORD, '')}"
             request.add_header("Authorization", "Basic " + base64.b64encode(given.encode()).decode())
         try:
-            with urllib.request.urlopen(request, timeout=_CALL_SECONDS, context=self._context(url)) as answer:
+            with urllib.request.urlopen(request, timeout=seconds, context=self._context(url)) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             return self._refused(error)

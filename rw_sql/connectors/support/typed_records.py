@@ -30,7 +30,7 @@ def typed_records(frame: DataFrame, split: str, row: str, offset: Column) -> Dat
         has = known.get(field.name.lower())
         if has is None:
             raise OSError(f"{split} has no column {field.name}")
-        value = f.col(_quoted(has.name))
+        value = f.col(quoted(has.name))
         fields.append(_fitted(value, has.dataType, field.dataType).alias(field.name))
         is_lost = _is_lost(value, has.dataType, field.dataType)
         faults.append(f.when(is_lost, f.lit(f"column {field.name}: the value does not fit it")))
@@ -53,7 +53,7 @@ def cast_columns(frame: DataFrame, columns: Mapping[str, str]) -> list[Column]:
     found = []
     for name, kind in columns.items():
         has, wanted = known.get(name.lower()), _type_of(kind)
-        value = f.col(_quoted(name))
+        value = f.col(quoted(name))
         if has is None or not isinstance(wanted, StructType | ArrayType | MapType):
             found.append(value.cast(wanted).alias(name))
             continue
@@ -70,7 +70,8 @@ def _type_of(kind: str) -> DataType:
     return made.fields[0].dataType
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name quoted for Spark."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import functions as f
 
+from rw_sql.connectors.files.rows import NO_VALUE as NO_FIELD
 from rw_sql.runtime.decoding.change_formats import moments, numbers
 from rw_sql.runtime.decoding.change_formats.rows import ROW
 from rw_sql.runtime.decoding.change_formats.values import (
@@ -64,6 +65,9 @@ _TEXT, _COUNTS, _VALUES = "_rw_text", "_rw_counts", "_rw_values"
 
 _STRICT_LOCALE = {"locale": "de-CH"}
 """A locale in which ``"1,5"`` is not a decimal. In Spark's default locale, the comma is ignored and the value is 15."""
+
+_WITH_EMPTY = ("CHARACTER VARYING", "BYTEA")
+"""The types with an empty value, which CSV writes as two quotes."""
 
 _AS_TEXT = (*TEMPORAL, "BYTEA")
 """The types that are always read as text, because JSON has several forms for them.
@@ -150,9 +154,15 @@ def read_csv(
         .when(_is_cut(f.col(_TEXT), separator), f.lit("a quoted field does not end: a line is a record"))
     )
     rules = ValueRules(bytes_as="utf8")
-    values = [value_of(row[column.name], column.data_type, rules).alias(column.name) for column in columns]
+    texts = {
+        # A field of two quotes is an empty text, and NULL for types without an empty value.
+        column.name: row[column.name] if column.data_type.name in _WITH_EMPTY else f.nullif(row[column.name], f.lit(""))
+        for column in columns
+    }
+    values = [value_of(texts[column.name], column.data_type, rules).alias(column.name) for column in columns]
     misfits = [
-        misfit(column, row[column.name], f.col(ROW)[column.name], (shown or {}).get(column.name)) for column in columns
+        misfit(column, texts[column.name], f.col(ROW)[column.name], (shown or {}).get(column.name))
+        for column in columns
     ]
     return records.withColumn(ROW, f.struct(*values)), f.coalesce(error, *misfits)
 
@@ -182,6 +192,8 @@ def _read_fields(records: StepsT, names: Sequence[str], separator: str, into: st
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": separator, "header": "false"}
     # A quote within a quoted field is doubled (RFC 4180); Spark's default is a backslash before it.
     options["escape"] = '"'
+    # By default, Spark also reads a field of two quotes as NULL.
+    options["nullValue"] = NO_FIELD
     return records.withColumn(into, once(f.from_csv(text, schema, options)))
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import functions as f
 
+from rw_sql.connectors.delta.plain_files import AS_WRITTEN
 from rw_sql.connectors.delta.versions import table_at
 from rw_sql.runtime.delta.staged_files import fitted, schema_of, write_files
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
@@ -108,7 +109,8 @@ class FileMerge:
         Reads the files directly, because a read of the table would include all files.
         """
         spark = self.frame.sparkSession
-        return spark.read.schema(schema_of(self.table)).parquet(*(f"{self.path}/{unquote(path)}" for path in files))
+        paths = (f"{self.path}/{unquote(path)}" for path in files)
+        return spark.read.options(**AS_WRITTEN).schema(schema_of(self.table)).parquet(*paths)
 
     def _without_keys(self, rows: DataFrame, how: str) -> DataFrame:
         """The rows whose keys are in the merge (``left_semi``), or are not (``left_anti``)."""

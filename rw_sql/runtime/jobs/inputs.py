@@ -193,7 +193,7 @@ def _hidden(given: ViewInput) -> tuple[str, ...]:
 
 
 def _quoted(names: Iterable[str]) -> list[str]:
-    return [f"`{name}`" for name in names]
+    return [quoted_for_spark(name) for name in names]
 
 
 CHANGE = "_change_type"

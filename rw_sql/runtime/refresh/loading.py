@@ -96,13 +96,13 @@ def load(
             encode="NATIVE" if encode is None else encode.encode,
             encode_options={} if encode is None else {each.key: option_text(each.value) for each in encode.options},
         )
-    snapshot = upstream.select(*(f.col(f"`{field_of(c)}`").alias(c.name) for c in given))
+    snapshot = upstream.select(*(f.col(quoted_for_spark(field_of(c))).alias(c.name) for c in given))
     snapshot.createOrReplaceTempView(quoted_for_spark(table.name))
     fresh = _fitted(spark.sql(table.query), table.schema)
     output.table.update_incremental()
     rows = _rows_of(output.table)
     spark.conf.set("spark.sql.shuffle.partitions", str(_partitions(spark, reader, options, rows)))
-    known = stored_rows(spark, output, table.schema).select(*(f"`{name}`" for name in fresh.columns))
+    known = stored_rows(spark, output, table.schema).select(*(quoted_for_spark(name) for name in fresh.columns))
     if 0 < rows <= QUICK_ROWS:
         with held(quickly_changed_rows(fresh, known, staging.keys)) as (changes, number):
             if had_each_key_once(changes, rows):
@@ -190,7 +190,9 @@ def held(rows: DataFrame) -> Iterator[tuple[DataFrame, int]]:
 def _fitted(rows: DataFrame, schema: str) -> DataFrame:
     """The rows with a table's columns and types."""
     fields = StructType.fromJson(json.loads(schema)).fields
-    return rows.select(*(f.col(f"`{field.name}`").cast(field.dataType).alias(field.name) for field in fields))
+    return rows.select(
+        *(f.col(quoted_for_spark(field.name)).cast(field.dataType).alias(field.name) for field in fields)
+    )
 
 
 def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFrame:

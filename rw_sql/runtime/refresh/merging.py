@@ -41,6 +41,13 @@ def key_range(rows: pa.Table, key: str) -> str:
     values, kind = rows[key], rows.schema.field(key).type
     if values.null_count or not values.length():
         return ""
+    try:
+        return _range_of(values, kind, key)
+    except (ValueError, OverflowError):  # A date after the year 9999, or a text that is not UTF-8.
+        return ""
+
+
+def _range_of(values: pa.ChunkedArray, kind: pa.DataType, key: str) -> str:
     if pa.types.is_integer(kind):
         low, high = (pc.min_max(values)[bound].as_py() for bound in ("min", "max"))
         return f"(t.`{key}` >= {low} AND t.`{key}` <= {high})"
@@ -58,10 +65,16 @@ def position_of(rows: pa.Table, keys: Sequence[str]) -> str | None:
     if not rows.num_rows:
         return None
     last = pc.sort_indices(rows.select(list(keys)), sort_keys=[(key, "descending") for key in keys])[0].as_py()
-    return json.dumps({key: _plain(rows[key][last].as_py()) for key in keys}, ensure_ascii=False)
+    return json.dumps({key: _plain(rows[key][last]) for key in keys}, ensure_ascii=False)
 
 
-def _plain(value: Any) -> Any:
+def _plain(scalar: pa.Scalar[Any]) -> Any:
+    try:
+        value = scalar.as_py()
+    except UnicodeDecodeError:
+        value = scalar.cast(pa.binary()).as_py()
+    except (ValueError, OverflowError):  # A date or time after the year 9999, for which Python has no value.
+        value = scalar.cast(pa.string()).as_py()
     if isinstance(value, bytes):
         return value.hex()
     return str(value) if isinstance(value, date | datetime | Decimal) else value

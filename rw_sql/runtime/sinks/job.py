@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import sink_connector
-from rw_sql.connectors.sink import ON_ERROR, SKIP, RefusedRowsError, SinkError, TargetUnfitError
+from rw_sql.connectors.sink import ON_ERROR, SKIP, RefusedRowsError, SinkError, TakenOverError, TargetUnfitError
 from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.model.job_specs import sink_spec
 from rw_sql.runtime.delta.change_feed import feed_begin
@@ -74,6 +74,36 @@ def _require_checkpoint(context: Context, spec: SinkSpec, checkpoint: str) -> No
         )
 
 
+def _fenced(context: Context, spec: SinkSpec, writer: SinkWriter, run: int, checkpoint: str) -> int | None:
+    """Fences earlier runs at the target; returns the newest batch there, as ``SinkWriter.fence`` does.
+
+    Raises StalledError if the target has a run or a batch that this warehouse does not know, because the warehouse was
+    restored from a backup that is older than the target. The next batches would have the numbers of batches in the
+    target, and be skipped as complete although they contain other rows.
+    """
+    try:
+        held = writer.fence(run, spec.generation)
+    except TakenOverError as error:
+        newest = context.metastore.jobs.last_runs().get(spec.job)
+        if newest is not None and newest.run > run:
+            raise
+        raise _restored(spec, str(error)) from error
+    planned = newest_planned(context.warehouse, checkpoint)
+    if held is not None and held > planned:
+        known = f"only batches up to {planned}" if planned >= 0 else "no batch"
+        raise _restored(spec, f"the target has batch {held}, and the warehouse knows {known}")
+    return held
+
+
+def _restored(spec: SinkSpec, fact: str) -> StalledError:
+    name = sql_name(spec.name)
+    return StalledError(
+        f"RESTORED {fact}: the warehouse is older than the target, as after the restore of a backup: DROP SINK {name} "
+        "and create it again, which writes all rows of its input; or WITH (snapshot = 'false') only the new ones",
+        is_final=True,
+    )
+
+
 @dataclass(slots=True)
 class Sink:
     """One run of a sink's query."""
@@ -131,7 +161,7 @@ class Sink:
         except SinkError as error:
             raise StalledError(f"UNREACHABLE {error}") from error
         try:
-            held = writer.fence(run.run, spec.generation)
+            held = _fenced(context, spec, writer, run.run, checkpoint)
             job = Sink(
                 context=context,
                 spec=spec,

@@ -64,7 +64,7 @@ def analyze(sessions: SparkSessions, request: AnalyzedQuery) -> QueryAnalysis:
     spark = sessions.new()
     rows = spark.range(0) if request.form == WHOLE else spark.readStream.format("rate").load()
     for relation in request.relations:
-        columns = [f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in relation.columns]
+        columns = [f"CAST(NULL AS {kind}) AS {quoted_for_spark(name)}" for name, kind in relation.columns]
         frame = rows.selectExpr(*columns)
         if relation.watermark is not None and request.form != WHOLE:
             frame = frame.withWatermark(*relation.watermark)

@@ -12,13 +12,13 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
 from rw_sql.connectors.delta.sink import _UNWRITABLE, DeltaSink
-from rw_sql.connectors.sink import DELETE, OP, UPDATE, SinkError, TargetUnfitError
+from rw_sql.connectors.sink import DELETE, OP, UPDATE, SinkError, SinkShape, TargetUnfitError
 from tests.support.sink_batches import ARROW, batch, shape
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rw_sql.connectors.sink import SinkShape, SinkWriter
+    from rw_sql.connectors.sink import SinkWriter
 
 WORDS = ARROW.remove(2)
 
@@ -179,3 +179,16 @@ def test_a_table_with_a_feature_that_delta_rs_does_not_write_is_unfit(tmp_path: 
     assert (look.misfit or "").endswith(f"table features with which this sink cannot write it: {feature}")
     with pytest.raises(TargetUnfitError, match="nsupported table features"):
         opened(tmp_path / "t", shape(), 1)
+
+
+@pytest.mark.parametrize("name", ["a`b", "`", 'say "x"', "``a``", "a.b", "t.x", "Ä b"])
+def test_names_of_columns_with_quotes(tmp_path: Path, name: str) -> None:
+    schema = {"type": "struct", "fields": [{"name": name, "type": "long", "nullable": True, "metadata": {}},
+              {"name": "word`", "type": "string", "nullable": True, "metadata": {}}]}  # fmt: skip
+    of = SinkShape(name="s", type="upsert", schema=json.dumps(schema), keys=(name,))
+    writer, _ = opened(tmp_path / "t", of, 1)
+    for number, rows_of in enumerate(([(1, "a"), (2, "b")], [(2, "c"), (3, "d")])):
+        made = pa.table({OP: [UPDATE] * 2, name: [row[0] for row in rows_of], "word`": [row[1] for row in rows_of]})
+        writer.write(made, number)
+    found = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().sort_by(name).to_pylist()
+    assert found == [{name: 1, "word`": "a"}, {name: 2, "word`": "c"}, {name: 3, "word`": "d"}]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.csv
@@ -15,8 +17,6 @@ from rw_sql.errors import SqlError
 from tests.support.sink_batches import batch, shape
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rw_sql.connectors.files.sink import FileWriter
 
 READERS = {
@@ -65,3 +65,25 @@ def test_csv_has_no_form_for_bytes() -> None:
     schema = '{"type":"struct","fields":[{"name":"raw","type":"binary","nullable":true,"metadata":{}}]}'
     with pytest.raises(SqlError, match="which CSV has no form for"):
         FileSink().check_shape({}, SinkShape(name="k", type="append-only", schema=schema, encode="CSV"))
+
+
+def test_a_file_s_name_is_on_the_disk_when_its_batch_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a crash of the machine, a new name may be gone unless its folder was synced after the rename."""
+    synced: list[tuple[str, tuple[str, ...]]] = []
+    fsync = os.fsync
+
+    def noted(opened: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{opened}"))
+        synced.append((str(path), tuple(sorted(each.name for each in path.iterdir())) if path.is_dir() else ()))
+        fsync(opened)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    folder = tmp_path / "a" / "b"
+    writer = opened(folder, shape(encode="JSON"))
+    assert (str(tmp_path), ("a",)) in synced
+    assert (str(tmp_path / "a"), ("b",)) in synced
+    synced.clear()
+    writer.write(batch((1, "a")), 0)
+    (file,) = folder.iterdir()
+    assert synced[-1] == (str(folder), (file.name,))
+    assert synced[-2][0].endswith(".writing")

@@ -3,6 +3,7 @@ commit."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from math import inf, nan
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from rw_sql.connectors.iceberg.sink import IcebergSink
-from rw_sql.connectors.sink import DELETE, OP, UPDATE, RefusedRowsError, SinkError, SinkLook
+from rw_sql.connectors.sink import DELETE, OP, UPDATE, RefusedRowsError, SinkError, SinkLook, SinkShape
 from tests.connectors.iceberg.lake import NAME, Lake
 from tests.support.sink_batches import ARROW, batch, shape
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rw_sql.connectors.iceberg.sink import IcebergWriter
-    from rw_sql.connectors.sink import SinkShape
 
 WORDS = ARROW.remove(2)
 MADE = {"create_table_if_not_exists": "true"}
@@ -201,3 +201,15 @@ def test_a_table_that_is_gone_or_has_changed(lake: Lake) -> None:
     lake.catalog().drop_table(NAME)
     with pytest.raises(SinkError, match="does not exist"):
         writer.write(batch((1, "a")), 0)
+
+
+def test_keys_for_which_python_has_no_value(lake: Lake) -> None:
+    """They are refused as rows, so that ``on_error = 'skip'`` can leave them out."""
+    schema = {"type": "struct", "fields": [{"name": "day", "type": "date", "nullable": True, "metadata": {}}]}
+    of = SinkShape(name="k", type="upsert", schema=json.dumps(schema), keys=("day",))
+    writer, _ = opened(lake, of, 1)
+    days = pa.array([19_000, 3_000_000, 19_001], pa.int32()).cast(pa.date32())
+    with pytest.raises(RefusedRowsError, match="outside of the years 1 to 9999") as refused:
+        writer.write(pa.table({"day": days, OP: [UPDATE] * 3}), 0)
+    assert [(each.index, each.column) for each in refused.value.refusals] == [(1, "day")]
+    writer.write(pa.table({"day": days.take(pa.array([0, 2])), OP: [UPDATE] * 2}), 0)

@@ -16,7 +16,7 @@ import pytest
 from psycopg.pq import TransactionStatus
 
 from rw_sql.connectors.jdbc.sink import JdbcSink
-from rw_sql.connectors.jdbc.url import conninfo
+from rw_sql.connectors.jdbc.url import connect, conninfo
 from rw_sql.connectors.sink import DELETE, INSERT, OP, UPDATE, SinkError, SinkShape
 from rw_sql.errors import SqlError
 from tests.support.postgres import PASSWORD, PostgresInfo, running_server
@@ -346,3 +346,30 @@ def test_a_write_ends_although_the_server_answers_nothing() -> None:
         writer.close()
         assert told == ["stopped"]
         assert server.run("SELECT * FROM t") == []
+
+
+@pytest.mark.postgres
+def test_the_right_to_temporary_tables_is_tried(postgres: PostgresInfo) -> None:
+    """An upsert stores its batch in one; a database may refuse that to its users."""
+    base, user = f"d_{uuid.uuid4().hex[:8]}", f"u_{uuid.uuid4().hex[:8]}"
+    with connect(options(postgres, "t"), 8.0) as server:
+        server.autocommit = True
+        server.execute(f"CREATE DATABASE {base}".encode())
+    postgres.run(f"CREATE USER {user} PASSWORD 'other'")
+    postgres.run(f"REVOKE TEMPORARY ON DATABASE {base} FROM PUBLIC")
+    given = options(postgres, "t")
+    given["jdbc.url"] = given["jdbc.url"].rpartition("/")[0] + f"/{base}"
+    with connect(given, 8.0) as connection:
+        connection.execute("CREATE TABLE t (id INT PRIMARY KEY, word TEXT)")
+        connection.execute(f"GRANT INSERT, SELECT, UPDATE ON t TO {user}".encode())
+    theirs = {**given, "user": user, "password": "other"}
+    misfit = JdbcSink().look(theirs, UPSERT).misfit
+    assert misfit is not None
+    assert "lacks the privilege TEMPORARY on the database" in misfit
+    assert JdbcSink().look(theirs, shape()).misfit is None
+    with connect(given, 8.0) as connection:
+        connection.execute(f"GRANT TEMPORARY ON DATABASE {base} TO {user}".encode())
+    assert JdbcSink().look(theirs, UPSERT).misfit is None
+    writer = JdbcSink().open(theirs, UPSERT, "me")
+    writer.write(batch((1, "a")), 0)
+    writer.close()

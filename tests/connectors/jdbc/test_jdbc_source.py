@@ -17,6 +17,7 @@ from tests.support.postgres import PASSWORD, PostgresInfo
 
 if TYPE_CHECKING:
     import psycopg
+    from pyspark.sql import SparkSession
 
 JDBC = JdbcConnector()
 
@@ -100,6 +101,48 @@ def test_every_part_of_a_read_sees_the_moment_at_which_it_began(postgres: Postgr
     finally:
         connection.close()
     assert sorted((int(key), word) for key, word in rows) == [(i, "x" * 200 + str(i)) for i in range(1, 5001)]
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_a_read_outlasts_the_limits_of_the_role(spark: SparkSession, postgres: PostgresInfo) -> None:
+    """The snapshot's transaction is idle while Spark works, and a part may take longer than any statement may."""
+    table = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE TABLE {table} (id INT PRIMARY KEY)")
+    postgres.run(f"INSERT INTO {table} VALUES (1), (2)")
+    postgres.run(f"CREATE VIEW {table}_v AS SELECT id, (SELECT 'x' FROM pg_sleep(2)) AS word FROM {table}")
+    postgres.run(f"CREATE ROLE {table}_u LOGIN PASSWORD '{PASSWORD}'")
+    postgres.run(f"GRANT SELECT ON {table}_v TO {table}_u")
+    postgres.run(f"ALTER ROLE {table}_u SET idle_in_transaction_session_timeout = '1ms'")
+    postgres.run(f"ALTER ROLE {table}_u SET statement_timeout = '1s'")
+    given = options(postgres, f"{table}_v", user=f"{table}_u")
+    frame = JDBC.read_snapshot(spark, given, {"id": "INT", "word": "STRING"})
+    assert sorted(tuple(row) for row in frame.collect()) == [(1, "x"), (2, "x")]
+
+
+@pytest.mark.postgres
+def test_text_is_read_from_a_database_with_another_encoding(postgres: PostgresInfo) -> None:
+    base = f"d_{uuid.uuid4().hex[:8]}"
+    for encoding in ("LATIN1", "SQL_ASCII"):
+        name = f"{base}_{encoding.lower()}"
+        with connect(options(postgres, "t"), 8.0) as server:
+            server.autocommit = True
+            server.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'".encode())
+        given = options(postgres, "t")
+        given["jdbc.url"] = given["jdbc.url"].rpartition("/")[0] + f"/{name}"
+        connection = connect(given, 8.0)
+        connection.execute("SET client_encoding = 'UTF8'")
+        connection.execute("CREATE TABLE t (word TEXT, span INTERVAL)")
+        connection.execute("INSERT INTO t VALUES ('é', '1 day 2 hours')")
+        connection.execute(f"ALTER DATABASE {name} SET intervalstyle = 'iso_8601'".encode())
+        connection.commit()
+        connection.close()
+        connection, snapshot = held(given)
+        try:
+            rows = read_parts(given, "SELECT word, span::text FROM t", ["a", "b"], snapshot, [(0, 0)])
+        finally:
+            connection.close()
+        assert rows == [("é", "1 day 02:00:00")]
 
 
 @pytest.mark.postgres

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -349,6 +350,48 @@ def test_headers_and_what_is_not_in_a_message(nats_server: NatsServer, stream: s
     assert rows[0]["headers"] == [{"key": "trace", "value": "äb 7".encode()}]
     assert rows[2]["headers"] is None
     assert rows[0]["key"] is None
+
+
+def test_subjects_and_headers_of_any_bytes(nats_server: NatsServer, stream: str) -> None:
+    """A server forwards them as they are; nats-py's reader ended at bytes that are not UTF-8."""
+    nats_server.create(stream, f"{stream}.>")
+    name = stream.encode()
+    publish_raw(
+        nats_server,
+        (name + b".a", b"", b"1"),
+        (name + b".\xff\xfe.b", b"", b"2"),
+        (name + ".ü".encode(), b"", b"3"),
+        (name + b".c", b"NATS/1.0\r\n\xff: \xfe\xff\r\n\r\n", b"4"),
+        (name + b".\xff", b"NATS/1.0 503 \xff\r\n\r\n", b"5"),
+        (name + b".z", b"", b"6"),
+    )
+    wait_until(lambda: bounds(options(nats_server, stream), stream) == (1, 7), "the messages")
+    rows = read(options(nats_server, stream), stream, 1, 7)
+    assert [row["value"] for row in rows] == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    subjects_read = [row["subject"].removeprefix(f"{stream}.") for row in rows]
+    assert subjects_read == ["a", "\ufffd\ufffd.b", "ü", "c", "\ufffd", "z"]
+    only = options(nats_server, stream, f"{stream}.*.b, {stream}.z")
+    assert [row["value"] for row in read(only, stream, 1, 7)] == [b"2", b"6"]
+
+
+def publish_raw(server: NatsServer, *messages: tuple[bytes, bytes, bytes]) -> None:
+    """Publishes messages (subject, headers, data) as they are, and waits until the server has taken them."""
+    commands = [
+        b"HPUB %s %d %d\r\n%s%s\r\n" % (subject, len(headers), len(headers + data), headers, data)
+        if headers
+        else b"PUB %s %d\r\n%s\r\n" % (subject, len(data), data)
+        for subject, headers, data in messages
+    ]
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(
+            b'CONNECT {"verbose": false, "headers": true, "no_responders": true}\r\n' + b"".join(commands) + b"PING\r\n"
+        )
+        found = b""
+        while b"PONG" not in found:
+            got = connection.recv(4096)
+            assert got, found
+            found += got
+        assert b"-ERR" not in found
 
 
 def test_the_offsets_of_a_durable_consumer(nats_server: NatsServer, stream: str) -> None:

@@ -6,12 +6,15 @@ import json
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
-from rw_sql.connectors.kafka.registered import RegisteredSchemas
+from rw_sql.connectors.kafka import registered as registered_module
+from rw_sql.connectors.kafka.registered import RegisteredRecords, RegisteredSchemas
+from rw_sql.connectors.schemas import client as client_module
 from rw_sql.connectors.schemas.avro import columns_of, normal_form
 from rw_sql.connectors.schemas.client import RegistryClient, RegistryError, addresses_of
-from rw_sql.connectors.sink import SinkShape
+from rw_sql.connectors.sink import OP, SinkShape
 from tests.support.avro_records import record_schema
 from tests.support.registry_proxy import RegistryProxy
 
@@ -46,8 +49,64 @@ def test_what_is_registered_is_read_back(proxy: RegistryProxy) -> None:
     assert client.schema(2**31 - 1) is None
     asked = len(proxy.requests)
     found = [RegistryClient(client.options).schema(ids[0]) for _ in range(3)]
-    assert len(proxy.requests) - asked == 1  # An id is asked for once in the life of a process.
+    assert len(proxy.requests) - asked == 1  # An id is not asked for again at once.
     assert {None if each is None else each.id for each in found} == {ids[0]}
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every use of a cached schema reads it again."""
+    monkeypatch.setattr(client_module, "VERIFY_SECONDS", 0.0)
+    monkeypatch.setattr(registered_module, "VERIFY_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_registry_created_again_has_other_schemas_under_its_ids(proxy: RegistryProxy) -> None:
+    """Two registries behind one address, one after the other."""
+    client, subject = RegistryClient({"schema.registry": proxy.start(), **QUICK}), f"s/{uuid4()}"
+    first, second = record_schema("A", {"id": "int"}), record_schema("B", {"id": "int", "more": "string"})
+    one = client.register(subject, "AVRO", json.dumps(first))
+    other = client.register(f"{subject}-2", "AVRO", json.dumps(second))
+    found = client.schema(one)
+    assert found is not None
+    assert json.loads(found.text) == first
+    again = client.schema(one)
+    assert again is found
+    proxy.is_down = True  # A cached schema needs no registry, and a silent one is asked once only.
+    asked = len(proxy.requests)
+    assert client.schema(one) is found
+    assert len(proxy.requests) - asked == 1
+    proxy.is_down, proxy.ids = False, {one: other, other: 2**31 - 1}
+    replaced = client.schema(one)
+    assert replaced is not None
+    assert (replaced.id, json.loads(replaced.text)) == (one, second)
+    proxy.ids = {}
+    before = client.schema(other)
+    proxy.ids = {other: 2**31 - 1}
+    assert before is not None
+    assert client.schema(other) is before  # A schema that was removed stays as it was read.
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
+def test_a_sink_registers_its_schemas_in_a_registry_created_again(proxy: RegistryProxy, kind: str) -> None:
+    topic = f"again-{uuid4()}"
+    given = (("message", "shop.Row"),) if kind == "PROTOBUF" else ()
+    fields = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
+    text = json.dumps({"type": "struct", "fields": fields})
+    shape = SinkShape(name="s", type="append-only", schema=text, encode=kind, encode_options=given)
+    records = RegisteredRecords({"schema.registry": proxy.start(), **QUICK}, shape, topic)
+    rows = pa.table({OP: ["insert"], "id": pa.array([7], pa.int64())})
+    [(_, (_, first))] = records.numbered(rows)
+    proxy.is_down = True
+    assert [(0, (None, first))] == list(records.numbered(rows))
+    proxy.is_down, proxy.prefix = False, "again-"  # Another registry: it has none of the subjects.
+    [(_, (_, second))] = records.numbered(rows)
+    assert first is not None
+    assert second is not None
+    client = RegistryClient({"schema.registry": proxy.target})
+    assert client.ids_of(f"again-{topic}-value") == (int.from_bytes(second[1:5], "big"),)
+    assert second[5:] == first[5:]
 
 
 def test_references_are_part_of_a_schema(schema_registry: RegistryInfo) -> None:

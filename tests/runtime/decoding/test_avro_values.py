@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.runtime.decoding.registry_reference import compare_values, read_values
-from tests.support.avro_records import AvroWriter, record_schema
+from tests.support.avro_records import AvroWriter, encoded, record_schema
 from tests.support.seeds import seed_of
 
 if TYPE_CHECKING:
@@ -122,3 +122,74 @@ def _varint(number: int) -> bytes:
         found.append(left & 127 | 128)
         left >>= 7
     return bytes((*found, left))
+
+
+def test_a_decimal_beyond_its_precision_is_an_error_of_its_record(spark: SparkSession, writer: AvroWriter) -> None:
+    """Spark reads the lowest 64 bits of a short decimal: 2^64 + 5 would be 5."""
+    plain = decimal(18, 2)
+    wide: dict[str, Any] = {**decimal(7, 0), "type": "fixed", "size": 12, "name": "Wide"}
+    short: dict[str, Any] = {**decimal(5, 0), "type": "fixed", "size": 3, "name": "Short"}
+    for name, kind, limit in (("bytes", plain, 10**18 - 1), ("wide", wide, 10**7 - 1), ("short", short, 99_999)):
+        size = kind.get("size", 9)
+        places: dict[str, tuple[Any, Any]] = {
+            "field": (["null", kind], lambda value: value),
+            "array": ({"type": "array", "items": kind}, lambda value: [value]),
+            "map": ({"type": "map", "values": ["null", kind]}, lambda value: {"a": value, "b": None}),
+            "union": (["string", kind], lambda value: {"string": None, "value": value}),
+            "record": (record_schema(f"In{name}", {"deep": kind}), lambda value: {"deep": value}),
+        }
+        scale = kind["scale"]
+        for place, (schema, made) in places.items():
+            raw = _without_decimals(schema)
+            reader = record_schema(f"Over_{name}_{place}", {"n": schema})
+            frame = writer.framed(f"over-{name}-{place}", reader, {"n": _given(place, Decimal(1), kind)})[:5]
+            texts = [limit, -limit, limit + 1, -limit - 1]
+            if size > 8:
+                texts += [2**64 + 5, -(2**64) - 5, 2 ** (8 * size - 1) - 1]
+            bodies = [
+                encoded(
+                    record_schema(f"Over_{name}_{place}", {"n": raw}),
+                    {"n": _given(place, number.to_bytes(size, "big", signed=True), kind)},
+                )
+                for number in texts
+            ]
+            rows = read_values(spark, writer.url, f"over-{name}-{place}", reader, [frame + body for body in bodies])
+            for number, (row, fault) in zip(texts, rows, strict=True):
+                if abs(number) > limit:
+                    assert row == {"n": None}, (name, place, number)
+                    assert fault is not None
+                    assert "the bytes are no record of schema" in fault
+                    continue
+                expected = made(Decimal(number).scaleb(-scale))
+                if place == "map":
+                    expected = sorted(expected.items())
+                if place == "union":
+                    expected = {"string": None, "bytes" if name == "bytes" else kind["name"]: expected["value"]}
+                assert (row, fault) == ({"n": expected}, None), (name, place, number)
+
+
+def _given(place: str, value: Any, kind: dict[str, Any]) -> Any:
+    match place:
+        case "array":
+            return [value]
+        case "map":
+            return {"a": value, "b": None}
+        case "record":
+            return {"deep": value}
+        case "union" if isinstance(value, bytes):
+            return (kind.get("name", "bytes"), value)
+    return value
+
+
+def _without_decimals(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_decimals(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: value for key, value in schema.items() if key not in ("logicalType", "precision", "scale")}
+    for key in ("items", "values"):
+        if key in made:
+            made[key] = _without_decimals(made[key])
+    if "fields" in made:
+        made["fields"] = [{**each, "type": _without_decimals(each["type"])} for each in made["fields"]]
+    return made

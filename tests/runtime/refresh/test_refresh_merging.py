@@ -172,3 +172,18 @@ def test_chunks_are_what_was_staged(tmp_path: Path) -> None:
     next(Path(staged.path).rglob("*.parquet")).unlink()
     with pytest.raises(MiscountError, match="2 files, of which the driver does not find 1 in"):
         staged._require_staged(10)
+
+
+def test_keys_for_which_python_has_no_value() -> None:
+    """Other writers of a table have dates after the year 9999, and texts that are not UTF-8."""
+    far = pa.array([3_000_000, 4_000_000], pa.int32()).cast(pa.date32())
+    late = pa.array([260_000_000_000_000_000, 250_000_000_000_000_000], pa.timestamp("us", tz="UTC"))
+    raw = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
+    )
+    for name, values, position in (("day", far, "12921"), ("at", late, "10209"), ("word", raw, "ff")):
+        rows = pa.table({name: values, KEEP: [True, True]})
+        assert key_range(rows, name) == ""
+        found = position_of(rows, [name])
+        assert found is not None
+        assert position in found

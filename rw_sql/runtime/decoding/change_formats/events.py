@@ -144,10 +144,10 @@ def debezium_changes(
         .otherwise(_failed(f.concat(f.lit("unknown debezium op: "), op)))
     )
     if has_types:
-        types = _types(event["schema"]["fields"])
+        told_types = _types(event["schema"]["fields"])
         if not ignore_key:
-            types = f.when(_has_no_value(), _key_types()).otherwise(types)
-        read = read.withColumn(TYPES, types)
+            told_types = f.when(_has_no_value(), _key_types()).otherwise(told_types)
+        read = read.withColumn(TYPES, told_types)
     return read.withColumn(CHANGES, changes)
 
 

@@ -14,7 +14,8 @@ from pyspark.sql import functions as f
 
 from rw_sql.connectors.schemas import avro
 from rw_sql.runtime.decoding.json_text import NO_VALUE, once
-from rw_sql.runtime.decoding.registry.writers import HEAD_BYTES, Writer, Writers
+from rw_sql.runtime.decoding.registry.avro_decimals import FitCheck, narrow_decimal, wide_decimal
+from rw_sql.runtime.decoding.registry.writers import HEAD_BYTES, Writer, WriterIdentity, Writers
 from rw_sql.runtime.spark.jvm import set_default_property
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class AvroReader:
     into: str
     map_mode: str = "map"
     single: str | None = None
-    _made: dict[tuple[bytes, ...], tuple[tuple[str, Column], ...]] = field(default_factory=dict)
+    _made: dict[tuple[WriterIdentity, ...], tuple[tuple[str, Column], ...]] = field(default_factory=dict)
 
     @property
     def fields(self) -> list[str]:
@@ -77,14 +78,10 @@ class AvroReader:
         """The column of the records' first bytes."""
         return f"{self.into}_head"
 
-    def read(self, records: StepsT, heads: Sequence[bytes]) -> StepsT:
-        """Adds the rows and faults to the records.
-
-        Records whose first bytes are not in ``heads`` count as records with an unknown schema. Raises StalledError
-        if the registry does not answer.
-        """
-        writers = self.writers.known(heads)
-        key = tuple(writer.head for writer in writers)
+    def read(self, records: StepsT, writers: Sequence[Writer]) -> StepsT:
+        """Adds the rows and faults to the records. Records of other writers count as records with an unknown
+        schema."""
+        key = tuple(writer.identity for writer in writers)
         steps = self._made.get(key)
         if steps is None:
             steps = self._made[key] = tuple(self._steps(writers))
@@ -101,7 +98,7 @@ class AvroReader:
         for at, reading in enumerate(dict.fromkeys(writer.reading for writer in readable)):
             schema = json.loads(reading)
             options = {
-                "avroSchema": json.dumps(_read_schema(schema) if self.single is None else schema),
+                "avroSchema": json.dumps(_read_schema(schema) if self.single is None else _plain(schema)),
                 "mode": "PERMISSIVE",
                 "datetimeRebaseMode": "CORRECTED",
             }
@@ -111,11 +108,14 @@ class AvroReader:
                     read = read.when(head == f.lit(writer.head), _from_avro(payload, writer.text, options))
             name = f"{self.into}_{at}"
             steps.append((name, once(read)))
+            fits = FitCheck(avro.definitions(schema)).of(schema)
+            is_read = f.col(name)[OK] if self.single is None else f.col(name).isNotNull()
+            is_row = is_read if fits is None else is_read & fits(f.col(name))
             if self.single is None:
-                rows.append(f.when(f.col(name)[OK], self._converted(f.col(name), schema)))
+                rows.append(f.when(is_row, self._converted(f.col(name), schema)))
             else:
                 alone = self._value(f.col(name), schema, {}).alias(self.single)
-                rows.append(f.when(f.col(name).isNotNull(), f.struct(alone)))
+                rows.append(f.when(is_row, f.struct(alone)))
         if not rows:
             kind = f.lit(None)
             steps.append((self.row, kind))
@@ -174,7 +174,7 @@ class AvroReader:
         logical = avro.logical_of(schema)
         if logical in ("time-millis", "time-micros"):
             return lambda value: _time_text(value, 1_000 if logical == "time-millis" else 1_000_000)
-        return None
+        return narrow_decimal(schema)
 
     def _union(
         self, branches: Sequence[avro.Schema], named: Mapping[str, avro.Schema]
@@ -216,26 +216,26 @@ def _from_avro(payload: Column, writer: str, options: Mapping[str, str]) -> Colu
 
 
 def _read_schema(schema: avro.Schema) -> avro.Schema:
-    """The schema for Spark's reader: with the field :data:`OK`, and without the logical types that Spark would
-    convert to something other than the plain number or text."""
+    """The schema of records for Spark's reader: :func:`_plain`, with the field :data:`OK`."""
+    made = _plain(schema)
+    return {**made, "fields": [*made["fields"], {"name": OK, "type": "boolean", "default": True}]}
 
-    def plain(part: avro.Schema) -> avro.Schema:
-        if isinstance(part, list):
-            return [plain(branch) for branch in part]
-        if not isinstance(part, dict):
-            return part
-        made = dict(part)
-        if avro.logical_of(part) in ("time-millis", "time-micros", "uuid"):
-            del made["logicalType"]
-        if part["type"] == "record":
-            made["fields"] = [{**each, "type": plain(each["type"])} for each in part["fields"]]
-        for key in ("items", "values"):
-            if key in part:
-                made[key] = plain(part[key])
-        return made
 
-    made = plain(schema)
-    made["fields"] = [*made["fields"], {"name": OK, "type": "boolean", "default": True}]
+def _plain(part: avro.Schema) -> avro.Schema:
+    """The schema without the logical types that Spark would convert to something other than the plain number or text,
+    and with wide decimals."""
+    if isinstance(part, list):
+        return [_plain(branch) for branch in part]
+    if not isinstance(part, dict):
+        return part
+    made = wide_decimal(part)
+    if avro.logical_of(part) in ("time-millis", "time-micros", "uuid"):
+        del made["logicalType"]
+    if part["type"] == "record":
+        made["fields"] = [{**each, "type": _plain(each["type"])} for each in part["fields"]]
+    for key in ("items", "values"):
+        if key in part:
+            made[key] = _plain(part[key])
     return made
 
 

@@ -24,11 +24,12 @@ from rw_sql.runtime.support.deferred_columns import DeferredColumns
 from rw_sql.spark_jars import installed_jars
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from rw_sql.runtime.decoding.registry.writers import Writer, WriterIdentity
     from rw_sql.syntax.statements import CreateSource
 
 
@@ -43,7 +44,7 @@ class SchemaRecords:
     value: AvroReader
     key: AvroReader | None
     subjects: tuple[str, ...]
-    _recipes: dict[tuple[tuple[str, ...], frozenset[bytes]], DeferredColumns]
+    _recipes: dict[tuple[tuple[str, ...], tuple[WriterIdentity, ...], tuple[WriterIdentity, ...]], DeferredColumns]
 
     @staticmethod
     def of(statement: CreateSource, options: Mapping[str, str]) -> SchemaRecords | None:
@@ -111,24 +112,21 @@ class SchemaRecords:
 
         Raises StalledError if the registry does not answer.
         """
-        known = frozenset(
-            writer.head
-            for reader in (self.value, *([self.key] if self.key is not None else []))
-            for writer in reader.writers.known(heads)
-        )
-        of = (tuple(records.columns), known)
+        values = self.value.writers.known(heads)
+        keys = () if self.key is None else self.key.writers.known(heads)
+        of = (tuple(records.columns), tuple(each.identity for each in values), tuple(each.identity for each in keys))
         recipe = self._recipes.get(of)
         if recipe is None:
-            recipe = self._recipes[of] = self._recipe(DeferredColumns(of[0]), known)
+            recipe = self._recipes[of] = self._recipe(DeferredColumns(of[0]), values, keys)
         return recipe.of(records)
 
-    def _recipe(self, records: DeferredColumns, heads: frozenset[bytes]) -> DeferredColumns:
+    def _recipe(self, records: DeferredColumns, values: Sequence[Writer], keys: Sequence[Writer]) -> DeferredColumns:
         statement, value, key = self.statement, self.value, self.key
-        records = value.read(records, tuple(heads))
+        records = value.read(records, values)
         format = statement.format.format if statement.format else ""
         columns = statement.columns
         fields = value.fields
-        is_read = any(writer.refusal is None for writer in value.writers.known(heads))
+        is_read = any(writer.refusal is None for writer in values)
         if format == "DEBEZIUM":
             rows = row_type(columns)
             row = f.lit(None).cast(f"STRUCT<op: STRING, before: {rows}, after: {rows}>")
@@ -140,7 +138,7 @@ class SchemaRecords:
             row = typed(f.col(value.row), columns, fields) if is_read else f.lit(None).cast(row_type(columns))
         records = records.withColumn(ROW, once(row)).withColumn(FAULT, f.col(value.fault))
         if key is not None:
-            records = self._with_key(records, key, heads)
+            records = self._with_key(records, key, keys)
         if format == "DEBEZIUM":
             if key is None:
                 raise TypeError("records of Debezium have keys")
@@ -158,12 +156,12 @@ class SchemaRecords:
                     return [field["name"] for field in row["fields"]]
         return []
 
-    def _with_key(self, records: DeferredColumns, key: AvroReader, heads: frozenset[bytes]) -> DeferredColumns:
+    def _with_key(self, records: DeferredColumns, key: AvroReader, writers: Sequence[Writer]) -> DeferredColumns:
         """Adds the decoded keys to the records, with the declared types of the primary key's columns."""
         names = primary_key(self.statement)
         columns = [column for column in self.statement.columns if column.name in names]
-        records = key.read(records, tuple(heads))
-        is_read = any(writer.refusal is None for writer in key.writers.known(heads))
+        records = key.read(records, writers)
+        is_read = any(writer.refusal is None for writer in writers)
         fields = key.fields
         row = typed(f.col(key.row), columns, fields) if is_read else f.lit(None).cast(row_type(columns))
         return records.withColumn(key.row, once(row))

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from rw_sql.connectors.schemas.client import RegisteredSchema
     from rw_sql.syntax.statements import CreateSource
 
 HEAD_BYTES = 5
 """The length of Confluent's frame before an Avro record: a zero byte and the schema's id."""
+
+WriterIdentity = tuple[bytes, str, str, str | None]
 
 _GRACE_SECONDS = 1.0
 """For so long after this process first looked up an id that the registry lacks, the lookup is repeated, and a batch
@@ -75,6 +78,11 @@ class Writer:
     refusal: str | None = None
     types: Mapping[tuple[int, ...], tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def identity(self) -> WriterIdentity:
+        """Equal for two Avro writers whose records are read alike."""
+        return self.head, self.text, self.reading, self.refusal
+
 
 @dataclass(slots=True)
 class Writers:
@@ -83,6 +91,7 @@ class Writers:
     client: RegistryClient
     reader: avro.Schema
     _known: dict[bytes, Writer] = field(default_factory=dict)
+    _schemas: dict[bytes, RegisteredSchema] = field(default_factory=dict)
 
     @staticmethod
     def of(options: Mapping[str, str], reader: avro.Schema) -> Writers:
@@ -98,8 +107,9 @@ class Writers:
         """The writers for those heads that the registry knows, in a fixed order.
 
         Every call looks up the ids that the registry lacked before, because their schemas may have been registered
-        since. Raises StalledError if the registry does not answer, because records must not become errors while the
-        registry is down.
+        since. If the registry was created again and has another schema under an id, the writer of the id changes.
+        Raises StalledError if the registry does not answer, because records must not become errors while the registry
+        is down.
         """
         asked = sorted(set(heads))
         missing = [head for head in asked if not self._look_up(head)]
@@ -119,7 +129,7 @@ class Writers:
     def _look_up(self, head: bytes) -> bool:
         """False if the registry lacks the schema of a head. A head that is no frame has none to look up."""
         id_ = id_of(head)
-        if head in self._known or id_ is None:
+        if id_ is None:
             return True
         try:
             schema = self.client.schema(id_)
@@ -131,7 +141,9 @@ class Writers:
             _first_looks.setdefault(self._key(id_), time.monotonic())
             return False
         _first_looks.pop(self._key(id_), None)
-        self._known[head] = self._made(head, id_, schema.kind, schema.text, schema.imports)
+        if self._schemas.get(head) != schema:
+            self._known[head] = self._made(head, id_, schema.kind, schema.text, schema.imports)
+            self._schemas[head] = schema
         return True
 
     def _is_new(self, head: bytes) -> bool:

@@ -1,0 +1,105 @@
+"""Decimals whose bytes contain a number beyond the schema's precision.
+
+Spark reads a decimal of at most 18 digits as the lowest 64 bits of its bytes, without a check. Such decimals are
+therefore read with more digits, and each value is compared with its precision.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from rw_sql.connectors.schemas import avro
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import Column
+
+_LONG_DIGITS, _LONG_BYTES = 18, 8
+_WIDEST = 38
+
+
+def wide_decimal(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a schema's part; a decimal that Spark reads as 64 bits has the most digits that its bytes can have."""
+    return dict(schema) if _of_64_bits(schema) is None else {**schema, "precision": _most_digits(schema)}
+
+
+def narrow_decimal(schema: avro.Schema) -> Callable[[Column], Column] | None:
+    """Converts a value of a :func:`wide_decimal` to the schema's precision; None for all other types."""
+    found = _of_64_bits(schema)
+    return None if found is None else lambda value: value.try_cast(_kind(found))
+
+
+@dataclass(frozen=True, slots=True)
+class FitCheck:
+    """Checks the decimals in a value. ``named`` are the schema's named types."""
+
+    named: Mapping[str, avro.Schema]
+
+    def of(self, schema: avro.Schema) -> Callable[[Column], Column] | None:
+        """The condition that each :func:`wide_decimal` of a value has the schema's precision; never NULL.
+
+        None if the schema has no such decimal.
+        """
+        if isinstance(schema, str):
+            return self.of(self.named[schema]) if schema in self.named else None
+        if isinstance(schema, list):
+            return self._union(schema)
+        match schema["type"]:
+            case "record":
+                return _all([(each["name"], self.of(each["type"])) for each in schema["fields"]])
+            case "array":
+                item = self.of(schema["items"])
+                return None if item is None else lambda value: _or_null(value, f.forall(value, item))
+            case "map":
+                item = self.of(schema["values"])
+                return None if item is None else lambda value: _or_null(value, f.forall(f.map_values(value), item))
+        found = _of_64_bits(schema)
+        return None if found is None else lambda value: value.isNull() | value.try_cast(_kind(found)).isNotNull()
+
+    def _union(self, branches: Sequence[avro.Schema]) -> Callable[[Column], Column] | None:
+        real = [branch for branch in branches if branch != "null"]
+        if len(real) == 1:
+            return self.of(real[0])
+        return _all([(f"member{at}", self.of(branch)) for at, branch in enumerate(real)])
+
+
+def _all(parts: Sequence[tuple[str, Callable[[Column], Column] | None]]) -> Callable[[Column], Column] | None:
+    """The condition on a struct that the conditions on its fields hold."""
+    checks = [(name, check) for name, check in parts if check is not None]
+    if not checks:
+        return None
+
+    def fits(value: Column) -> Column:
+        made = f.lit(True)
+        for name, check in checks:
+            made = made & check(value[name])
+        return _or_null(value, made)
+
+    return fits
+
+
+def _or_null(value: Column, fits: Column) -> Column:
+    return value.isNull() | fits
+
+
+def _of_64_bits(schema: avro.Schema) -> tuple[int, int] | None:
+    """Precision and scale of a decimal of which Spark would drop bytes; None for all other types."""
+    found = avro.decimal_of(schema)
+    if found is None or found[0] > _LONG_DIGITS or schema.get("size", _WIDEST) <= _LONG_BYTES:
+        return None
+    return found
+
+
+def _most_digits(schema: Mapping[str, Any]) -> int:
+    """Avro ignores a precision that a fixed type cannot hold."""
+    size = schema.get("size")
+    return _WIDEST if size is None else min(_WIDEST, int(math.log10(2) * (8 * size - 1)))
+
+
+def _kind(decimal: tuple[int, int]) -> str:
+    return f"decimal({decimal[0]}, {decimal[1]})"
