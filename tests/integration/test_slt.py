@@ -43,6 +43,7 @@ def test_script(
     run = SltRun(
         attached=session.attached,
         folder=tmp_path,
+        file=str(script),
         names=names,
         bootstrap=broker.bootstrap,
         is_recording=is_recording,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,7 @@ def _nullable_field(field: dict[str, object]) -> dict[str, object]:
     return {**field, "type": _nullable_type(field["type"]), "nullable": True}
 
 
-def _nullable_type(kind: object) -> object:
+def _nullable_type(kind: Any) -> Any:
     match kind:
         case {"type": "array", "elementType": element}:
             return {**kind, "elementType": _nullable_type(element), "containsNull": True}

@@ -86,7 +86,8 @@ def flush(
         is_passed_over = answers[-1].detail.startswith((_STALLED, _AWAY)) and not is_throttled(source)
         if source.is_shared and is_passed_over:
             behind[source.id] = source.name
-    for reader in (*in_reading_order(snapshot.kept), *snapshot.all("sink")):
+    readers: list[MaterializedViewRecord | SinkRecord] = [*in_reading_order(snapshot.kept), *snapshot.all("sink")]
+    for reader in readers:
         answers.append(_of_what_came(reader, _flush_reader(context, reader, limit, shown), behind))
     return tuple(answers) or (ResultRow(object="", change="NOTHING", detail="no view reads any source"),)
 

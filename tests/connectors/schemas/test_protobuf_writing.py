@@ -148,7 +148,7 @@ def shape(encode: str, columns: Mapping[str, Any], **options: str) -> SinkShape:
 def test_records_are_framed_and_a_row_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[tuple[str, str]] = []
 
-    def register(_: RegistryClient, subject: str, kind: str, text: str) -> int:
+    def register(_: RegistryClient, subject: str, kind: str, text: str, *, is_quick: bool = False) -> int:
         registered.append((subject, kind))
         return len(registered)
 
@@ -184,7 +184,7 @@ def test_records_are_framed_and_a_row_that_does_not_fit_is_refused(monkeypatch: 
 def test_keys_may_be_plain(
     monkeypatch: pytest.MonkeyPatch, encode: str, column: pa.Array[Any], kind: str, keys: list[bytes]
 ) -> None:
-    monkeypatch.setattr(RegistryClient, "register", lambda _self, subject, _kind, _text: len(subject))
+    monkeypatch.setattr(RegistryClient, "register", lambda _self, subject, _kind, _text, **_: len(subject))
     rows = pa.table({"id": column, OP: [INSERT, DELETE]})
     options = {"schema__registry": "http://r", "message": "Row"}
     for of in (shape("JSON", {"id": kind}), shape("PROTOBUF", {"id": kind}, **options)):
@@ -201,7 +201,7 @@ def test_keys_may_be_plain(
 
 
 def test_json_is_framed_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RegistryClient, "register", lambda _self, subject, _kind, _text: len(subject))
+    monkeypatch.setattr(RegistryClient, "register", lambda _self, subject, _kind, _text, **_: len(subject))
     made = RegisteredRecords({}, shape("JSON", {"id": "long", "at": "date"}, schema__registry="http://r"), "t")
     rows = pa.table({"id": [1], "at": pa.array([0], pa.date32()), OP: [INSERT]})
     assert list(made.numbered(rows)) == [
@@ -233,7 +233,7 @@ def test_json_is_framed_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_number_that_json_schema_does_not_have_is_refused(
     monkeypatch: pytest.MonkeyPatch, kind: Any, made: Callable[[float], pa.Array[Any]], wrong: float
 ) -> None:
-    monkeypatch.setattr(RegistryClient, "register", lambda _self, subject, _kind, _text: len(subject))
+    monkeypatch.setattr(RegistryClient, "register", lambda _self, subject, _kind, _text, **_: len(subject))
     columns = {"id": "long", "word": "string", "n": kind}
     records = RegisteredRecords({}, shape("JSON", columns, schema__registry="http://r"), "t")
     rows = pa.table({"id": [1, 2], "word": ["NaN", "NaN"], "n": made(wrong), OP: [INSERT, INSERT]})

@@ -36,9 +36,13 @@ def narrow_decimal(schema: avro.Schema) -> Callable[[Column], Column] | None:
 
 @dataclass(frozen=True, slots=True)
 class FitCheck:
-    """Checks the decimals in a value. ``named`` are the schema's named types."""
+    """Checks the decimals in a value. ``named`` are the schema's named types.
+
+    ``within`` are the names that the part refers to in an outer part: a type that contains itself is not followed.
+    """
 
     named: Mapping[str, avro.Schema]
+    within: frozenset[str] = frozenset()
 
     def of(self, schema: avro.Schema) -> Callable[[Column], Column] | None:
         """The condition that each :func:`wide_decimal` of a value has the schema's precision; never NULL.
@@ -46,18 +50,18 @@ class FitCheck:
         None if the schema has no such decimal.
         """
         if isinstance(schema, str):
-            return self.of(self.named[schema]) if schema in self.named else None
+            if schema in self.within or schema not in self.named:
+                return None
+            return FitCheck(self.named, self.within | {schema}).of(self.named[schema])
         if isinstance(schema, list):
             return self._union(schema)
         match schema["type"]:
             case "record":
                 return _all([(each["name"], self.of(each["type"])) for each in schema["fields"]])
             case "array":
-                item = self.of(schema["items"])
-                return None if item is None else lambda value: _or_null(value, f.forall(value, item))
+                return _of_all(self.of(schema["items"]), lambda value: value)
             case "map":
-                item = self.of(schema["values"])
-                return None if item is None else lambda value: _or_null(value, f.forall(f.map_values(value), item))
+                return _of_all(self.of(schema["values"]), f.map_values)
         found = _of_64_bits(schema)
         return None if found is None else lambda value: value.isNull() | value.try_cast(_kind(found)).isNotNull()
 
@@ -81,6 +85,13 @@ def _all(parts: Sequence[tuple[str, Callable[[Column], Column] | None]]) -> Call
         return _or_null(value, made)
 
     return fits
+
+
+def _of_all(
+    check: Callable[[Column], Column] | None, items: Callable[[Column], Column]
+) -> Callable[[Column], Column] | None:
+    """The condition that all items of a value fit."""
+    return None if check is None else lambda value: _or_null(value, f.forall(items(value), check))
 
 
 def _or_null(value: Column, fits: Column) -> Column:
