@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 import rw_sql
 from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.magics import load
+from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.session.attach import attached_to
 from tests.integration.attached import wait_until
 from tests.support.warehouses import WrittenWarehouse
@@ -78,7 +79,7 @@ def test_sources_with_odd_names_are_readable(session: AttachedSession, name: str
 
 
 def test_a_view_is_readable_once_nothing_of_the_user_hides_it(session: AttachedSession, made_code: None) -> None:
-    session.run("CREATE TABLE totals USING delta AS SELECT 'mine' AS of", "CREATE DATABASE mart")
+    session.sql("CREATE TABLE totals USING delta AS SELECT 'mine' AS of")
     try:
         session.run(
             NUMBERS.format("s"),
@@ -88,13 +89,19 @@ def test_a_view_is_readable_once_nothing_of_the_user_hides_it(session: AttachedS
             "FLUSH",
         )
         assert session.rows_of("totals") == [("mine",)]
-        session.sql("ALTER TABLE totals RENAME TO own_totals")
+        session.sql("ALTER TABLE spark_catalog.default.totals RENAME TO default.own_totals")
         assert session.rows_of("totals") == [(50,)]
         assert session.rows_of("own_totals") == [("mine",)]
+        session.detach()
+        session.sql("CREATE DATABASE mart")
+        session.attached = rw_sql.attach(session.spark, session.warehouse)
+        with pytest.raises(PySparkException):
+            session.rows_of("mart.sums")
         session.sql("DROP DATABASE mart")
         assert session.rows_of("mart.sums") == [(1225,)]
     finally:
-        session.spark.sql("DROP TABLE IF EXISTS own_totals")
+        for name in ("totals", "own_totals"):
+            plain_sql(session.spark, f"DROP TABLE IF EXISTS {name}")
 
 
 def test_a_session_that_leaves_takes_nothing_from_the_others(session: AttachedSession) -> None:
@@ -157,7 +164,7 @@ def test_a_line_of_a_notebook_is_not_changed_by_names_of_python(session: Attache
     shell.user_ns |= {"spark": session.spark, "errors": SimpleNamespace(), "n": 7}
     load(shell)
     for _ in range(2):  # The first run assigns the variable.
-        shell.run_line_magic("rw", "errors << SELECT count(*) AS n FROM s$errors")
+        shell.run_line_magic("rw", "errors << SELECT count(*) AS n FROM `s$errors`")
         assert [row.n for row in shell.user_ns["errors"].df.collect()] == [0]
     assert shell.run_line_magic("rw", "SELECT '{n}' AS text, '$n' AS other").df.collect()[0] == ("{n}", "$n")
 

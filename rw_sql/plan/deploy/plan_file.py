@@ -91,7 +91,7 @@ def to_json(plan: SavedPlan) -> str:
         "epoch": plan.epoch,
         "objects": {str(id_): epoch for id_, epoch in plan.epochs.items()},
         "free": [list(each) for each in plan.free],
-        "dependents": {str(id_): list(ids) for id_, ids in plan.dependents.items()},
+        **({"dependents": {str(id_): list(ids) for id_, ids in plan.dependents.items()}} if plan.dependents else {}),
         "changes": [
             {
                 "action": change.action,
@@ -100,7 +100,7 @@ def to_json(plan: SavedPlan) -> str:
                 "place": change.place,
                 "reason": change.reason,
                 "statements": list(change.texts),
-                "touches": list(change.touches),
+                **({"touches": list(change.touches)} if change.touches else {}),
             }
             for change in plan.changes
         ],

@@ -101,7 +101,7 @@ class SparkViews:
         sessions never need them.
         """
         self._late.create_mentioned(text)
-        folded = text.casefold()
+        folded = text.casefold().replace("``", "`")  # A backtick within a name is doubled.
         if self._hidden or not all(self._schemas.values()):
             self._create_uncovered(folded)
         if ERRORS in folded:
@@ -404,7 +404,9 @@ class SparkViews:
             if present == "":
                 if name not in self._hidden:
                     logger.warning(
-                        "a table or view of your own hides materialized view %s; rename it to read the view", name
+                        "a table or view of your own hides materialized view %s; to read the view, rename yours: "
+                        "ALTER TABLE spark_catalog.%s RENAME TO …",
+                        *(name, self._qualified(name)),
                     )
                 self._hidden[name] = view
             elif present == uri:

@@ -51,7 +51,7 @@ class ConnectViews(SparkViews):
 
     def before(self, text: str) -> None:
         """Creates the views of the catalog, of failed records and of rejected rows that a text mentions."""
-        folded = text.casefold()
+        folded = text.casefold().replace("``", "`")  # A backtick within a name is doubled.
         if any(name.rpartition(".")[2].casefold() in folded for name in self._covered):
             self._epoch = -1  # The user may have renamed the object that hides it.
             self.refresh()
