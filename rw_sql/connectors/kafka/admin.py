@@ -167,6 +167,8 @@ class BrokerAdmin:
             try:
                 answer = futures[topic].result()
             except self._failure as error:
+                if _is_timeout(error.args[0] if error.args else None):
+                    raise BrokerError(self._reason(error)) from error
                 if _code(error) not in self._codes.missing_topic:
                     raise BrokerError(f'topic "{topic}": {self._reason(error)}') from error
                 missing.append(topic)
@@ -357,13 +359,16 @@ class BrokerAdmin:
                 if faults.refused_since is not None and now - faults.refused_since > REFUSED_GRACE_SECONDS:
                     raise BrokerError(self._told(faults.last))
                 if now > self._deadline:
-                    raise BrokerError(self._told(faults.last or f"no answer within {self._timeout:g} s"))
+                    raise BrokerError(self._told(faults.last or self._silence()))
+
+    def _silence(self) -> str:
+        return f"no answer within {self._timeout:g} s"
 
     def _reason(self, error: Exception) -> str:
         fault = error.args[0] if error.args else None
         text = str(error) if fault is None or not hasattr(fault, "str") else fault.str()
-        if self._faults.last and _is_timeout(fault):
-            text = self._faults.last
+        if fault is not None and _is_timeout(fault):
+            text = self._faults.last or (self._silence() if fault.name() == "_TIMED_OUT" else text)
         return self._told(text)
 
     def _told(self, text: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, delete_records, delete_topic, produce
+from rw_sql.connectors.kafka.admin import BrokerAdmin
 from rw_sql.connectors.kafka.source import KafkaConnector
 from rw_sql.errors import SqlError
 
@@ -150,6 +151,21 @@ def test_a_broker_that_never_answers_is_reported_within_the_limit(topic_name: st
                 {"properties.bootstrap.server": address, "topic": topic_name}, 5, [f"{topic_name}:0"], timeout=1
             )
         assert caught.value.code == "RW401"
+
+
+def test_the_message_of_a_silent_broker_does_not_depend_on_whose_timeout_ends_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import socket
+
+    # The client's own timeout ends before the limit of all calls together.
+    monkeypatch.setattr(BrokerAdmin, "_left", lambda _: 0.5)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        upstream = KAFKA.look({"properties.bootstrap.server": address, "topic": "orders"}, timeout=8)
+    assert upstream.error == f"{address}: no answer within 8 s"
 
 
 def test_a_name_that_does_not_resolve_is_reported(topic_name: str) -> None:
