@@ -7,7 +7,6 @@ import json
 import sys
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -17,8 +16,9 @@ from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.checkpoints.journal import UNDONE, read_journal
 from rw_sql.cli.interface.options import PICTURES, require_output
 from rw_sql.cli.output import console_for, print_rows
+from rw_sql.cli.text_input import write_text
 from rw_sql.connectors.spec import duration_seconds
-from rw_sql.errors import CONFIRMATION_NEEDED, FILE_UNREADABLE, INVALID_OPTION, NOT_SUPPORTED, SqlError
+from rw_sql.errors import CONFIRMATION_NEEDED, INVALID_OPTION, NOT_SUPPORTED, SqlError
 from rw_sql.model.offset_files import FORMS, write_offsets
 from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint
 from rw_sql.plan.result.picture import plan_mermaid, plan_svg
@@ -271,14 +271,7 @@ def export_checkpoint(path: str, *, form: str, group: str | None, file: str | No
     if file is None:
         sys.stdout.write(text)
         return
-    try:
-        Path(file).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SqlError(
-            FILE_UNREADABLE,
-            f"cannot write {file!r}: {(error.strerror or str(error)).lower()}",
-            hint="give a file in a folder that exists and can be written",
-        ) from error
+    write_text(file, text)
 
 
 def move_checkpoint(

@@ -375,7 +375,7 @@ def _lower(
 
             return lower_show_lineage(statement, snapshot, inspector)
         case ast.ShowUnsafeOperations():
-            from rw_sql.plan.statements.show.objects import lower_show_unsafe_operations
+            from rw_sql.plan.statements.show.unsafe_operations import lower_show_unsafe_operations
 
             return lower_show_unsafe_operations(statement, snapshot, inspector)
         case ast.ShowCreate():

@@ -167,5 +167,11 @@ class World(Jobs):
         self.starts.clear()
         self.reconciler = Reconciler(self.context)
 
+    def passes(self) -> None:
+        """Lets the reconciler pass thirty times."""
+        for _ in range(30):
+            self.reconciler.reconcile()
+            self.reconciler.wait_changed(0.01)
+
     def started(self) -> list[str]:
         return [spec.job for spec in self.starts]

@@ -307,7 +307,7 @@ class DeltaWriter:
                     raise SinkError(f"other writers commit to the table too often: {one_line(error)}") from error
             except (exceptions.SchemaMismatchError, exceptions.TableNotFoundError) as error:
                 raise TargetUnfitError(one_line(error)) from error
-            except Exception as error:
+            except Exception as error:  # A value that cannot be cast is an error without a class of its own.
                 if _CAST_ERROR in str(error):
                     raise TargetUnfitError(one_line(error)) from error
                 if not isinstance(error, _faults()):

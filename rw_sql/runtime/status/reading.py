@@ -15,7 +15,8 @@ from rw_sql.errors import SqlError
 from rw_sql.model.lineage import find_in_lineage, lineage_of
 from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.statements.show.lineage import lineage_graph
-from rw_sql.plan.statements.show.objects import lower_show_objects, lower_show_unsafe_operations
+from rw_sql.plan.statements.show.objects import lower_show_objects
+from rw_sql.plan.statements.show.unsafe_operations import lower_show_unsafe_operations
 from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.jobs.groups import least_applied
 from rw_sql.runtime.jobs.lease import suspended_pid

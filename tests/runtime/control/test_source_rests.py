@@ -2,51 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from dataclasses import replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from rw_sql.errors import SqlError
 from rw_sql.metastore.records import (
     MaterializedViewRecord,
     PauseRecord,
     PutObject,
-    PutSplitStates,
-    SourceRecord,
 )
 from rw_sql.runtime.control import resting, rests
 from rw_sql.runtime.control.reconciler import Reconciler
-from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.jobs.statuses import IDLE, jobs_at_rest
-from rw_sql.runtime.jobs.wakes import Wakes
 from rw_sql.runtime.observe import cluster_looks, lag, upstream_watcher, watched_options
-from rw_sql.runtime.observe import flush as flush_module
-from rw_sql.runtime.observe.flush import flush
 from rw_sql.runtime.support.failures import StalledError
 from tests.runtime.controlled_jobs import FakeJob
 from tests.runtime.rested_sources import FakeReader, World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from rw_sql.model.job_specs import IngestSpec, JobSpec
     from rw_sql.runtime.jobs.context import Context
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """An empty warehouse in which jobs rest at once."""
-    made = World(tmp_path / "warehouse", monkeypatch)
-    made.set_idle_timeout("1ms")
-    yield made
-    made.reconciler.stop_all(is_owner=True)
 
 
 def test_a_record_wakes_a_source_and_its_view_and_nothing_else(world: World) -> None:
@@ -189,7 +169,7 @@ def test_a_password_that_changes_in_its_file_while_a_source_rests_is_read_again(
     world.rest(10, 20)
     world.cluster.password = "second"
     world.reach(lambda: world.reason("ingest-10").startswith("UNREACHABLE h:1: SASL"), "it is told")
-    _passes(world)
+    world.passes()
     assert world.started().count("ingest-10") == 1
     file.write_text("second\n")
     world.reach(lambda: world.started().count("ingest-10") == 2, "it was started")
@@ -240,7 +220,7 @@ def test_what_rests_runs_when_no_job_may_rest_any_more(world: World) -> None:
     world.rest(10, 20)
     world.set_idle_timeout("-1")
     world.reach(lambda: len(world.starts) == 8, "all run")
-    _passes(world)
+    world.passes()
     assert all(world.started().count(job) == 2 for job in ("ingest-10", "mv-11", "ingest-20", "mv-21"))
 
 
@@ -451,109 +431,3 @@ def test_the_lags_of_all_sources_of_a_cluster_take_one_request(world: World, mon
     assert (lags["ingest-10"], lags["ingest-20"]) == (3, 0)
     assert world.cluster.requests == [2]
     assert not world.cluster.looks
-
-
-@pytest.fixture
-def flushed(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A warehouse whose FLUSH looks at the cluster in memory. Its Spark is alive."""
-    for place in (cluster_looks, flush_module):
-        monkeypatch.setattr(place, "connector", lambda _: world.cluster)
-    world.context = replace(world.context, sessions=cast("Any", SimpleNamespace(require_alive=lambda: None)))
-    return world
-
-
-def test_flush_looks_on_its_own_only_at_a_source_with_records_to_read(flushed: World) -> None:
-    for id_ in (10, 20, 30):
-        flushed.source(id_)
-    told = [row.detail for row in flush(flushed.context, 60.0)]
-    assert told[:3] == ["read to t10:0=0", "read to t20:0=0", "read to t30:0=0"]
-    assert flushed.cluster.requests == [3]
-    assert flushed.cluster.looks == 0
-    flushed.cluster.ends["t20:0"] = 1
-    with pytest.raises(SqlError, match='source "s20" is 1 record behind'):
-        flush(flushed.context, 0.05)
-    assert flushed.cluster.looks == 1
-
-
-def test_flush_does_not_take_a_topic_that_was_created_again_for_the_one_that_was_read(flushed: World) -> None:
-    for id_ in (10, 20):
-        flushed.source(id_)
-    first = '{"cluster":"c","incarnation":"first","offset":0}'
-    flushed.commit(PutSplitStates(fragment="ingest-20", states={"t20:0": first}))
-    with pytest.raises(SqlError, match='source "s20" is 0 records behind'):
-        flush(flushed.context, 0.05)
-    flushed.cluster.ids["t20"] = "first"
-    assert [row.change for row in flush(flushed.context, 60.0)] == ["FLUSHED"] * 4
-
-
-def test_flush_asks_a_source_itself_if_the_end_of_a_split_is_not_known(flushed: World) -> None:
-    for id_ in (10, 20):
-        flushed.source(id_, splits=2)
-    flushed.cluster.ends["t20:1"] = 1
-    flushed.cluster.unreadable.add("t20:1")
-    with pytest.raises(SqlError, match='source "s20" is 1 record behind'):
-        flush(flushed.context, 0.05)
-    flushed.cluster.error = "it does not answer"
-    told = [row.detail for row in flush(flushed.context, 60.0)]
-    assert told[:2] == ["not waited for: it does not answer"] * 2
-
-
-def _moved(world: World, id_: int, group: str) -> None:
-    """Moves an object to a resource group."""
-    snapshot = world.metastore.snapshot()
-    record = snapshot.get(id_)
-    assert isinstance(record, SourceRecord | MaterializedViewRecord)
-    world.commit(PutObject(record=replace(record, resource_group=group, group_since=snapshot.epoch + 1)))
-
-
-def _passes(world: World) -> None:
-    for _ in range(30):
-        world.reconciler.reconcile()
-        world.reconciler.wait_changed(0.01)
-
-
-def test_a_view_wakes_when_its_source_is_moved_to_another_group_and_rests_no_more(world: World) -> None:
-    for id_ in (10, 20):
-        world.source(id_)
-    world.rest(10, 20)
-    world.starts.clear()
-    _moved(world, 10, "b")
-    world.reach(lambda: world.started() == ["mv-11"], "the view was started")
-    _passes(world)
-    assert world.started() == ["mv-11"]
-    assert not world.jobs["mv-11"].is_stopped
-    assert world.status("ingest-20").state == "RUNNING"  # type: ignore[union-attr]
-    # The source comes back: its view may rest again.
-    _moved(world, 10, "default")
-    world.rest(10, 20)
-
-
-def test_a_process_does_not_leave_at_rest_a_view_whose_source_was_moved_while_none_ran(world: World) -> None:
-    world.source(10)
-    world.rest(10)
-    world.again()
-    _moved(world, 10, "b")
-    world.reach(lambda: world.started() == ["mv-11"], "the view was started")
-
-
-def test_each_group_has_its_own_list_of_jobs_at_rest(world: World) -> None:
-    for id_ in (10, 20):
-        world.source(id_)
-    for id_ in (20, 21):
-        _moved(world, id_, "b")
-    world.rest(10)
-    assert not any(spec.object_id in (20, 21) for spec in world.starts)
-    of_default, default = world.reconciler, world.context
-    world.context = replace(world.context, group="b", wakes=Wakes(), applied=Applied())
-    world.reconciler = Reconciler(world.context)
-    world.rest(20)
-    world.again()
-    of_default.stop_all(is_owner=True)
-    folder = f"{world.context.warehouse.uri}/checkpoints"
-    assert set(json.loads(default.warehouse.read_text(f"{folder}/resting.json"))) == {"ingest-10", "mv-11"}
-    assert set(json.loads(default.warehouse.read_text(f"{folder}/resting-b.json"))) == {"ingest-20", "mv-21"}
-    world.rest(20)
-    assert not world.starts
-    world.cluster.ends["t20:0"] = 4
-    world.reach(lambda: len(world.starts) == 2, "what reads the topic was started")
-    assert set(world.started()) == {"ingest-20", "mv-21"}

@@ -39,8 +39,6 @@ from rw_sql.model.source_readers import is_read, readers_of
 from rw_sql.plan.ports.tables import LogSize
 from rw_sql.plan.queries.maintenance import how_maintained, visible_keys
 from rw_sql.plan.result.plan import Plan, Table
-from rw_sql.plan.statements.move.rewind import rewind_statement
-from rw_sql.plan.statements.move.undo import History, undo_statement
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, explicit
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT
 from rw_sql.plan.statements.view.set_rate_and_cancel import progress_text
@@ -49,18 +47,16 @@ from rw_sql.syntax.lexing.identifiers import PUBLIC
 from rw_sql.syntax.statements import CreateSink, CreateSource, CreateTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.facts import BackfillProgress, JobStatus, RewindPoint
-    from rw_sql.metastore.records import OperationRecord
+    from rw_sql.metastore.facts import BackfillProgress, JobStatus
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import (
         Describe,
         ShowCreate,
         ShowMetrics,
         ShowObjects,
-        ShowUnsafeOperations,
         Statement,
     )
 
@@ -380,61 +376,6 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector)
         ("restarts", "INT"),
     )
     return _plan(statement, columns, rows)
-
-
-def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW UNSAFE OPERATIONS [FOR n]: the audit log, newest first. ``n`` may be the name of a dropped source.
-
-    ``undo`` is the statement that would undo an operation; whether that is possible is only checked when it is run.
-    ``rewind`` is the statement that also restores the rows, if there is a rewind point.
-    """
-    name = object_name(statement.name) if statement.name else None
-    records = inspector.operations(is_unsafe=True, object_name=name)
-    history = History.of(records)
-    points = inspector.rewinds.points()
-    rows: list[tuple[object, ...]] = [
-        (
-            record.epoch,
-            datetime.fromtimestamp(record.at_ms / 1000, UTC),
-            record.actor,
-            record.kind,
-            record.statement,
-            ", ".join(record.objects),
-            record.reason,
-            record.outcome,
-            record.duration_ms,
-            record.plan,
-            undo_statement(record, history),
-            _rewinds(snapshot, record, points),
-        )
-        for record in records
-    ]
-    columns = (
-        ("operation", "BIGINT"),
-        ("at", "TIMESTAMP"),
-        ("actor", "STRING"),
-        ("kind", "STRING"),
-        ("statement", "STRING"),
-        ("objects", "STRING"),
-        ("reason", "STRING"),
-        ("outcome", "STRING"),
-        ("duration_ms", "BIGINT"),
-        ("plan", "STRING"),
-        ("undo", "STRING"),
-        ("rewind", "STRING"),
-    )
-    return _plan(statement, columns, rows)
-
-
-def _rewinds(snapshot: Snapshot, record: OperationRecord, points: Iterable[RewindPoint]) -> str | None:
-    """The statements that rewind to just before an operation, including rows; None without a rewind point."""
-    sources = [
-        source
-        for point in points
-        if point.operation == record.epoch and point.reason is None
-        if isinstance(source := snapshot.get(point.source_id), SourceRecord)
-    ]
-    return "; ".join(rewind_statement(source, record.epoch) for source in sources) or None
 
 
 def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot, inspector: Inspector) -> Plan:

@@ -1,0 +1,76 @@
+"""Lowers SHOW UNSAFE OPERATIONS to a table. Nothing is changed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.model.names import object_name
+from rw_sql.plan.result.plan import Plan, Table
+from rw_sql.plan.statements.move.rewind import rewind_statement
+from rw_sql.plan.statements.move.undo import History, undo_statement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import RewindPoint
+    from rw_sql.metastore.records import OperationRecord
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.syntax.statements import ShowUnsafeOperations
+
+
+def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot, inspector: Inspector) -> Plan:
+    """SHOW UNSAFE OPERATIONS [FOR n]: the audit log, newest first. ``n`` may be the name of a dropped source.
+
+    ``undo`` is the statement that would undo an operation; whether that is possible is only checked when it is run.
+    ``rewind`` is the statement that also restores the rows, if there is a rewind point.
+    """
+    name = object_name(statement.name) if statement.name else None
+    records = inspector.operations(is_unsafe=True, object_name=name)
+    history = History.of(records)
+    points = inspector.rewinds.points()
+    rows: list[tuple[object, ...]] = [
+        (
+            record.epoch,
+            datetime.fromtimestamp(record.at_ms / 1000, UTC),
+            record.actor,
+            record.kind,
+            record.statement,
+            ", ".join(record.objects),
+            record.reason,
+            record.outcome,
+            record.duration_ms,
+            record.plan,
+            undo_statement(record, history),
+            _rewinds(snapshot, record, points),
+        )
+        for record in records
+    ]
+    columns = (
+        ("operation", "BIGINT"),
+        ("at", "TIMESTAMP"),
+        ("actor", "STRING"),
+        ("kind", "STRING"),
+        ("statement", "STRING"),
+        ("objects", "STRING"),
+        ("reason", "STRING"),
+        ("outcome", "STRING"),
+        ("duration_ms", "BIGINT"),
+        ("plan", "STRING"),
+        ("undo", "STRING"),
+        ("rewind", "STRING"),
+    )
+    return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
+
+
+def _rewinds(snapshot: Snapshot, record: OperationRecord, points: Iterable[RewindPoint]) -> str | None:
+    """The statements that rewind to just before an operation, including rows; None without a rewind point."""
+    sources = [
+        source
+        for point in points
+        if point.operation == record.epoch and point.reason is None
+        if isinstance(source := snapshot.get(point.source_id), SourceRecord)
+    ]
+    return "; ".join(rewind_statement(source, record.epoch) for source in sources) or None
