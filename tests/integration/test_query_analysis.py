@@ -11,7 +11,7 @@ from rw_sql.plan.queries.analysis.analyze import analyze
 from rw_sql.plan.queries.analysis.data_types import data_type
 from rw_sql.plan.queries.analysis.functions import Builtin, builtins
 from rw_sql.runtime.spark.builtin_functions import counts_of, function_names, range_of
-from tests.support.view_queries import BREAKS_PER_QUERY, RECORDED, broken_queries, queries, tables
+from tests.support.view_queries import ANALYSIS, BREAKS_PER_QUERY, RECORDED, broken_queries, queries, tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,6 +71,19 @@ def test_spark_refuses_the_broken_queries_as_recorded(
     # One of the breaks of each query: all of them take a quarter of a minute.
     for broken, line in list(zip(broken_queries(), lines, strict=True))[::BREAKS_PER_QUERY]:
         assert f"{broken.label}: {_verdict(tabled, broken.query)}" == line
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_spark_refuses_each_type_that_the_analysis_refuses(tabled: SparkSession, ansi: str) -> None:
+    _, _, types = (ANALYSIS / "wrong.sql").read_text("utf-8").partition("-- Types\n")
+    before = tabled.conf.get("spark.sql.ansi.enabled")
+    tabled.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        accepted = [query for query in types.splitlines() if _verdict(tabled, query.removesuffix(";")) == "accepted"]
+    finally:
+        tabled.conf.set("spark.sql.ansi.enabled", before or "true")
+    assert types
+    assert not accepted
 
 
 def _verdict(spark: SparkSession, query: str) -> str:

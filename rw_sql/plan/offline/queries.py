@@ -75,9 +75,11 @@ def read_query(
     unknown: Collection[int],
     of_spark: Collection[str],
     names_columns: bool,
+    may_read_spark: bool = False,
 ) -> QueryReading:
     """Reads a query on a catalog. The columns of objects in ``unknown`` are not known, and the tables in ``of_spark``
-    belong to Spark. ``names_columns``: the query must name its columns, because the statement does not."""
+    belong to Spark. ``names_columns``: the query must name its columns, because the statement does not.
+    ``may_read_spark``: every other name may be a table of Spark."""
     if dialect != "spark":
         return _read_translated(query, snapshot)
     from sqlglot.errors import SqlglotError
@@ -95,13 +97,20 @@ def read_query(
         parts = place.written.replace("`", "").split(".")
         written = place.written.replace("`", "").lower()
         record = find_relation(snapshot, name) if len(parts) <= 2 else None
+        if may_read_spark and written in of_spark:
+            record = None
         if record is not None:
             tables[name] = None
             inputs[name] = None if record.id in unknown else columns_known(relation_of(record).columns)
             continue
         inputs[name] = None
         may_be_ours = len(parts) == 1 or (len(parts) == 2 and is_schema(snapshot, parts[0].lower()))
-        if may_be_ours and written not in of_spark and not _is_table_of_spark(snapshot, place.written):
+        if (
+            may_be_ours
+            and not may_read_spark
+            and written not in of_spark
+            and not _is_table_of_spark(snapshot, place.written)
+        ):
             errors.append(_no_relation(snapshot, name, query, place.start, place.end + 1))
         else:
             is_of_spark = True

@@ -40,12 +40,13 @@ from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE, QueryColumns
 from rw_sql.plan.offline.references import named_ids, topics_hint, with_named_splits
 from rw_sql.plan.offline.repair import is_of_a_part, repaired
 from rw_sql.plan.offline.report import SPARK, Checked, first_words, kind_of
+from rw_sql.plan.offline.spark_statements import refused_changes, wrong_columns
 from rw_sql.plan.offline.unsafe import unsafe_note
 from rw_sql.plan.queries.maintenance import visible_keys
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.common import VALID_SPLITS
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, require_inside
-from rw_sql.plan.statements.session.search_path import SEARCH_PATH, is_relation, path_of, resolved
+from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, SEARCH_PATH, is_relation, path_of, resolved
 from rw_sql.syntax import statements as ast
 
 if TYPE_CHECKING:
@@ -183,8 +184,9 @@ class ScriptChecker:
         if statement is None:
             outcome = _Outcome(errors=errors)
             if has_parsed:
-                self._see_spark(piece.text)
-                outcome.unchecked.append(_SPARKS_OWN)
+                self._check_spark(piece.text, outcome)
+                if not outcome.errors:
+                    self._see_spark(piece.text)
             else:
                 self._know_by_name(piece.text)
             kind = SPARK if has_parsed else first_words(piece.text)
@@ -445,6 +447,19 @@ class ScriptChecker:
                 )
                 self._unsure |= set(ids)
                 self._no_columns |= set(ids)
+
+    def _check_spark(self, text: str, outcome: _Outcome) -> None:
+        """Checks a statement of Spark as far as it concerns rw_sql's objects."""
+        path, snapshot = self._search_path, self.snapshot
+        outcome.errors += refused_changes(text, snapshot, search_path=path, of_spark=self._of_spark)
+        if outcome.errors:
+            return
+        is_complete = False
+        if path == DEFAULT_PATH and self._parameter("query_dialect") == "spark":
+            found, is_complete = wrong_columns(text, snapshot, unknown=self._no_columns, of_spark=self._of_spark)
+            outcome.errors += found
+        if not is_complete:
+            outcome.unchecked.append(_SPARKS_OWN)
 
     def _see_spark(self, text: str) -> None:
         made = made_by_spark(text)

@@ -115,6 +115,10 @@ def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSou
     return in_group(made, statement.options, snapshot)
 
 
+_MOST_NAMED = 10
+"""The number of dependents that an error names."""
+
+
 def drop_with_dependents(
     snapshot: Snapshot, id_: int, kind: str, name: str, span: Span, is_cascade: bool
 ) -> list[Change]:
@@ -124,7 +128,9 @@ def drop_with_dependents(
     """
     dependents = snapshot.dependents_of(id_)
     if dependents and not is_cascade:
-        users = ", ".join(_as_dependent(record) for record in dependents if not _is_of_another(record, dependents))
+        named = [_as_dependent(record) for record in dependents if not _is_of_another(record, dependents)]
+        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+        users = ", ".join(named[:_MOST_NAMED]) + more
         raise SqlError(
             DEPENDENTS_EXIST,
             f'cannot drop {spoken(kind)} "{name}" because other objects depend on it: {users}',
@@ -152,8 +158,10 @@ def _as_dependent(record: ObjectRecord) -> str:
 
 
 def _is_of_another(record: ObjectRecord, dependents: Iterable[ObjectRecord]) -> bool:
-    """True for the rebuild of a view that is a dependent itself."""
-    return isinstance(record, RebuildRecord) and any(found.id == record.view_id for found in dependents)
+    """True for the rebuild of a view, and for the source of a table, if the view or table is a dependent itself."""
+    if isinstance(record, RebuildRecord):
+        return any(found.id == record.view_id for found in dependents)
+    return record.kind == "source" and any(found.kind == "table" and found.name == record.name for found in dependents)
 
 
 def _cancelled_rebuilds(snapshot: Snapshot, dropped: frozenset[int]) -> tuple[RebuildRecord, ...]:

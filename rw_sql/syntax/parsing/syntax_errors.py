@@ -101,7 +101,7 @@ def syntax_error(
         _of_others(token, expected, before)
         or foreign_hint(token, accepted, before, after)
         or hint
-        or _misplaced(token, accepted, expected, before)
+        or _misplaced(token, accepted, expected, before, after)
         or _what_next(token, expected, listed, before)
     )
     return SqlError(SYNTAX_ERROR, f"expected {expected}, found: {found(token)}", hint=hint, span=token.span)
@@ -133,6 +133,13 @@ def _wrong_order(token: Token, before: Sequence[Token]) -> SqlError | None:
         clause = " ".join(other.text for other in before[words.index("FORMAT") :])
         hint = f"write WITH (…) {clause}"
         return SqlError(SYNTAX_ERROR, "WITH must come before FORMAT", hint=hint, span=token.span)
+    late = next((word for word in ("WITH", "FORMAT") if word in words), None)
+    if token.upper == "INCLUDE" and late is not None and words[:1] in (["CREATE"], ["EXPLAIN"]):
+        hint = f"write INCLUDE … before {late}: (…) INCLUDE timestamp WITH (…) FORMAT …"
+        return SqlError(SYNTAX_ERROR, f"INCLUDE must come before {late}", hint=hint, span=token.span)
+    if words[:2] == ["ALTER", "SOURCE"] and words[3:] == ["RESET", "SOURCE"] and token.upper == "SPLITS":
+        message = "RESET SOURCE SPLITS is a statement of its own, not a change of ALTER SOURCE"
+        return SqlError(SYNTAX_ERROR, message, hint=f"RESET SOURCE SPLITS {before[2].text}", span=token.span)
     return None
 
 
@@ -165,7 +172,9 @@ def _twice(token: Token, accepted: set[str], before: Sequence[Token]) -> str | N
     return f"omit the second {token.upper}"
 
 
-def _misplaced(token: Token, accepted: set[str], expected: str, before: Sequence[Token]) -> str | None:
+def _misplaced(
+    token: Token, accepted: set[str], expected: str, before: Sequence[Token], after: Sequence[Token]
+) -> str | None:
     """The hint if the error is in the words before a token that is itself correct."""
     words = [other.upper for other in before]
     if {"RPAR", "COMMA"} <= accepted and (token.kind == END or token.upper in _CLAUSES):
@@ -176,8 +185,11 @@ def _misplaced(token: Token, accepted: set[str], expected: str, before: Sequence
         return f"write a column, such as a_column INT, {_where(token, before)}"
     if expected == "description of the format" and token.kind == WORD and "LPAR" in accepted and "IF" not in words:
         return f"write ( before {found(token)}: columns are written in parentheses"
+    if token.text == "-" and "RATE_LIMIT" in (words[-2] if words[-1:] in (["TO"], ["="]) else ""):
+        return "write a whole number such as 1000, or DEFAULT"
     if token.text == "-" and "STRING" in accepted:
-        return "write the number in quotes: '-…'"
+        number = after[0].text if after and after[0].kind == NUMBER else "…"
+        return f"write the number in quotes: '-{number}'"
     if words[:1] == ["CANCEL"] and "NUMBER" in accepted:
         return f"write a job's id {_where(token, before)}: SHOW JOBS lists the ids"
     return None

@@ -13,7 +13,7 @@ from rw_sql.plan.offline.script import ScriptChecker
 
 ODD = "pipelines/100%, a:b.sql"
 TEXT = """CREATE SOURCE a (id INT) WITH (connector = 'datagen', datagen.rows.per.seconds = '5');
-SELECT 1;
+ANALYZE TABLE t COMPUTE STATISTICS;
 ALTER SOURCE a UNSAFE SET (datagen.seed = '5') ALLOW GAPS;
 /* ü */ DROP SOURCE "b,:%\x01<&";
 """

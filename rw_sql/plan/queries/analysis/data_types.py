@@ -30,6 +30,12 @@ _PLAIN = {
 }
 _SCALARS = frozenset([*_PLAIN.values(), _T.DECIMAL, _T.VARCHAR, _T.CHAR, _T.TIMESTAMP, _T.TIMESTAMPLTZ, _T.UTINYINT])
 _INTEGERS = frozenset([_T.TINYINT, _T.SMALLINT, _T.INT, _T.BIGINT])
+_NUMBERS = _INTEGERS | {_T.FLOAT, _T.DOUBLE, _T.DECIMAL, _T.UTINYINT}
+_TEXTS = frozenset([_T.TEXT, _T.VARCHAR, _T.CHAR])
+_WITH_PARTS = frozenset([_T.ARRAY, _T.MAP, _T.STRUCT])
+WITHOUT_SUM = frozenset([_T.BOOLEAN, _T.DATE, _T.TIMESTAMP, _T.TIMESTAMPTZ, _T.TIMESTAMPNTZ, _T.TIMESTAMPLTZ])
+"""Types without parts whose values cannot be added."""
+
 _NAMES = {kind: name for name, kind in reversed(_PLAIN.items())}
 
 
@@ -78,6 +84,19 @@ def is_scalar(kind: exp.DataType) -> bool:
     return kind.this in _SCALARS
 
 
+def is_number(kind: exp.DataType | None) -> bool:
+    return kind is not None and kind.this in _NUMBERS
+
+
+def is_text(kind: exp.DataType | None) -> bool:
+    return kind is not None and kind.this in _TEXTS
+
+
+def has_parts(kind: exp.DataType | None) -> bool:
+    """True for arrays, maps and structs."""
+    return kind is not None and kind.this in _WITH_PARTS
+
+
 def fields_of(kind: exp.DataType | None) -> list[tuple[str, exp.DataType | None]] | None:
     """The fields of a struct, or None for another type."""
     if kind is None or kind.this != _T.STRUCT:
@@ -111,6 +130,10 @@ def is_array(kind: exp.DataType | None) -> bool:
 
 def is_map(kind: exp.DataType | None) -> bool:
     return kind is not None and kind.this == _T.MAP
+
+
+def is_array_or_map(kind: exp.DataType | None) -> bool:
+    return is_array(kind) or is_map(kind)
 
 
 def array_of(kind: exp.DataType | None) -> exp.DataType | None:

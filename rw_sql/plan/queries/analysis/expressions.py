@@ -9,8 +9,9 @@ from sqlglot import exp
 
 from rw_sql.errors import INVALID_QUERY, UNDEFINED_OBJECT
 from rw_sql.plan.queries.analysis import data_types as types
+from rw_sql.plan.queries.analysis import mismatches
 from rw_sql.plan.queries.analysis.findings import counted
-from rw_sql.plan.queries.analysis.functions import AGGREGATE, UNIT_FIRST, UNITS, WINDOW, builtins
+from rw_sql.plan.queries.analysis.functions import AGGREGATE, TIME_WINDOWS, UNIT_FIRST, UNITS, WINDOW, builtins
 from rw_sql.plan.queries.analysis.names import NameChecker
 from rw_sql.plan.queries.analysis.reading import children
 from rw_sql.plan.queries.analysis.result_types import parameter_types, result_type
@@ -28,6 +29,9 @@ WITHIN = "an aggregate"
 
 _NO_AGGREGATES = (WHERE, ON, GROUP_BY)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
+
+_WIDEST = 40
+"""The maximum length of an expression that is repeated in a message."""
 
 
 class ExpressionChecker(NameChecker):
@@ -50,7 +54,8 @@ class ExpressionChecker(NameChecker):
             case exp.Anonymous():
                 return self._call(node, scope, place)
             case exp.Cast():
-                self.expression(node.this, scope, place)
+                kind = self.expression(node.this, scope, place)
+                self._mismatch(node.this, mismatches.cast(kind, node.to, self._written(node.this)))
                 return node.to
             case exp.Paren() | exp.Alias() | exp.IgnoreNulls() | exp.RespectNulls():
                 return self.expression(node.this, scope, place)
@@ -64,7 +69,11 @@ class ExpressionChecker(NameChecker):
                 return self._window(node, scope, place)
             case exp.WithinGroup() | exp.Filter():
                 kind = self.expression(node.this, scope, place)
-                self.parts(node.expression, scope, WITHIN if place != FROM else place)
+                within = WITHIN if place != FROM else place
+                if isinstance(node.expression, exp.Where):
+                    self.condition(node.expression.this, scope, within, "FILTER (WHERE …)")
+                else:
+                    self.parts(node.expression, scope, within)
                 return kind
             case exp.Subquery() | exp.Query():
                 return self._scalar(node, scope)
@@ -82,13 +91,42 @@ class ExpressionChecker(NameChecker):
                 return parameter[1] if parameter is not None else None
             case exp.Var() | exp.DataType() | exp.Star():
                 return None
-        found = [self.expression(child, scope, place) for child in children(node)]
+        parts = list(children(node))
+        found = [self.expression(part, scope, place) for part in parts]
+        self._check_types(node, parts, found)
         if isinstance(node, _TRUTHS):
             return types.BOOLEAN
         if isinstance(node, exp.Add | exp.Sub | exp.Mul) and len(found) == 2 and found[0] == found[1]:
             kind = found[0]
             return kind if types.is_integer(kind) or kind == types.DOUBLE else None
         return None
+
+    def condition(self, node: exp.Expr, scope: Scope, place: str, clause: str) -> None:
+        """Checks an expression that must be true or false. ``clause`` is the clause's name in the message."""
+        self._require_condition(node, self.expression(node, scope, place), clause)
+
+    def _require_condition(self, node: exp.Expr, kind: exp.DataType | None, clause: str) -> None:
+        self._mismatch(node, mismatches.condition(kind, self._written(node), clause))
+
+    def _check_types(self, node: exp.Expr, parts: Sequence[exp.Expr], kinds: Sequence[exp.DataType | None]) -> None:
+        """Checks the types of an operator's operands."""
+        if isinstance(node, exp.Substring) and node.args.get("start") is None:
+            self._mismatch(node, ('function "substring" takes 2 or 3 arguments, not 1', "substring(…, 1, 10)"))
+        if isinstance(node, exp.If) and isinstance(node.parent, exp.Case) and node.parent.this is None and parts:
+            self._require_condition(parts[0], kinds[0], "CASE WHEN")
+        if any(kind is not None for kind in kinds):
+            wrong = mismatches.operation(node, kinds, [self._written(part) for part in parts])
+            if wrong is not None:
+                number, *told = wrong
+                self._mismatch(parts[number], (told[0], told[1]))
+
+    def _mismatch(self, node: exp.Expr, wrong: tuple[str, str] | None) -> None:
+        if wrong is not None:
+            self.report.add(self.text.first_place(node), INVALID_QUERY, *wrong)
+
+    def _written(self, node: exp.Expr) -> str:
+        written = node.sql(dialect="spark", normalize_functions=False)
+        return written if len(written) <= _WIDEST else "…"
 
     def parts(self, node: exp.Expr, scope: Scope, place: str) -> None:
         """Checks the parts of an expression."""
@@ -155,7 +193,8 @@ class ExpressionChecker(NameChecker):
             self._arguments(node, scope, SELECT if place == WITHIN else place)
             return None
         arguments = _count(node)
-        if arguments is not None and not known.takes(arguments) and not self._is_of_user(name):
+        is_counted = arguments is None or known.takes(arguments)
+        if not is_counted and not self._is_of_user(name):
             start = place_of_name[0] if place_of_name is not None else len(self.text.query)
             exact = known.most is not None and known.most == known.least
             surplus = query_hints.surplus_arguments(self.text.query, start, known.least) if exact else None
@@ -167,8 +206,12 @@ class ExpressionChecker(NameChecker):
             )
         if known.kind != AGGREGATE or isinstance(node.parent, exp.Window) or _is_windowed(node):
             found = self._arguments(node, scope, place)
+            if is_counted:
+                self._check_arguments(node, found)
             return result_type(node, found)
         found = self._arguments(node, scope, WITHIN)
+        if is_counted:
+            self._check_arguments(node, found)
         if place == FROM or self._is_of_outer(node):
             return result_type(node, found)
         scope.has_aggregate = True
@@ -187,6 +230,21 @@ class ExpressionChecker(NameChecker):
                 query_hints.aggregate_in(place, name),
             )
         return result_type(node, found)
+
+    def _check_arguments(self, node: exp.Anonymous, kinds: Sequence[exp.DataType | None]) -> None:
+        """Checks the types of the arguments of a function of Spark."""
+        name, arguments = node.name.lower(), node.expressions
+        if not arguments or len(arguments) != len(kinds) or self._is_of_user(name):
+            return
+        first = arguments[0]
+        if name == "if":
+            self._require_condition(first, kinds[0], "if(…)")
+        elif name in TIME_WINDOWS:
+            for argument in arguments[1:]:
+                if isinstance(argument, exp.Literal) and argument.is_string:
+                    self._mismatch(argument, mismatches.interval(argument.name))
+        elif isinstance(first, exp.Expr) and not isinstance(first, exp.Distinct):
+            self._mismatch(first, mismatches.first_argument(name, kinds[0], self._written(first)))
 
     def _is_of_user(self, name: str) -> bool:
         """True if a function may be user-defined and not Spark's."""

@@ -291,7 +291,7 @@ class RelationChecker(ExpressionChecker):
         merged.merge(right)
         condition = join.args.get("on")
         if condition is not None:
-            self.expression(condition, Scope(merged, outer), ON)
+            self.condition(condition, Scope(merged, outer), ON, "ON")
         if kind not in _NARROW:
             frame.merge(right)
 

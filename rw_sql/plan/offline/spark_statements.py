@@ -1,0 +1,101 @@
+"""Checks Spark's own statements: what they would change of rw_sql's, and the columns that a SELECT reads of it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import UNDEFINED_COLUMN, Span
+from rw_sql.model.names import is_schema
+from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, found_object, schema_refusal
+from rw_sql.plan.offline.queries import read_query
+from rw_sql.syntax.dialect.spark_changes import DROP_DATABASE, changed_names
+from rw_sql.syntax.lexing.identifiers import PUBLIC
+from rw_sql.syntax.statements import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from rw_sql.errors import SqlError
+    from rw_sql.metastore import Snapshot
+    from rw_sql.syntax.dialect.spark_changes import Changed
+
+_CATALOG_DATABASE = "rw_catalog"
+_HIDDEN = "_rw_"
+_COMPANIONS = ("$errors", "$rejected")
+_COMMENTS = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
+_SELECT = re.compile(rf"{_COMMENTS}(?:\({_COMMENTS})*(?:SELECT|WITH)\b", re.IGNORECASE | re.DOTALL)
+
+
+def refused_changes(
+    text: str, snapshot: Snapshot, *, search_path: Sequence[str], of_spark: Collection[str]
+) -> list[SqlError]:
+    """The errors of a statement that would change rw_sql's objects, as a session raises them.
+
+    ``of_spark`` are the tables and views that earlier statements created in Spark; they hide rw_sql's objects.
+    """
+    refusals = (_refusal(change, snapshot, search_path, of_spark) for change in changed_names(text))
+    return [refusal for refusal in refusals if refusal is not None]
+
+
+def _refusal(
+    change: Changed, snapshot: Snapshot, search_path: Sequence[str], of_spark: Collection[str]
+) -> SqlError | None:
+    if change.is_path:
+        return None
+    *front, name = (part.casefold() for part in change.parts)
+    database = front[-1] if front else ""
+    if change.verb == DROP_DATABASE:
+        if name == _CATALOG_DATABASE:
+            return catalog_refusal(change, name)
+        return schema_refusal(change, name) if is_schema(snapshot, name) else None
+    if database == _CATALOG_DATABASE:
+        return catalog_refusal(change, f"{database}.{name}")
+    if name in of_spark or len(front) > 1 or database not in ("", "default", *_schemas(snapshot)):
+        return None
+    schemas = [database] if database else search_path
+    for schema in schemas:
+        key = name if schema in ("default", PUBLIC) else f"{schema}.{name}"
+        record = found_object(snapshot, key)
+        if record is not None:
+            return change_refusal(change, record)
+        owner = next((key.removesuffix(end) for end in _COMPANIONS if key.endswith(end)), None)
+        if owner is not None and found_object(snapshot, owner) is not None:
+            return catalog_refusal(change, key)
+    return None
+
+
+def _schemas(snapshot: Snapshot) -> list[str]:
+    return [PUBLIC, *(record.name for record in snapshot.all("schema"))]
+
+
+def wrong_columns(
+    text: str,
+    snapshot: Snapshot,
+    *,
+    unknown: Collection[int],
+    of_spark: Collection[str],
+) -> tuple[list[SqlError], bool]:
+    """The errors of a SELECT over rw_sql's objects, and whether all of it could be checked.
+
+    A relation that is not rw_sql's may be a table or view of Spark; its columns are not known.
+    """
+    if not _SELECT.match(text):
+        return [], False
+    query = Query(text=text, span=Span(0, len(text), 1, 1))
+    reading = read_query(
+        query,
+        snapshot,
+        dialect="spark",
+        unknown=unknown,
+        of_spark=of_spark,
+        names_columns=False,
+        may_read_spark=True,
+    )
+    found = [error for error in reading.errors if not _is_about_position(error, text)]
+    return found, reading.columns is not None and not reading.errors
+
+
+def _is_about_position(error: SqlError, text: str) -> bool:
+    """True for a column such as ``_rw_offset``: a source has them where a SELECT reads it directly."""
+    return error.kind is UNDEFINED_COLUMN and error.span is not None and text.startswith(_HIDDEN, error.span.start)
