@@ -372,10 +372,10 @@ def _case(name: str, peer: str, goal: float) -> Case:
 
 
 CASES = (
-    _case(_RESTART, "stop and start of a bare query", 0.7),
+    _case(_RESTART, "stop and start of a bare query", 0.4),
     _case(_AGAIN, "drop and create again", 0.1),
     _case(_FLINK, "Flink SQL, stop with savepoint and start, exactly once, as rw_sql", 0.5),
-    _case(_FLINK_REPEATS, "Flink SQL, stop with savepoint and start, at least once", 1.0),
+    _case(_FLINK_REPEATS, "Flink SQL, stop with savepoint and start, at least once", 0.5),
 )
 
 

@@ -152,7 +152,7 @@ CASES = (
         title="age of a record when a view shows it, median",
         peer="one query with MERGE",
         unit="ms",
-        goal=0.5,
+        goal=0.2,
         open=_open,
     ),
     Case(
@@ -160,7 +160,7 @@ CASES = (
         title="age of a record when a view shows it, 99th percentile",
         peer="one query with MERGE",
         unit="ms",
-        goal=0.7,
+        goal=0.25,
         open=_open,
     ),
 )

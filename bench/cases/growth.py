@@ -27,6 +27,7 @@ FEW, MANY = 10, 10_000
 SIZES = (FEW, 1_000, MANY)
 BATCHES = 2_000
 _FIRST_BATCHES = 10
+_BATCH, _SINGLE = "batch_2000", "single_record"
 _IN_A_RUN = 8
 _PAUSE_SECONDS = 0.05
 
@@ -152,13 +153,13 @@ def _open_batches() -> Iterator[Pair]:
             young = _Kept.made(process, bootstrap, place, "young")
             young.bring_to(_FIRST_BATCHES)
             yield Pair(
-                ours=old.age,
-                peer=young.age,
+                ours=lambda: {_BATCH: old.age(), _SINGLE: young.age()},
+                peer=lambda: {_BATCH: young.age()},
                 settings={
                     "both": f"{BOTH}; in one process; a source and a view of its rows; {_IN_A_RUN} single records, "
                     "each until a view shows it",
                     "ours": f"after {BATCHES:,} batches of the source, each of a few records",
-                    "peer": f"after {_FIRST_BATCHES}",
+                    "peer, single record": f"after {_FIRST_BATCHES}",
                 },
             )
 
@@ -174,11 +175,19 @@ CASES = (
         for size in SIZES[1:]
     ),
     Case(
-        name="batch_2000",
+        name=_BATCH,
         title=f"a batch after {BATCHES:,} batches, from producing a record until a view shows it",
         peer=f"after {_FIRST_BATCHES}",
         unit="ms",
         goal=1.2,
+        open=_open_batches,
+    ),
+    Case(
+        name=_SINGLE,
+        title="a single record, from producing it until a view shows it",
+        peer="",
+        unit="ms",
+        goal=80.0,
         open=_open_batches,
     ),
 )

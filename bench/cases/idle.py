@@ -131,7 +131,7 @@ def _case(name: str, title: str, unit: str, goal: float | None) -> Case:
 CASES = (
     _case(IDLE, "sources with nothing to read, CPU time per minute", "s", 1.0),
     _case(PAUSED, "paused sources, CPU time per minute", "s", 0.1),
-    _case(MEMORY, "sources with nothing to read, memory of one with its view", "MB", None),
+    _case(MEMORY, "running sources that do not rest yet, memory of one with its view", "MB", None),
 )
 
 
