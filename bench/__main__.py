@@ -33,7 +33,10 @@ def main(
     write: Annotated[bool, typer.Option("--write", help="Write results of chosen cases into the table too.")] = False,
     show: Annotated[bool, typer.Option("--list", help="Name the cases and stop.")] = False,
     page: Annotated[
-        bool, typer.Option("--page", help="Measure nothing: judge the stored results by the goals of now, and write.")
+        bool,
+        typer.Option(
+            "--page", help="Measure nothing: judge the stored results by the current goals, and write the page."
+        ),
     ] = False,
 ) -> None:
     """Measure rw_sql against what a user would run instead."""

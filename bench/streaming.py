@@ -307,10 +307,10 @@ class Child:
         return self.errors.read()[-2000:]
 
     def halt(self) -> None:
-        """Suspends it and its JVM until :meth:`go_on`."""
+        """Suspends it and its JVM until :meth:`resume`."""
         halt_group(self.process)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Resumes it."""
         go_on_group(self.process)
 

@@ -99,7 +99,7 @@ class History:
         replica.step(most=self.chance.choice((1, 10, 1000)), wait=self.chance.choice((0, 0.02)))
 
     def flush(self) -> None:
-        """The log goes on in another file."""
+        """The log continues in another file."""
         self.server.info.run("FLUSH LOGS")
 
     def purge(self) -> None:
@@ -180,7 +180,7 @@ class History:
         except CaptureError as error:
             found = error
         self.replica.close()
-        assert found is not None, f"a reader went on although its log was {why}"
+        assert found is not None, f"a reader continued although its log was {why}"
         assert any(word in found.message for word in (*why.split("|"), "ends at")), found.message
         assert found.hint, "a refusal says what to type"
         self.replica.read_anew(*self.names)

@@ -169,7 +169,7 @@ def test_a_set_up_may_have_a_yardstick_of_its_own() -> None:
     assert outcome.beside == (1.0, 2.0, 3.0, 4.0, 5.0)
 
 
-def test_a_stored_result_is_judged_by_the_goal_of_now() -> None:
+def test_a_stored_result_is_judged_by_the_current_goal() -> None:
     measured = Outcome(case=case(0.6, []), ours=(1.0,), peer=(2.0,)).after([])
     entry = {**measured.as_json(), "measured": "2026-11-27"}
     stricter = judged(entry, replace(measured.case, goal=0.4, title="d"))

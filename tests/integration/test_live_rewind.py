@@ -147,7 +147,7 @@ def test_a_view_is_rebuilt_while_its_old_rows_serve(
         seen.append(session.rows_of("c") == before)
         return not metastore.snapshot().all("rebuild")
 
-    wait_until(have_caught_up, "all three serve anew")
+    wait_until(have_caught_up, "all three serve new rows")
     assert all(seen)
     assert {view.generation for view in metastore.snapshot().all("materialized_view")} == {2}
     produce_json(broker.bootstrap, topic_name, records(range(30, 36)))

@@ -242,7 +242,7 @@ class Rests:
         try:
             return idle_state(self._context, spec, running)
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # Whatever cannot be read now: the job goes on running.
+            # If something cannot be read now, the job keeps running.
             logger.warning("%s does not rest: %s", slot.job_id, cause_line(str(error)))
             return None
 

@@ -62,7 +62,7 @@ def commit(context: Context) -> int:
     return context.metastore.commit(operation, based_on=snapshot).epoch
 
 
-def test_it_says_why_it_ended_and_gives_the_lease_back(context: Context, owner: Owner) -> None:
+def test_an_owner_says_why_it_ended_and_returns_the_lease(context: Context, owner: Owner) -> None:
     owner.start()
     assert owner.is_owner
     assert owner.why_ended is None

@@ -333,7 +333,7 @@ def test_a_load_that_was_cancelled_comes_to_nothing(world: World, monkeypatch: p
     assert not world.context.warehouse.list_names(world.context.warehouse.staging(TABLE, 1))
 
 
-def test_it_begins_by_itself_in_its_time(world: World) -> None:
+def test_a_scheduled_refresh_begins_by_itself_in_the_job(world: World) -> None:
     world.put(PutObject(record=replace(world.record, interval_s=1)))
     world.upstream = drawn(1)
     world.run_until(lambda: world.record.succeeded_ms is not None)

@@ -1,4 +1,4 @@
-"""UNDO OPERATION after what else happened to the same source: a drop, another name, another cluster, new columns."""
+"""UNDO OPERATION after other changes of the same source: a drop, another name, another cluster, new columns."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ def test_a_merge_goes_on_with_the_chunks_that_are_left(first: int, chunks: int, 
     assert list(left_chunks(replace(record, first_batch=0), -1)) == list(range(chunks))
 
 
-def test_it_begins_by_itself_when_its_time_has_come() -> None:
+def test_a_scheduled_refresh_begins_by_itself() -> None:
     world = refreshable_world("refresh_interval_sec = '60'")
     record, made = state(world), table(world).created_at_ms
     assert not is_due(world.snapshot, record, made, made + 59_999)
