@@ -94,7 +94,7 @@ def _read_all(warehouse: str) -> None:
 
 @contextmanager
 def _open_many() -> Iterator[Pair]:
-    """Statements on a paused source whose SPLITS splits are all read. If a case has several statements, the slowest counts."""
+    """Statements on a paused source whose SPLITS splits are all read. The slowest of a case's statements counts."""
     with _session() as (timed, warehouse):
         timed(
             f"CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.split.num = '{SPLITS}', "
