@@ -42,13 +42,6 @@ class CaptureError(SqlError):
         self.is_temporary = is_temporary
 
 
-def one_line(text: str, options: Mapping[str, str]) -> str:
-    """A database's message as a single line, without the password of the source."""
-    line = " ".join(text.split())
-    password = options.get("password")
-    return line.replace(password, "[secret]") if password else line
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamColumn:
     """A column of a database table: its type in the database's own notation, and rw_sql's canonical type for a

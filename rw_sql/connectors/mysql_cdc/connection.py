@@ -9,7 +9,8 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.changes import CaptureError, one_line
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.support.messages import without_password
 from rw_sql.errors import PACKAGE_MISSING, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
@@ -151,7 +152,7 @@ def code_of(error: Exception) -> int:
 def unreachable(error: Exception, options: Mapping[str, str]) -> CaptureError:
     """An error of the server or of the client as a CaptureError, without the password."""
     code = code_of(error)
-    text = one_line(str(error.args[1]) if len(error.args) > 1 else str(error), options)
+    text = without_password(str(error.args[1]) if len(error.args) > 1 else str(error), options)
     if "cryptography" in text and "package" in text:
         return CaptureError(PACKAGE_MISSING, text, hint="pip install 'rw-sql[mysql-cdc]'")
     refused = code in _REFUSED

@@ -11,13 +11,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.changes import CaptureError, one_line
+from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.mysql_cdc import events
 from rw_sql.connectors.mysql_cdc.connection import code_of, connect, unreachable
 from rw_sql.connectors.mysql_cdc.events import BrokenEventError, RowsPart, TableMap
 from rw_sql.connectors.mysql_cdc.positions import number_of, sequence_of, shown
 from rw_sql.connectors.mysql_cdc.server import AGAIN
 from rw_sql.connectors.mysql_cdc.statements import Effect, effects_of
+from rw_sql.connectors.support.messages import without_password
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
@@ -186,7 +187,9 @@ class Stream:
         except (BrokenEventError, struct.error, IndexError, zlib.error) as error:
             self._fail(CaptureError(UPSTREAM_MISSING, f"the server sent {error} after {shown(self._seen)}"))
         except (OSError, AttributeError, ValueError) as error:  # What a closed socket gives in a library's thread.
-            self._fail(CaptureError(UPSTREAM_UNREACHABLE, one_line(str(error), self._options), is_temporary=True))
+            self._fail(
+                CaptureError(UPSTREAM_UNREACHABLE, without_password(str(error), self._options), is_temporary=True)
+            )
 
     def _fail(self, error: CaptureError) -> None:
         with self._changed:
@@ -366,7 +369,7 @@ class Stream:
 
 def _stream_error(error: Exception, options: Mapping[str, str], place: str) -> CaptureError:
     if code_of(error) == _BAD_REQUEST:
-        text = one_line(str(error.args[1]), options)
+        text = without_password(str(error.args[1]), options)
         return CaptureError(
             OFFSET_OUT_OF_RANGE,
             f"the server cannot send its log from {place} on: {text}",

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.changes import CaptureError, one_line
+from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.postgres_cdc import pgoutput
 from rw_sql.connectors.postgres_cdc.connection import (
     connect_for_replication,
@@ -26,6 +26,7 @@ from rw_sql.connectors.postgres_cdc.connection import (
 )
 from rw_sql.connectors.postgres_cdc.pgoutput import POSTGRES_EPOCH_MICROSECONDS, Transaction
 from rw_sql.connectors.postgres_cdc.server import AGAIN, replication_query
+from rw_sql.connectors.support.messages import without_password
 from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
@@ -111,7 +112,7 @@ class Stream:
             self._connection.close()
             raise CaptureError(
                 UPSTREAM_UNREACHABLE if is_busy else UPSTREAM_MISSING,
-                one_line(reason, self._options),
+                without_password(reason, self._options),
                 is_temporary=is_busy,
             )
         self._thread = threading.Thread(target=self._run, name=f"rw_sql-slot-{self._slot}", daemon=True)
@@ -185,7 +186,7 @@ class Stream:
                 self._open.close()
 
     def _fail(self, kind: ErrorCode, reason: str, *, is_temporary: bool, hint: str | None = None) -> None:
-        made = CaptureError(kind, one_line(reason, self._options), is_temporary=is_temporary, hint=hint)
+        made = CaptureError(kind, without_password(reason, self._options), is_temporary=is_temporary, hint=hint)
         with self._changed:
             self._error = made
             self._changed.notify_all()
