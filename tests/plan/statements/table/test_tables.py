@@ -146,7 +146,7 @@ def test_a_view_reads_the_table_and_not_its_source() -> None:
     view = world.snapshot.find("materialized_view", "v")
     assert view is not None
     assert view.inputs == (table(world).id,)
-    assert view.maintenance.reads_changes
+    assert view.maintenance.strategy == "changes"
     assert table(world).has_change_feed
 
 
