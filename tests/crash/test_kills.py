@@ -96,6 +96,6 @@ def test_the_dealt_chains_hold_every_point_with_every_victim() -> None:
     assert {point for point, _ in dealt} == set(POINTS)
 
 
-def test_a_kill_tells_its_step() -> None:
+def test_a_kill_reports_its_step() -> None:
     assert Kill(point="x", at="start").step == -1
     assert Kill(point="x", at="after inject").step == Kill(point="x", at="inject").step + 1

@@ -83,7 +83,7 @@ def test_a_stream_from_its_first_message_to_its_end(session: AttachedSession, na
 
 @pytest.mark.long
 @pytest.mark.usefixtures("quick_discovery")
-def test_moves_are_as_previewed_and_can_be_taken_back(session: AttachedSession, nats_server: NatsServer) -> None:
+def test_moves_are_as_previewed_and_can_be_reverted(session: AttachedSession, nats_server: NatsServer) -> None:
     session.allow_unsafe()
     moved = MovedStreams(session, nats_server, "m", seed=11)
     for move in MOVES:

@@ -54,7 +54,7 @@ def sent(folder: Path) -> Ids:
     return Counter(DeltaTable(str(folder / "archive")).to_pyarrow_table()["id"].to_pylist())
 
 
-def test_what_an_operation_brought_is_taken_back(
+def test_what_an_operation_brought_is_reverted(
     session: AttachedSession, broker: BrokerInfo, topic_name: str, tmp_path: Path
 ) -> None:
     other = f"{topic_name}.other"

@@ -80,7 +80,7 @@ def test_every_part_of_a_record_is_read(broker: BrokerInfo, topic: str, fetching
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_over_markers_and_records_that_were_taken_back(broker: BrokerInfo, topic: str, isolation: str) -> None:
+def test_markers_and_aborted_records(broker: BrokerInfo, topic: str, isolation: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
     producer.init_transactions()
     for value, is_kept in ((b"a", True), (b"b", False), (b"c", True)):

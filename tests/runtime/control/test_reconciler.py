@@ -338,7 +338,7 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
         assert slot.awaiting is None
 
 
-def test_a_job_starts_once_what_is_left_of_its_last_query_has_ended(jobs: Jobs) -> None:
+def test_a_job_starts_after_the_end_of_its_last_query(jobs: Jobs) -> None:
     ending: Future[None] = Future()
     record = jobs.put_view("v")
     jobs.reconciler._stopped_readers[f"mv-{record.id}"] = StoppedReader(
@@ -391,7 +391,7 @@ def _ending(**left: Any) -> StoppedReader:
     return StoppedReader(query=ended, reader=reader, since=time.monotonic())
 
 
-def test_a_reader_that_stands_still_for_a_rewind_point_gets_ready_for_its_next_run(
+def test_a_reader_that_waits_for_a_rewind_point_prepares_its_next_run(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     early: list[int] = []

@@ -251,7 +251,7 @@ def test_a_damaged_checkpoint_is_reported_and_not_touched(checkpoint: Checkpoint
 @pytest.mark.parametrize("is_planned", [False, True])
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("then", ["nothing", "another", "back"])
-def test_killed_at_any_step_it_comes_to_the_same(
+def test_a_kill_at_any_step_does_not_change_the_result(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, point: str, is_planned: bool, then: str
 ) -> None:
     if is_planned:

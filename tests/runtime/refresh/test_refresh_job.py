@@ -314,7 +314,7 @@ def test_a_load_that_fails_changes_nothing_and_says_why(world: World) -> None:
     assert (world.held(), world.record.failure) == (drawn(2), None)
 
 
-def test_a_load_that_was_cancelled_comes_to_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_load_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from rw_sql.model.refresh_states import given_up
 
     real: Callable[..., Staged] = job_module.__dict__["load"]

@@ -119,7 +119,7 @@ def test_an_object_in_another_group_is_moved_back_first() -> None:
     assert source.resource_group == "default"
 
 
-def test_a_change_beside_the_group_stands_in_the_way() -> None:
+def test_a_later_change_besides_the_group_blocks_the_undo() -> None:
     world = moved_world()
     world.run("PAUSE SOURCE s", "ALTER SOURCE s UNSAFE SET (topic = 'new')")
     moved = undo(world)

@@ -34,7 +34,7 @@ def test_a_missing_object_is_created() -> None:
     assert settled(world, text)
 
 
-def test_a_safe_property_asks_nobody() -> None:
+def test_a_safe_property_needs_no_confirmation() -> None:
     world = moved_world()
     text = create_source("s", "old", "properties.client.id = 'mine'")
     plan = world.run(replacing(text))

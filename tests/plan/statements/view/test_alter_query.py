@@ -130,7 +130,7 @@ def test_what_is_refused(text: str, code: str, said: str) -> None:
     assert said in error.message
 
 
-def test_sinks_have_sent_what_cannot_be_taken_back() -> None:
+def test_sinks_have_sent_what_cannot_be_reverted() -> None:
     world = altered_world()
     world.run(sink("PLAIN", "top"))
     error = refused(world, "ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
