@@ -131,7 +131,7 @@ class History:
 
     def is_reset(self) -> bool:
         """True once the server has reset its log, which a reader that has just gone delays; and once the clock has
-        moved on, as a file is told from another one by its second."""
+        moved on, as a file is distinguished from another one by its second."""
         before = read_facts(self.replica.options, TIMEOUT)
         threading.Event().wait(1.1)
         self.server.info.run("RESET MASTER")
@@ -145,7 +145,7 @@ class History:
         self.again()
 
     def swap(self) -> None:
-        """A swap of tables, as online changes of a schema make it: it must be told, after everything before it."""
+        """A swap of tables, as online changes of a schema make it: it must be reported, after everything before it."""
         self.end()
         name = self.names[0]
         self.server.info.run(

@@ -113,7 +113,7 @@ class Stream:
             with connection.cursor() as cursor:
                 cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
                 cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
-                # The first event comes before the one that tells how the log is written.
+                # The first event comes before the one that describes how the log is written.
                 cursor.execute("SELECT @master_binlog_checksum")
                 ((checksum,),) = cursor.fetchall()
                 self._has_checksum = checksum not in (b"NONE", None)

@@ -47,7 +47,7 @@ def reach(is_so: Callable[[], bool]) -> None:
     assert is_so()
 
 
-def test_the_next_question_with_the_same_properties_finds_the_client(
+def test_the_next_request_with_the_same_properties_uses_the_same_client(
     clients: ClientPool[_Client], made: list[_Client]
 ) -> None:
     clients.with_client(ONE, lambda client: client.asked.append("a"))
