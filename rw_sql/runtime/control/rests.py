@@ -143,9 +143,8 @@ class Rests:
             try:
                 if not unreadable.intersection(secrets):
                     options = options_of(self._context, idle.spec)
-            except (
-                Exception
-            ) as error:  # Whatever a secret's backend raises: the job is woken, and its start reports it.
+            except Exception as error:
+                # Whatever a secret's backend raises: the job is woken, and its start reports the error.
                 logger.debug("the secrets of %s cannot be read", job, exc_info=error)
             with self._lock:
                 if self._recalled.pop(job, None) is not idle:
