@@ -50,7 +50,7 @@ def commit(world: CannedWorld, operation: Operation) -> None:
 
 def test_one_commit_makes_the_source_the_table_and_its_state() -> None:
     world = tables_world()
-    told = "empty until the first REFRESH TABLE, and every 60 s; rows are replaced by (id)"
+    told = "empty until the first REFRESH TABLE, and every 60 s; rows are replaced by key (id)"
     assert world.answers(create_refreshable("refresh_interval_sec = '60'")) == [("CREATED", told)]
     made, of = table(world), source(world)
     assert (made.source_id, made.inputs, made.keys, made.primary_key) == (of.id, (), ("id",), ("id",))

@@ -16,7 +16,7 @@ from tests.plan.tables import KEYED, both_are_true, create_table, sink, source, 
 
 def test_one_commit_makes_the_source_and_the_table() -> None:
     world = tables_world()
-    assert world.answers(KEYED) == [("CREATED", "2 splits; rows are replaced by (id)")]
+    assert world.answers(KEYED) == [("CREATED", "2 splits; rows are replaced by key (id)")]
     made, of = table(world), source(world)
     assert (made.source_id, made.inputs, made.keys, made.primary_key) == (of.id, (of.id,), ("id",), ("id",))
     assert (made.conflict, made.is_append_only, made.version_columns) == ("overwrite", False, ())
