@@ -76,7 +76,7 @@ def _until_answer() -> float:
     with TemporaryDirectory(prefix="rw_sql_bench_") as folder:
         started = perf_counter()
         with program(sys.executable, "-c", _CONNECT, f"{folder}/warehouse") as process:
-            assert process.hear() == "1"
+            assert process.read_line() == "1"
             return perf_counter() - started
 
 
