@@ -56,7 +56,7 @@ def test_a_restored_pause_has_the_present_name_of_its_source() -> None:
     assert not world.snapshot.all("pause")
 
 
-def test_columns_of_a_refreshed_schema_are_not_taken_away_again() -> None:
+def test_undo_does_not_remove_the_columns_of_a_refreshed_schema() -> None:
     world = world_with(value=record(ORDER[:2]))
     world.run(f"CREATE SOURCE s (*) {of()}")
     world.schemas["t-value"] = RegisteredSchema(id=2, kind="AVRO", text=record(ORDER))
