@@ -287,7 +287,7 @@ class Stream:
             reason = result.get_error_message()
             state = (result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) or b"").decode()
         is_temporary = not is_refusal(state)
-        # An internal error, such as "could not map filenode" after a rewrite of a table: PostgreSQL meets it again
+        # An internal error, such as "could not map filenode" after a rewrite of a table: PostgreSQL fails again
         # whenever it decodes this part of its log.
         again = f"if this stays: SELECT pg_drop_replication_slot('{self._slot}'); then {AGAIN}"
         self._fail(
