@@ -181,9 +181,9 @@ def test_a_stored_result_is_judged_by_the_current_goal() -> None:
     assert judged(entry, measured.case) == entry
 
 
-@pytest.mark.parametrize("outcome", [{"not_run": "no broker"}, {"failed": "the process ended with 1"}])
-def test_a_case_without_a_figure_keeps_its_reason_and_its_goal(outcome: dict[str, str]) -> None:
-    entry = {**Outcome(case=case(0.6, []), **outcome).as_json(), "measured": "2026-11-27"}
+@pytest.mark.parametrize(("not_run", "failed"), [("no broker", None), (None, "the process ended with 1")])
+def test_a_case_without_a_figure_keeps_its_reason_and_its_goal(not_run: str | None, failed: str | None) -> None:
+    entry = {**Outcome(case=case(0.6, []), not_run=not_run, failed=failed).as_json(), "measured": "2026-11-27"}
     assert entry["goal"] == "≤ 0.6"
     assert judged(entry, case(0.4, [])) == {**entry, "goal": "≤ 0.4"}
 
