@@ -32,6 +32,12 @@ def main(
     add: Annotated[bool, typer.Option("--add", help="Count it as one round more of those in results.json.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Write results of chosen cases into the table too.")] = False,
     show: Annotated[bool, typer.Option("--list", help="Name the cases and stop.")] = False,
+    page: Annotated[
+        bool,
+        typer.Option(
+            "--page", help="Measure nothing: judge the stored results by the current goals, and write the page."
+        ),
+    ] = False,
 ) -> None:
     """Measure rw_sql against what a user would run instead."""
     keep_tidy()
@@ -42,6 +48,9 @@ def main(
     if show:
         for case in cases:
             console.print(describe(case), markup=False)
+        return
+    if page:
+        _write([], every)
         return
     outcomes: list[Outcome] = []
     before = known_rounds(HERE / "results.json") if add else {}
@@ -56,11 +65,15 @@ def main(
     print_outcomes(console, outcomes)
     console.print(f"{len(outcomes)} cases in {perf_counter() - started:.0f} s", markup=False)
     if (write or not only) and not quick and not runs:
-        known = write_json(outcomes, HERE / "results.json", {case.name for case in every})
-        write_page(known, PAGE)
-        write_plot(known, PAGE.with_suffix(".svg"))
+        _write(outcomes, every)
     if any(outcome.is_met is False for outcome in outcomes):
         raise typer.Exit(1)
+
+
+def _write(outcomes: list[Outcome], every: list[Case]) -> None:
+    known = write_json(outcomes, HERE / "results.json", {case.name: case for case in every})
+    write_page(known, PAGE)
+    write_plot(known, PAGE.with_suffix(".svg"))
 
 
 def _chosen(cases: list[Case], names: frozenset[str], *, is_quick: bool, is_listing: bool = False) -> list[Case]:

@@ -150,22 +150,22 @@ class Engine:
         }
         properties, rows = self.folder / f"{name}.properties", self.folder / f"{name}.json"
         _write_properties(properties, settings)
-        self.child.tell(f"start {properties} {rows}")
+        self.child.write_line(f"start {properties} {rows}")
         self._hear("started")
         return rows
 
     def expect(self, events: int) -> None:
         """Waits until that many events were consumed since the start. Raises NotRunError if the engine fails."""
-        self.child.tell(f"expect {events}")
+        self.child.write_line(f"expect {events}")
         self._hear("reached")
 
     def stop(self) -> None:
         """Stops the connector and closes the file."""
-        self.child.tell("stop")
+        self.child.write_line("stop")
         self._hear("stopped")
 
     def _hear(self, wanted: str) -> None:
-        heard = self.child.hear()
+        heard = self.child.read_line()
         if heard != wanted:
             raise NotRunError(f"Debezium's engine: {heard[:600]}")
 

@@ -167,28 +167,35 @@ class Outcome:
         if self.case.goal is None:
             return "–"
         sign = "≥" if self.case.is_more_better else "≤"
-        return f"{sign} {self.case.goal:g}" + ("" if self.peer else f" {self.case.unit}")
+        is_ratio = self.peer if self.ours else self.case.peer
+        return f"{sign} {self.case.goal:g}" + ("" if is_ratio else f" {self.case.unit}")
 
     def as_json(self) -> dict[str, Any]:
         """The case's entry in results.json."""
-        told: dict[str, Any] = {"title": self.case.title, "against": self.case.peer, "unit": self.case.unit}
+        told = self._described()
         if self.not_run is not None:
-            return {**told, "not_run": self.not_run, "goal": self.goal, "met": None}
+            return {**told, "not_run": self.not_run, "met": None}
         if self.failed is not None:
-            return {**told, "failed": self.failed, "goal": self.goal, "met": False}
+            return {**told, "failed": self.failed, "met": False}
         return {
             **told,
             "ratio": self.ratio,
             "spread": self.spread,
             "ours": _summary(self.ours),
             "peer": _summary(self.peer) if self.peer else None,
-            "goal": self.goal,
             "share": self._share(),
             "drift": self.drift,
             "rounds": [asdict(one) for one in self.as_rounds()],
             "met": self.is_met,
             "settings": dict(self.settings),
         }
+
+    def judged(self) -> dict[str, Any]:
+        """The parts of the entry that depend on the case as it is defined now, for an outcome with stored rounds."""
+        return {**self._described(), "share": self._share(), "met": self.is_met}
+
+    def _described(self) -> dict[str, Any]:
+        return {"title": self.case.title, "against": self.case.peer, "unit": self.case.unit, "goal": self.goal}
 
     def _share(self) -> float | None:
         """The used share of what the goal allows: up to 1 the goal is met."""

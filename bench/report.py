@@ -1,23 +1,29 @@
-"""Benchmark results: a table in the terminal, results.json, the table and the plot of docs/benchmarks.md."""
+"""Benchmark results: a table in the terminal, results.json, the generated parts and the plot of docs/benchmarks.md."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from collections.abc import Container, Mapping, Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.harness import Case, Outcome, Round
+from bench.harness import STEADY, Case, Outcome, Round
 from bench.plot import plot
 
 BEGIN, END = "<!-- table: make bench writes from here -->", "<!-- table: to here -->"
+GOALS_BEGIN, GOALS_END = "<!-- goals: make bench writes from here -->", "<!-- goals: to here -->"
+
+LIMITS = Path(__file__).with_name("limits.toml")
 
 Entry = Mapping[str, Any]
 """A case's entry in results.json."""
@@ -95,21 +101,32 @@ def _entries(file: Path) -> dict[str, Entry]:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
-def write_json(outcomes: Sequence[Outcome], file: Path, names: Container[str]) -> dict[str, Entry]:
-    """Writes one entry per case and returns all entries; entries not measured this time stay if their cases still
-    exist."""
-    known = {name: entry for name, entry in _entries(file).items() if name in names}
+def write_json(outcomes: Sequence[Outcome], file: Path, cases: Mapping[str, Case]) -> dict[str, Entry]:
+    """Writes one entry per case and returns all entries. Entries not measured this time stay if their cases still
+    exist; their goals and verdicts follow the cases as they are now."""
+    known = {name: judged(entry, cases[name]) for name, entry in _entries(file).items() if name in cases}
     day = f"{datetime.now(UTC):%Y-%m-%d}"
     known.update({outcome.case.name: {**outcome.as_json(), "measured": day} for outcome in outcomes})
     file.write_text(json.dumps(known, indent=2, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
     return known
 
 
+def judged(entry: Entry, case: Case) -> Entry:
+    """A stored entry with the title, goal and verdict that its case has now; the figures stay."""
+    if "not_run" in entry or "failed" in entry:
+        outcome = Outcome(case=case, not_run=entry.get("not_run"), failed=entry.get("failed"))
+        return {**outcome.as_json(), **{key: entry[key] for key in ("measured",) if key in entry}}
+    outcome = Outcome(
+        case=case,
+        ours=(entry["ours"]["median"],),
+        peer=(entry["peer"]["median"],) if entry["peer"] else (),
+        rounds=tuple(Round(**one) for one in entry["rounds"]),
+    )
+    return {**entry, **outcome.judged()}
+
+
 def write_page(entries: Mapping[str, Entry], page: Path) -> None:
-    """Replaces the table between the page's two marks; the text around it is written by hand."""
-    text = page.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
+    """Replaces the list of goals and the table between the page's marks; the text around them is written by hand."""
     days = sorted({str(entry["measured"]) for entry in entries.values() if "measured" in entry})
     lines = [f"Measured on {' and '.join(days) or 'no day'}: {machine()}. Median (least–greatest).", ""]
     lines += ["| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
@@ -117,7 +134,62 @@ def write_page(entries: Mapping[str, Entry], page: Path) -> None:
     settings = settings_lines({name: entry.get("settings", {}) for name, entry in sorted(entries.items())})
     if settings:
         lines += ["", "Settings:", "", *(f"- {line}" for line in settings)]
-    page.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}", encoding="utf-8")
+    text = _between(page.read_text(encoding="utf-8"), BEGIN, END, lines)
+    page.write_text(_between(text, GOALS_BEGIN, GOALS_END, goal_lines(entries)), encoding="utf-8")
+
+
+def _between(text: str, begin: str, end: str, lines: Sequence[str]) -> str:
+    """The text with these lines between the two marks, each of which it has once."""
+    before, rest = text.split(begin, 1)
+    return f"{before}{begin}\n" + "\n".join(lines) + f"\n{end}{rest.split(end, 1)[1]}"
+
+
+def goal_lines(entries: Mapping[str, Entry]) -> list[str]:
+    """How many goals are met, and the missed ones by the limit that they meet, each with its figure and its goal."""
+    with_goal = {name: entry for name, entry in sorted(entries.items()) if entry["goal"] != "–"}
+    met = sum(entry["met"] is True for entry in with_goal.values())
+    lines = [f"{met} of {len(with_goal)} goals are met."]
+    limits, missed = limits_of(), dict[str, list[str]]()
+    for name, entry in with_goal.items():
+        if entry["met"] is False:
+            missed.setdefault(_limit(name, limits), []).append(_missed(entry))
+    if missed:
+        lines[0] += " The others, by the limit that they meet, with what was tried:"
+    for limit, cases in missed.items():
+        lines += ["", f"- {limit}", *(f"    - {case}" for case in cases)]
+    absent = [f"- {_case(entry)}: not run ({entry['not_run']})." for entry in with_goal.values() if "not_run" in entry]
+    return [*lines, *(["", "Goals without a figure:", "", *absent] if absent else [])]
+
+
+def _missed(entry: Entry) -> str:
+    if "failed" in entry:
+        return f"{_case(entry)}: the case failed ({entry['failed']})."
+    figures = [float(one["reached"]) for one in entry["rounds"]]
+    told = figure(median(figures)) + ("" if entry["peer"] else f" {entry['unit']}")
+    if len(figures) > 1:
+        told += f" (rounds {', '.join(figure(one) for one in figures)})"
+    if (entry["drift"] or 0) > STEADY:
+        told += f"; the rounds differ by {entry['drift']:.0%}, allowed are {STEADY:.0%}"
+    return f"{_case(entry)}: {told}; the goal is {entry['goal']}."
+
+
+def limits_of(file: Path = LIMITS) -> Mapping[str, str]:
+    """Title and text of each pattern of case names in a file like ``bench/limits.toml``, as one line."""
+    entries = tomllib.loads(file.read_text(encoding="utf-8"))["limit"]
+    return {
+        pattern: f"**{entry['title']}.** {' '.join(entry['text'].split())}"
+        for entry in entries
+        for pattern in entry["cases"]
+    }
+
+
+def _limit(name: str, limits: Mapping[str, str]) -> str:
+    found = (text for pattern, text in limits.items() if fnmatchcase(name, pattern))
+    return next(found, "`bench/limits.toml` has no reason yet.")
+
+
+def _case(entry: Entry) -> str:
+    return str(entry["title"]) + (f", beside {entry['against']}" if entry["against"] else "")
 
 
 def settings_lines(settings: Mapping[str, Mapping[str, str]]) -> list[str]:

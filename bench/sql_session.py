@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet
 
-from bench.streaming import SETTINGS, Child, Watched, child, say
+from bench.streaming import SETTINGS, Child, Watched, child, write_to_parent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,15 +27,15 @@ def _run(folder: str) -> None:
 
     spark = rw_sql.connect(folder, config=SETTINGS)
     spark.sql("SET statement_timeout = '3600s'").collect()
-    say("ready")
+    write_to_parent("ready")
     for line in sys.stdin:
         command, _, rest = line.strip().partition(" ")
         if command == "export":
             file, _, query = rest.partition(" ")
             pyarrow.parquet.write_table(spark.sql(query).toArrow(), file)
-            say("[]")
+            write_to_parent("[]")
         else:
-            say(json.dumps([list(row) for row in spark.sql(line).collect()], default=str))
+            write_to_parent(json.dumps([list(row) for row in spark.sql(line).collect()], default=str))
 
 
 @dataclass(slots=True)
@@ -49,15 +49,15 @@ class SqlSession:
         """Runs statements, and returns the rows of the last one."""
         rows: list[list[Any]] = []
         for statement in statements:
-            self.child.tell(statement)
-            rows = json.loads(self.child.hear())
+            self.child.write_line(statement)
+            rows = json.loads(self.child.read_line())
         return rows
 
     def rows(self, query: str) -> pa.Table:
         """The rows of a query that may have many."""
         file = self.folder.with_suffix(".parquet")
-        self.child.tell(f"export {file} {query}")
-        self.child.hear()
+        self.child.write_line(f"export {file} {query}")
+        self.child.read_line()
         return pyarrow.parquet.read_table(file)
 
     def watched(self, view: str, name: str) -> Watched:
@@ -70,7 +70,7 @@ class SqlSession:
 def sql_session(folder: Path) -> Iterator[SqlSession]:
     """A process that is ready for statements, with an empty warehouse."""
     with child("bench.sql_session", str(folder)) as process:
-        assert process.hear() == "ready"
+        assert process.read_line() == "ready"
         yield SqlSession(process, folder)
 
 

@@ -283,13 +283,13 @@ class Child:
     process: subprocess.Popen[str]
     errors: IO[str]
 
-    def tell(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         """Writes a line to it."""
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
-    def hear(self) -> str:
+    def read_line(self) -> str:
         """Its next line that begins with ``> ``, without that prefix; Spark's own output is skipped.
 
         Raises RuntimeError if the process ended, with the end of its output.
@@ -307,10 +307,10 @@ class Child:
         return self.errors.read()[-2000:]
 
     def halt(self) -> None:
-        """Suspends it and its JVM until :meth:`go_on`."""
+        """Suspends it and its JVM until :meth:`resume`."""
         halt_group(self.process)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Resumes it."""
         go_on_group(self.process)
 
@@ -444,6 +444,6 @@ def bare_session(folder: str) -> Any:
     return SparkSessions(spark).new(connector("kafka").spark_packages())
 
 
-def say(line: str) -> None:
+def write_to_parent(line: str) -> None:
     """Writes a child's line to its parent."""
     print(f"> {line}", flush=True)

@@ -65,7 +65,7 @@ def make(browser: Browser, album: Album, folder: Path, broker: str) -> None:
         create_topic(broker, topic, 2)
     names = ("ann", "bob", "eve")
     produce(broker, "orders", [json.dumps({"id": n, "customer": names[n % 3], "amount": 5 * n}) for n in range(300)])
-    tagged = {"tags": ["raises-exception"]}  # one shows a mistake, after which the others go on
+    tagged = {"tags": ["raises-exception"]}  # one shows a mistake, after which the others continue
     cells = [nbformat.v4.new_code_cell(cell.replace("{broker}", broker), metadata=tagged) for cell in _CELLS]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}  # else JupyterLab asks for one
     book = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})

@@ -28,8 +28,8 @@ class Course:
         return statistics.fmean(figure for step, figure in self.samples[name] if low < step <= high)
 
     def require_level(self, steps: int, besides: Collection[str] = ()) -> dict[str, float]:
-        """The means of the last two quarters. Raises AssertionError if a figure grew by MOST_GROWTH, except those in
-        ``besides``."""
+        """The means of the last two quarters. Raises AssertionError if a figure that is not in ``besides`` grew by more
+        than MOST_GROWTH."""
         facts: dict[str, float] = {}
         grown: list[str] = []
         for name in self.samples:

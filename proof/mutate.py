@@ -138,7 +138,7 @@ def judge(text: str) -> str:
     except SqlError as error:
         statements = ()
         outcome = error.code
-        _require(error.line is not None and bool(error.render()), f"an error without a place: {text!r}")
+        _require(error.line is not None and bool(error.render()), f"an error without a position: {text!r}")
     took = time.thread_time() - started
     if len(text) < 10_000 and took > SLOWEST_SECONDS:
         # A collection of the garbage of others is no proof of a slow parser: once more, alone.

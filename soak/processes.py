@@ -104,7 +104,7 @@ class Processes:
         return True
 
     def away(self, seconds: float, *, older: float = 0.0) -> bool:
-        """Kills the owner and starts it again after ``seconds``; all that is stored becomes ``older`` meanwhile."""
+        """Kills the owner and starts it again after ``seconds``; the stored data is made ``older`` meanwhile."""
         self._is_kept_down.set()
         try:
             if not self.kill("both"):

@@ -29,7 +29,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{java_options()} {java_properties()
 # The JVMs of the tests have their own archive of classes, and write none when they end.
 os.environ.setdefault("RW_SQL_CLASS_ARCHIVE", "off")
 
-# CliRunner builds the options of all commands anew for each command line, in a tenth of a second.
+# CliRunner builds the options of all commands again for each command line, in a tenth of a second.
 setattr(typer.testing, "_get_command", cache(typer.main.get_command))  # noqa: B010 - a private name
 
 

@@ -94,7 +94,7 @@ CASES = (
         title="creating a view over 5,000,000 records that are in no log yet",
         peer="spark.read of the topic, written to Delta",
         unit="s",
-        goal=1.2,
+        goal=0.65,
         open=_backfill(5_000_000),
     ),
 )

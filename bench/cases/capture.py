@@ -132,7 +132,7 @@ class _Side:
         orders = self.orders = replace(self.orders, rows=rows, changes=changes)
         orders.create()
         for process in self.children():
-            process.go_on()
+            process.resume()
         self.prepare()
         spent = _Spent(self.pids())
         started = time.perf_counter()
@@ -146,7 +146,7 @@ class _Side:
         started = time.perf_counter()
         with spent.counting():
             for process in self.children():
-                process.go_on()
+                process.resume()
             self.wait(is_changed=True)
             changed = time.perf_counter() - started
         ages = self.ages(seconds)

@@ -18,7 +18,18 @@ from typing import TYPE_CHECKING
 from bench.cases.metastore import metastore_of
 from bench.cases.statements import create_source
 from bench.harness import Case, Pair
-from bench.streaming import BOTH, COLUMNS, SETTINGS, Child, Watched, child, flight, flights_broker, say, wait_until
+from bench.streaming import (
+    BOTH,
+    COLUMNS,
+    SETTINGS,
+    Child,
+    Watched,
+    child,
+    flight,
+    flights_broker,
+    wait_until,
+    write_to_parent,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -27,6 +38,7 @@ FEW, MANY = 10, 10_000
 SIZES = (FEW, 1_000, MANY)
 BATCHES = 2_000
 _FIRST_BATCHES = 10
+_BATCH, _SINGLE = "batch_2000", "single_record"
 _IN_A_RUN = 8
 _PAUSE_SECONDS = 0.05
 
@@ -82,7 +94,7 @@ def _keep(bootstrap: str, folder: str) -> None:
     import rw_sql
 
     spark = rw_sql.connect(folder, config=SETTINGS)
-    say("ready")
+    write_to_parent("ready")
     for line in sys.stdin:
         name = line.strip()
         spark.sql(
@@ -91,7 +103,7 @@ def _keep(bootstrap: str, folder: str) -> None:
         ).collect()
         spark.sql(f"CREATE MATERIALIZED VIEW of_{name} AS SELECT flight, carrier, delay FROM {name}").collect()
         ids = spark.sql("SELECT max(id) FROM rw_catalog.rw_sources").collect()[0][0]
-        say(f"{ids} {spark.sql('SELECT max(id) FROM rw_catalog.rw_materialized_views').collect()[0][0]}")
+        write_to_parent(f"{ids} {spark.sql('SELECT max(id) FROM rw_catalog.rw_materialized_views').collect()[0][0]}")
 
 
 @dataclass(slots=True)
@@ -111,8 +123,8 @@ class _Kept:
         from rw_sql.cli.kafka_topics import create_topic
 
         create_topic(bootstrap, topic, 1)
-        process.tell(topic)
-        log, view = (Watched(f"{folder}/data/{id_}/1") for id_ in process.hear().split())
+        process.write_line(topic)
+        log, view = (Watched(f"{folder}/data/{id_}/1") for id_ in process.read_line().split())
         return _Kept(topic, log, view, Producer({"bootstrap.servers": bootstrap, "linger.ms": 0}))
 
     def send(self) -> None:
@@ -145,20 +157,20 @@ def _open_batches() -> Iterator[Pair]:
     with flights_broker() as (bootstrap, folder):
         place = folder / "warehouse"
         with child("bench.cases.growth", bootstrap, str(place)) as process:
-            assert process.hear() == "ready"
+            assert process.read_line() == "ready"
             old = _Kept.made(process, bootstrap, place, "old")
             old.bring_to(BATCHES)
             # In the same process, equally warm: the cost of first batches is not what grows.
             young = _Kept.made(process, bootstrap, place, "young")
             young.bring_to(_FIRST_BATCHES)
             yield Pair(
-                ours=old.age,
-                peer=young.age,
+                ours=lambda: {_BATCH: old.age(), _SINGLE: young.age()},
+                peer=lambda: {_BATCH: young.age()},
                 settings={
                     "both": f"{BOTH}; in one process; a source and a view of its rows; {_IN_A_RUN} single records, "
                     "each until a view shows it",
                     "ours": f"after {BATCHES:,} batches of the source, each of a few records",
-                    "peer": f"after {_FIRST_BATCHES}",
+                    "peer, single record": f"after {_FIRST_BATCHES}",
                 },
             )
 
@@ -174,11 +186,19 @@ CASES = (
         for size in SIZES[1:]
     ),
     Case(
-        name="batch_2000",
+        name=_BATCH,
         title=f"a batch after {BATCHES:,} batches, from producing a record until a view shows it",
         peer=f"after {_FIRST_BATCHES}",
         unit="ms",
         goal=1.2,
+        open=_open_batches,
+    ),
+    Case(
+        name=_SINGLE,
+        title="a single record, from producing it until a view shows it",
+        peer="",
+        unit="ms",
+        goal=80.0,
         open=_open_batches,
     ),
 )

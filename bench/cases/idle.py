@@ -23,7 +23,7 @@ from bench.streaming import (
     flights_broker,
     heap_bytes,
     own_bytes,
-    say,
+    write_to_parent,
 )
 from rw_sql.model.parameters import IDLE_SECONDS
 
@@ -57,7 +57,7 @@ def _ours(bootstrap: str, folder: str, *, is_paused: bool) -> None:
     spark.sql("FLUSH").collect()
     if is_paused:
         spark.sql("PAUSE ALL SOURCES").collect()
-    say(str((heap_bytes(spark) + own_bytes() - before) / COUNT))
+    write_to_parent(str((heap_bytes(spark) + own_bytes() - before) / COUNT))
     sys.stdin.read()
 
 
@@ -74,7 +74,7 @@ def _bare(bootstrap: str, folder: str) -> None:
         )
     for query in spark.streams.active:
         query.processAllAvailable()
-    say(str((heap_bytes(spark) + own_bytes() - before) / COUNT))
+    write_to_parent(str((heap_bytes(spark) + own_bytes() - before) / COUNT))
     sys.stdin.read()
 
 
@@ -97,7 +97,7 @@ def _open() -> Iterator[Pair]:
         # it is measured, last the one whose compilers finish soonest.
         for side in ("paused", "idle", "bare"):
             sides[side] = open_.enter_context(child("bench.cases.idle", side, bootstrap, str(folder / side)))
-            held[side] = float(sides[side].hear()) / 1e6
+            held[side] = float(sides[side].read_line()) / 1e6
             made[side] = time.monotonic()
         rests_at = max(made["paused"] + _IDLE_SECONDS, made["bare"] + _SETTLE_SECONDS)
         time.sleep(max(rests_at - time.monotonic(), 0.0))
@@ -131,7 +131,7 @@ def _case(name: str, title: str, unit: str, goal: float | None) -> Case:
 CASES = (
     _case(IDLE, "sources with nothing to read, CPU time per minute", "s", 1.0),
     _case(PAUSED, "paused sources, CPU time per minute", "s", 0.1),
-    _case(MEMORY, "sources with nothing to read, memory of one with its view", "MB", None),
+    _case(MEMORY, "running sources that do not rest yet, memory of one with its view", "MB", None),
 )
 
 

@@ -35,8 +35,8 @@ from bench.streaming import (
     flights_broker,
     heap_bytes,
     own_bytes,
-    say,
     wait_until,
+    write_to_parent,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _template(bootstrap: str, warehouse: str) -> None:
     )
     rw_sql.detach(spark)
     spark.stop()
-    say("done")
+    write_to_parent("done")
 
 
 def _run(warehouse: str) -> None:
@@ -93,11 +93,11 @@ def _run(warehouse: str) -> None:
     )
     views = time.perf_counter() - began
     time.sleep(_SETTLE_SECONDS)
-    say(f"{attached} {usable} {views} {heap_bytes(spark) - heap} {own_bytes() - own}")
+    write_to_parent(f"{attached} {usable} {views} {heap_bytes(spark) - heap} {own_bytes() - own}")
     sys.stdin.readline()
     # What is measured from here on must not rest between two records.
     spark.sql("ALTER SYSTEM SET idle_job_timeout = '-1'").collect()
-    say("awake")
+    write_to_parent("awake")
     sys.stdin.read()
 
 
@@ -279,16 +279,16 @@ def measure(count: int) -> dict[str, float]:
         _topics(bootstrap, count)
         warehouse = str(folder / "warehouse")
         with child("bench.cases.idle_sources", "template", bootstrap, warehouse) as made:
-            made.hear()
+            made.read_line()
         _clone(warehouse, count, bootstrap)
         with child("bench.cases.idle_sources", "run", warehouse) as running:
-            attached, usable, views, heap, own = (float(word) for word in running.hear().split())
+            attached, usable, views, heap, own = (float(word) for word in running.read_line().split())
             before, began = running.cpu_seconds(), time.perf_counter()
             time.sleep(_SECONDS)
             cores = (running.cpu_seconds() - before) / (time.perf_counter() - began)
             times = [_first_record(bootstrap, warehouse, number) for number in range(1, _RECORDS + 1)]
-            running.tell("busy")
-            running.hear()
+            running.write_line("busy")
+            running.read_line()
             busy = _busy(bootstrap, warehouse, min(_BUSY, count - 1))
     return {
         _name("cores", count): cores,
@@ -309,7 +309,7 @@ def measure_bare(count: int) -> dict[str, float]:
         flights_broker(1_000) as (bootstrap, folder),
         child("bench.cases.idle", "bare", bootstrap, str(folder / "bare")) as running,
     ):
-        held = float(running.hear())
+        held = float(running.read_line())
         time.sleep(_SETTLE_SECONDS)
         before, began = running.cpu_seconds(), time.perf_counter()
         time.sleep(_SECONDS)

@@ -24,8 +24,8 @@ from bench.streaming import (
     child,
     fill,
     flights_broker,
-    say,
     wait_until,
+    write_to_parent,
 )
 
 RECORDS = 5_000_000
@@ -44,7 +44,7 @@ def _ours(bootstrap: str, folder: str) -> None:
 
     spark = rw_sql.connect(folder, config=SETTINGS)
     spark.sql("SET statement_timeout = '3600s'").collect()
-    say("ready")
+    write_to_parent("ready")
     for number, line in enumerate(sys.stdin):
         topic, records = line.split()
         spark.sql(
@@ -58,13 +58,13 @@ def _ours(bootstrap: str, folder: str) -> None:
         started = time.perf_counter()
         spark.sql(f"RESUME SOURCE s{number}").collect()
         _wait(log, int(records))
-        say(str(time.perf_counter() - started))
+        write_to_parent(str(time.perf_counter() - started))
         spark.sql(f"DROP SOURCE s{number} CASCADE").collect()
 
 
 def _bare(bootstrap: str, folder: str) -> None:
     spark = bare_session(folder)
-    say("ready")
+    write_to_parent("ready")
     for number, line in enumerate(sys.stdin):
         topic, records = line.split()
         table = Watched(f"{folder}/table{number}")
@@ -76,15 +76,15 @@ def _bare(bootstrap: str, folder: str) -> None:
             .start(table.path)
         )
         _wait(table, int(records))
-        say(str(time.perf_counter() - started))
+        write_to_parent(str(time.perf_counter() - started))
         query.stop()
         shutil.rmtree(table.path)
 
 
 def _throughput(process: Child, topic: str = "flights", records: int = RECORDS) -> float:
     """Records per second."""
-    process.tell(f"{topic} {records}")
-    return records / float(process.hear())
+    process.write_line(f"{topic} {records}")
+    return records / float(process.read_line())
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def _open() -> Iterator[Pair]:
         fill(bootstrap, "fewer", _FEWER, PARTITIONS)
         sides = [child("bench.cases.ingest", side, bootstrap, str(folder / side)) for side in ("ours", "bare")]
         with sides[0] as ours, sides[1] as bare:
-            assert (ours.hear(), bare.hear()) == ("ready", "ready")
+            assert (ours.read_line(), bare.read_line()) == ("ready", "ready")
             yield Pair(
                 ours=lambda: _throughput(ours),
                 peer=lambda: _throughput(bare),
@@ -118,7 +118,7 @@ CASES = (
         title="5,000,000 JSON records from Kafka into Delta",
         peer="readStream, from_json, Delta",
         unit="records/s",
-        goal=0.95,
+        goal=1.4,
         is_more_better=True,
         open=_open,
     ),

@@ -94,7 +94,7 @@ def _read_all(warehouse: str) -> None:
 
 @contextmanager
 def _open_many() -> Iterator[Pair]:
-    """The statements on a paused source of SPLITS splits that were all read; of several the slowest."""
+    """Statements on a paused source whose SPLITS splits are all read. The slowest of a case's statements counts."""
     with _session() as (timed, warehouse):
         timed(
             f"CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.split.num = '{SPLITS}', "

@@ -211,7 +211,7 @@ CASES = (
         title=f"REFRESH TABLE of 1,000,000 rows: {_DIFFER}",
         peer="INSERT OVERWRITE",
         unit="s",
-        goal=2.0,
+        goal=1.0,
         open=_open,
     ),
     Case(

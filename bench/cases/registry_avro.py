@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bench.harness import Case, Pair
-from bench.streaming import SETTINGS, Watched, child, flights_broker, say, wait_until
+from bench.streaming import SETTINGS, Watched, child, flights_broker, wait_until, write_to_parent
 
 RECORDS = 500_000
 PARTITIONS = 4
@@ -68,7 +68,7 @@ def _side(encode: str, bootstrap: str, registry: str, folder: str) -> None:
 
     spark = rw_sql.connect(folder, config=SETTINGS)
     spark.sql("SET statement_timeout = '3600s'").collect()
-    say("ready")
+    write_to_parent("ready")
     clause = f"AVRO (schema.registry = '{registry}')" if encode == "avro" else "JSON"
     for number, _ in enumerate(sys.stdin):
         spark.sql(
@@ -81,13 +81,13 @@ def _side(encode: str, bootstrap: str, registry: str, folder: str) -> None:
         started = time.perf_counter()
         spark.sql(f"RESUME SOURCE s{number}").collect()
         wait_until(lambda: log.rows() >= RECORDS, f"{log.path} has all records")  # noqa: B023 - called at once
-        say(str(time.perf_counter() - started))
+        write_to_parent(str(time.perf_counter() - started))
         spark.sql(f"DROP SOURCE s{number} CASCADE").collect()
 
 
 def _throughput(process: Any) -> float:
-    process.tell("go")
-    return RECORDS / float(process.hear())
+    process.write_line("go")
+    return RECORDS / float(process.read_line())
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def _open() -> Iterator[Pair]:
                 for side in ("avro", "json")
             ]
             with sides[0] as avro, sides[1] as plain:
-                assert (avro.hear(), plain.hear()) == ("ready", "ready")
+                assert (avro.read_line(), plain.read_line()) == ("ready", "ready")
                 yield Pair(
                     ours=lambda: _throughput(avro),
                     peer=lambda: _throughput(plain),

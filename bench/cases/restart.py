@@ -24,8 +24,8 @@ from bench.streaming import (
     child,
     fill,
     flights_broker,
-    say,
     wait_until,
+    write_to_parent,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _make(bootstrap: str, folder: str) -> None:
     for query in queries:
         query.processAllAvailable()
         query.stop()
-    say("made")
+    write_to_parent("made")
 
 
 def _start_bare(spark: Any, bootstrap: str, folder: str) -> list[StreamingQuery]:
@@ -93,7 +93,7 @@ def _ours(folder: str, rows: int) -> None:
     rw_sql.attach(spark, warehouse)
     taken = _seconds_until(tables, rows, began)
     rw_sql.detach(spark)
-    say(str(taken))
+    write_to_parent(str(taken))
 
 
 def _bare(bootstrap: str, folder: str, rows: int) -> None:
@@ -104,7 +104,7 @@ def _bare(bootstrap: str, folder: str, rows: int) -> None:
     taken = _seconds_until(tables, rows, began)
     for query in queries:
         query.stop()
-    say(str(taken))
+    write_to_parent(str(taken))
 
 
 @contextmanager
@@ -125,11 +125,11 @@ def _open() -> Iterator[Pair]:
 
         def run(side: str, place: Path, rows: int) -> float:
             with child("bench.cases.restart", side, bootstrap, str(place), str(rows)) as process:
-                return float(process.hear())
+                return float(process.read_line())
 
         produce()
         with child("bench.cases.restart", "make", bootstrap, str(folder), "0") as process:
-            process.hear()
+            process.read_line()
         yield Pair(
             ours=lambda: run("ours", folder, produce()),
             peer=lambda: run("bare", folder, written),

@@ -31,7 +31,7 @@ def _check(_seed: int, _folder: Path) -> Facts:
             for side in (*order, "batch")
         }
         for process in sides.values():
-            assert process.hear() == "ready"
+            assert process.read_line() == "ready"
         there = _FIRST
         for side in order:
             run_side(broker, sides[side], "flights", there)

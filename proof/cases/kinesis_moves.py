@@ -15,8 +15,8 @@ from pathlib import Path
 from proof.harness import Facts, Proof
 from proof.live import attached, spark
 from rw_sql.runtime.control import owner
-from tests.crash.kinesis_child import POINTS
 from tests.crash.lives import Lives
+from tests.crash.upstream_child import POINTS
 from tests.integration.kinesis_moves import MovedStream
 from tests.support.ageing import Pauses
 from tests.support.kinesis_server import KinesisServer, kinesis_running
@@ -63,14 +63,20 @@ def _kill(seed: int, folder: Path) -> int:
     server.create(stream)
     dice = random.Random(seed)
     lives = Lives(
-        module="tests.crash.kinesis_child", folder=folder, seconds=LIFE_SECONDS, pauses=Pauses(seed=seed), spark=spark()
+        module="tests.crash.upstream_child",
+        folder=folder,
+        seconds=LIFE_SECONDS,
+        pauses=Pauses(seed=seed),
+        spark=spark(),
     )
-    task = {
-        "warehouse": str(folder / "warehouse"),
-        "endpoint": server.endpoint,
-        "stream": stream,
-        "dump": str(dump),
-    }
+    create = (
+        "CREATE SECRET IF NOT EXISTS kinesis_key WITH (backend = 'meta') AS 'tests-secret'",
+        f"CREATE SOURCE IF NOT EXISTS s (id INT) WITH (connector = 'kinesis', stream = '{stream}', "
+        f"endpoint = '{server.endpoint}', aws.region = 'eu-central-1', aws.credentials.access_key_id = 'tests', "
+        "aws.credentials.secret_access_key = SECRET kinesis_key, kinesis.reader.eof_retry_interval_ms = '50', "
+        "source_rate_limit = '50') FORMAT PLAIN ENCODE JSON",
+    )
+    task = {"warehouse": str(folder / "warehouse"), "create": create, "dump": str(dump)}
     sent = 0
     for _ in range(KILLS):
         server.put(stream, *((f"key{at % 50}", b'{"id": %d}' % at) for at in range(sent, sent + _RECORDS)))

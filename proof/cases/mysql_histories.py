@@ -99,7 +99,7 @@ class History:
         replica.step(most=self.chance.choice((1, 10, 1000)), wait=self.chance.choice((0, 0.02)))
 
     def flush(self) -> None:
-        """The log goes on in another file."""
+        """The log continues in another file."""
         self.server.info.run("FLUSH LOGS")
 
     def purge(self) -> None:
@@ -131,7 +131,7 @@ class History:
 
     def is_reset(self) -> bool:
         """True once the server has reset its log, which a reader that has just gone delays; and once the clock has
-        moved on, as a file is told from another one by its second."""
+        moved on, as a file is distinguished from another one by its second."""
         before = read_facts(self.replica.options, TIMEOUT)
         threading.Event().wait(1.1)
         self.server.info.run("RESET MASTER")
@@ -145,7 +145,7 @@ class History:
         self.again()
 
     def swap(self) -> None:
-        """A swap of tables, as online changes of a schema make it: it must be told, after everything before it."""
+        """A swap of tables, as online changes of a schema make it: it must be reported, after everything before it."""
         self.end()
         name = self.names[0]
         self.server.info.run(
@@ -180,7 +180,7 @@ class History:
         except CaptureError as error:
             found = error
         self.replica.close()
-        assert found is not None, f"a reader went on although its log was {why}"
+        assert found is not None, f"a reader continued although its log was {why}"
         assert any(word in found.message for word in (*why.split("|"), "ends at")), found.message
         assert found.hint, "a refusal says what to type"
         self.replica.read_anew(*self.names)

@@ -12,7 +12,7 @@ from proof.harness import Facts, Proof
 from proof.live import attached, nats, spark
 from rw_sql.runtime.control import owner
 from tests.crash.lives import Lives
-from tests.crash.nats_child import POINTS
+from tests.crash.upstream_child import POINTS
 from tests.integration.nats_moves import MovedStreams
 from tests.support.ageing import Pauses
 from tests.support.waits import LIFE_SECONDS
@@ -45,9 +45,17 @@ def _kill(seed: int, folder: Path) -> int:
     nats().create(stream)
     dice = random.Random(seed)
     lives = Lives(
-        module="tests.crash.nats_child", folder=folder, seconds=LIFE_SECONDS, pauses=Pauses(seed=seed), spark=spark()
+        module="tests.crash.upstream_child",
+        folder=folder,
+        seconds=LIFE_SECONDS,
+        pauses=Pauses(seed=seed),
+        spark=spark(),
     )
-    task = {"warehouse": str(folder / "warehouse"), "url": nats().url, "stream": stream, "dump": str(dump)}
+    create = (
+        f"CREATE SOURCE IF NOT EXISTS s (id INT) WITH (connector = 'nats', server_url = '{nats().url}', "
+        f"stream = '{stream}', subject = '>', source_rate_limit = '50') FORMAT PLAIN ENCODE JSON"
+    )
+    task = {"warehouse": str(folder / "warehouse"), "create": [create], "dump": str(dump)}
     sent = 0
     for _ in range(KILLS):
         nats().publish(stream, [b'{"id": %d}' % (sent + number) for number in range(_MESSAGES)])

@@ -69,7 +69,7 @@ class History:
 
     def mended(self, act: Callable[[], None]) -> None:
         """Runs it. If PostgreSQL cannot decode its own log (an internal error that names no reader's fault), the slot
-        is made anew and the tables are read again, as the error's hint says."""
+        is created again and the tables are read again, as the error's hint says."""
         try:
             act()
         except CaptureError as error:

@@ -153,7 +153,7 @@ class _Poller:
                 continue
             assert len(poll.counts) == _KEYS, f"{self.name}: {len(poll.counts)} rows of {_KEYS}"
             fewer = {key: (last[key], n) for key, n in poll.counts.items() if n < last.get(key, 0)}
-            # The old rows stand where they stood, and read on from there.
+            # The old rows stay at their path, and their jobs continue from there.
             assert not fewer or is_back, f"{self.name}: counts went back: {fewer}"
             last = poll.counts
         assert any(poll.columns == _NEW for poll in self.polls), f"{self.name}: never saw the new rows"
@@ -250,7 +250,7 @@ def _check(seed: int, folder: Path) -> Facts:
         "records while the new view was made": after - before,
         f"seed {seed}: seconds from the command to the new rows": round(changed, 1),
         **{f"looks by {poller.name}": len(poller.polls) for poller in pollers},
-        **{f"seed {seed}: median ms from look to look by {p.name}": round(p.gap_ms()) for p in pollers},
+        **{f"seed {seed}: median ms between two reads by {p.name}": round(p.gap_ms()) for p in pollers},
         f"seed {seed}: records a second": round(records.count / records.seconds),
         f"seed {seed}: ms from the rollback's statement to its commit": round(undone_ms - undo_ms),
         f"seed {seed}: ms until the statement returned, its jobs being changed": round(undone),

@@ -45,7 +45,7 @@ _Output = Annotated[str, output_option("text", "json")]
 _MoveOutput = Annotated[str, MOVE_OUTPUT]
 _Bootstrap = Annotated[
     str | None,
-    typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="The Kafka brokers with which offsets are checked."),
+    typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Check the offsets against these Kafka brokers."),
 ]
 _Property = Annotated[
     list[str] | None,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.plain import PlainConnector
 from rw_sql.connectors.ranged import batch_ends, batch_offset
-from rw_sql.errors import NOT_SUPPORTED, SqlError
+from rw_sql.connectors.spec import OptionError
+from rw_sql.errors import INVALID_PROPERTY, NOT_SUPPORTED, SqlError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,17 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import SplitState, UpstreamSplit
     from rw_sql.connectors.changes import ChangeCount
+
+
+def check_root_certificate(options: Mapping[str, str], hint: str) -> None:
+    """Raises OptionError if ``ssl.mode`` checks the server's certificate and no authority is named."""
+    if options.get("ssl.mode", "").strip().lower().startswith("verify-") and "ssl.root.cert" not in options:
+        raise OptionError(
+            INVALID_PROPERTY,
+            'property "ssl.mode" checks the server\'s certificate, so ssl.root.cert is needed',
+            key="ssl.mode",
+            hint=hint,
+        )
 
 
 class ChangeBase(PlainConnector):

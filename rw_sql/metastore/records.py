@@ -82,11 +82,6 @@ class Maintenance:
         """True if rows are recomputed from the inputs instead of being updated from stored state."""
         return self.strategy in (KEYS, DIFF)
 
-    @property
-    def reads_changes(self) -> bool:
-        """True if the job reads updates and deletes of its inputs' rows, not only inserts."""
-        return self.strategy in (SIGNED, CHANGES, KEYS, DIFF)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaterializedViewRecord:

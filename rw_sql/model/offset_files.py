@@ -118,13 +118,6 @@ def write_offsets(form: str, offsets: Mapping[str, int], *, group: str | None = 
             raise ValueError(f"there is no form {form!r} of offsets; there are {', '.join(FORMS)}")
 
 
-def read_spark_offset(value: object, path: str) -> tuple[WrittenOffset, ...]:
-    """The splits of a Kafka offset that Spark wrote, already decoded from JSON."""
-    if not isinstance(value, dict):
-        raise _refuse(path, "does not contain an object of topics", "spark")
-    return tuple(_spark_entries(value, path))
-
-
 def _refuse(path: str, message: str, form: str) -> SqlError:
     return SqlError(INVALID_OFFSETS_FILE, f"offsets file {path!r} {message}", hint=_HINTS[form])
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
+from rw_sql.connectors.support.startup_mode import MODE, TIME
 from rw_sql.model.backfill_ranges import History, SplitHistory
 from rw_sql.model.options import visible
 
 if TYPE_CHECKING:
     from rw_sql.connectors.base import Upstream
     from rw_sql.model.options import PlannedOptions
-
-MODE = "scan.startup.mode"
-TIME = "scan.startup.timestamp.millis"
 
 
 def without_startup(options: PlannedOptions) -> dict[str, str]:

@@ -144,7 +144,7 @@ def test_on_a_warehouse_and_on_its_exported_catalog(tmp_path: Path, capsys: pyte
     assert catalog_to_json(catalog_from_json(text, "it")) == text
 
 
-def test_neither_spark_nor_what_reads_tables_is_loaded() -> None:
+def test_neither_spark_nor_arrow_is_loaded() -> None:
     heavy = ("pyspark", "delta", "py4j", "pandas", "pyarrow", "deltalake")
     code = (
         "import sys, rw_sql.cli.check as c, rw_sql.cli.fmt as f;"

@@ -63,7 +63,7 @@ def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.M
         check_java()
 
 
-def test_a_java_that_tells_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_without_a_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path, "bash: cannot run")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SqlError, match="is not a working Java"):

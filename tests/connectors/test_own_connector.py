@@ -40,7 +40,7 @@ def database(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_reads_what_there_is_and_what_is_added(sqlite: PythonConnector, database: Path) -> None:
+def test_the_connector_reads_existing_and_added_rows(sqlite: PythonConnector, database: Path) -> None:
     options = {"sqlite.file": str(database), "sqlite.tables": "clicks"}
     check_option_values(sqlite.spec, options)
     seen = sqlite.look(options).splits["clicks"]

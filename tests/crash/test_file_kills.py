@@ -32,8 +32,18 @@ def test_each_row_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
         (folder / f"{number:03}.json").write_text("".join(f'{{"id":{id_}}}\n' for id_ in ids))
         wanted += ids
     pauses = Pauses(seed=4)
-    lives = Lives(module="tests.crash.file_child", folder=tmp_path, seconds=LIFE_SECONDS, pauses=pauses, spark=spark)
-    task = {"warehouse": str(tmp_path / "warehouse"), "folder": str(folder), "dump": str(dump)}
+    lives = Lives(
+        module="tests.crash.upstream_child",
+        folder=tmp_path,
+        seconds=LIFE_SECONDS,
+        pauses=pauses,
+        spark=spark,
+    )
+    create = (
+        f"CREATE SOURCE IF NOT EXISTS s (id INT) WITH (connector = 'posix_fs', posix_fs.root = '{folder}', "
+        "source_rate_limit = '50') FORMAT PLAIN ENCODE JSON"
+    )
+    task = {"warehouse": str(tmp_path / "warehouse"), "create": [create], "dump": str(dump)}
     status = lives.live({**task, "point": "batch.after_append@2"}, is_killed=True)
     assert status == -signal.SIGKILL, lives.said()
     assert lives.live({**task, "point": ""}, is_killed=False) == os.EX_OK

@@ -50,7 +50,7 @@ def test_each_seed_kills_all_that_can_be_killed_and_a_few_in_a_row_at_twenty_dis
         steps = [kill.step for kill in chain if kill.at != START]
         assert steps == sorted(steps), f"seed {seed}"
         assert {kill.kills for kill in chain} == {"python", "jvm", "both"}, f"seed {seed}"
-        assert not any(kill.reconnects for kill in chain[:-1]), f"seed {seed}: nobody goes on after it"
+        assert not any(kill.reconnects for kill in chain[:-1]), f"seed {seed}: nobody continues after it"
     kills = {kill for chain in drawn for kill in chain}
     assert kills == {kill for kind in KINDS.values() for kill in kind}
     assert len({kill.point for kill in kills}) >= 20
@@ -96,6 +96,6 @@ def test_the_dealt_chains_hold_every_point_with_every_victim() -> None:
     assert {point for point, _ in dealt} == set(POINTS)
 
 
-def test_a_kill_tells_its_step() -> None:
+def test_a_kill_reports_its_step() -> None:
     assert Kill(point="x", at="start").step == -1
     assert Kill(point="x", at="after inject").step == Kill(point="x", at="inject").step + 1

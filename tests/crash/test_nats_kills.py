@@ -30,9 +30,17 @@ def test_each_message_is_there_once(spark: SparkSession, nats_server: NatsServer
     nats_server.publish("KILLED", [b'{"id": %d}' % number for number in range(MESSAGES)])
     dump = tmp_path / "rows"
     lives = Lives(
-        module="tests.crash.nats_child", folder=tmp_path, seconds=LIFE_SECONDS, pauses=Pauses(seed=5), spark=spark
+        module="tests.crash.upstream_child",
+        folder=tmp_path,
+        seconds=LIFE_SECONDS,
+        pauses=Pauses(seed=5),
+        spark=spark,
     )
-    task = {"warehouse": str(tmp_path / "warehouse"), "url": nats_server.url, "stream": "KILLED", "dump": str(dump)}
+    create = (
+        f"CREATE SOURCE IF NOT EXISTS s (id INT) WITH (connector = 'nats', server_url = '{nats_server.url}', "
+        "stream = 'KILLED', subject = '>', source_rate_limit = '50') FORMAT PLAIN ENCODE JSON"
+    )
+    task = {"warehouse": str(tmp_path / "warehouse"), "create": [create], "dump": str(dump)}
     status = lives.live({**task, "point": "batch.after_append@2"}, is_killed=True)
     assert status == -signal.SIGKILL, lives.said()
     assert lives.live({**task, "point": ""}, is_killed=False) == os.EX_OK

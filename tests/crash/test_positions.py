@@ -91,7 +91,7 @@ def log(tmp_path: Path) -> Log:
     return Log(tmp_path)
 
 
-def test_a_start_stands_where_the_last_batch_ended(log: Log) -> None:
+def test_a_start_continues_where_the_last_batch_ended(log: Log) -> None:
     first = log.start()
     assert log.stand() == {"a": 0, "b": 0}
     first.append_rows(ROWS, 0, {"a:0": (0, 5), "b:0": (0, 3)})

@@ -99,7 +99,7 @@ def test_a_process_id_that_is_used_again_is_another_process(other: subprocess.Po
     assert not is_held(lease, is_local=True, now_ms=lease.heartbeat_ms)
 
 
-def test_elsewhere_the_heartbeat_tells() -> None:
+def test_on_another_machine_the_heartbeat_decides() -> None:
     lease = lease_of(gone(), gone())
     assert is_held(lease, is_local=False, now_ms=lease.expires_ms - 1)
     assert not is_held(lease, is_local=False, now_ms=lease.expires_ms)
@@ -271,7 +271,7 @@ def test_the_owner_itself_needs_no_heartbeat(tmp_path: Path) -> None:
     assert catalog.state() == "RUNNING"
 
 
-def test_a_hold_in_an_object_store_ends_with_its_process(tmp_path: Path) -> None:
+def test_a_quiesce_lock_in_an_object_store_ends_with_its_process(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path, "RUNNING", ObjectStore)
     snapshot = catalog.metastore.snapshot()
     (hold,) = lock_sources(catalog.context, snapshot, [1], 1.0, lambda: None)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,21 @@ from deltalake import write_deltalake
 
 from bench.harness import Case, NotRunError, Outcome, Pair, find_cases, joined, measure, together
 from bench.plot import plot
-from bench.report import BEGIN, END, known_rounds, settings_lines, verdict, write_json, write_page
+from bench.report import (
+    BEGIN,
+    END,
+    GOALS_BEGIN,
+    GOALS_END,
+    goal_lines,
+    judged,
+    known_rounds,
+    limits_of,
+    row,
+    settings_lines,
+    verdict,
+    write_json,
+    write_page,
+)
 from bench.streaming import Watched, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -82,10 +97,10 @@ def test_a_peer_that_is_not_there_counts_neither_way() -> None:
 
 def test_the_page_keeps_the_words_around_its_table(tmp_path: Path) -> None:
     page = tmp_path / "benchmarks.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    page.write_text(f"before\n{GOALS_BEGIN}\nold\n{GOALS_END}\nbetween\n{BEGIN}\nold\n{END}\nafter\n")
     write_page({"c": Outcome(case=case(1.0, []), ours=(1.0,), peer=(2.0,)).as_json()}, page)
     text = page.read_text()
-    assert text.startswith("before\n")
+    assert text.startswith(f"before\n{GOALS_BEGIN}\n1 of 1 goals are met.\n{GOALS_END}\nbetween\n")
     assert text.endswith("\nafter\n")
     assert "old" not in text
     assert "| c | p | s | 1 (1–1) | 2 (2–2) | 0.5 (0.5–0.5) | ≤ 1 | – | met |" in text
@@ -101,8 +116,11 @@ def test_cases_of_one_set_up_share_a_line_of_settings() -> None:
 
 def test_results_of_other_cases_stay(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
-    file.write_text('{"other": {"ratio": 1}, "gone": {"ratio": 1}}')
-    known = write_json([Outcome(case=case(1.0, []), ours=(1.0,), peer=(2.0,))], file, {"other", "c"})
+    entry = Outcome(case=case(1.0, []), ours=(1.0,), peer=(2.0,)).as_json()
+    file.write_text(json.dumps({"other": entry, "gone": entry}))
+    known = write_json(
+        [Outcome(case=case(1.0, []), ours=(1.0,), peer=(2.0,))], file, {"other": case(1.0, []), "c": case(1.0, [])}
+    )
     assert set(known) == set(json.loads(file.read_text())) == {"other", "c"}
 
 
@@ -110,12 +128,12 @@ def test_a_run_may_count_as_one_more_round_of_those_before(tmp_path: Path) -> No
     file = tmp_path / "results.json"
     first, second = (Outcome(case=case(0.6, []), ours=(ours,), peer=(2.0,)) for ours in (1.0, 1.26))
     assert known_rounds(file) == {}
-    write_json([first], file, {"c"})
+    write_json([first], file, {"c": first.case})
     third = second.after(known_rounds(file)["c"])
     assert [one.reached for one in third.rounds] == [0.5, 0.63]
     assert third.drift == pytest.approx(0.115, abs=0.001)
     assert (second.is_met, third.is_met) == (False, True)
-    write_json([third], file, {"c"})
+    write_json([third], file, {"c": third.case})
     assert len(known_rounds(file)["c"]) == 2
 
 
@@ -151,11 +169,68 @@ def test_a_set_up_may_have_a_yardstick_of_its_own() -> None:
     assert outcome.beside == (1.0, 2.0, 3.0, 4.0, 5.0)
 
 
-def test_every_case_is_found_and_the_page_has_its_marks() -> None:
-    names = [found.name for found in find_cases(ROOT / "bench" / "cases")]
-    assert "parse_create_source" in names
+def test_a_stored_result_is_judged_by_the_current_goal() -> None:
+    measured = Outcome(case=case(0.6, []), ours=(1.0,), peer=(2.0,)).after([])
+    entry = {**measured.as_json(), "measured": "2026-11-27"}
+    stricter = judged(entry, replace(measured.case, goal=0.4, title="d"))
+    assert (entry["met"], stricter["met"]) == (True, False)
+    assert (stricter["goal"], stricter["title"], stricter["share"]) == ("≤ 0.4", "d", pytest.approx(1.25))
+    assert {key: stricter[key] for key in ("ratio", "rounds", "measured")} == {
+        key: entry[key] for key in ("ratio", "rounds", "measured")
+    }
+    assert judged(entry, measured.case) == entry
+
+
+@pytest.mark.parametrize(("not_run", "failed"), [("no broker", None), (None, "the process ended with 1")])
+def test_a_case_without_a_figure_keeps_its_reason_and_its_goal(not_run: str | None, failed: str | None) -> None:
+    entry = {**Outcome(case=case(0.6, []), not_run=not_run, failed=failed).as_json(), "measured": "2026-11-27"}
+    assert entry["goal"] == "≤ 0.6"
+    assert judged(entry, case(0.4, [])) == {**entry, "goal": "≤ 0.4"}
+
+
+def test_the_page_lists_each_missed_goal_with_its_limit() -> None:
+    measured = Outcome(case=case(0.6, []), ours=(1.3,), peer=(2.0,))
+    unstable = measured.after(Outcome(case=measured.case, ours=(at,), peer=(2.0,)).as_rounds()[0] for at in (0.5, 0.6))
+    entries = {
+        "downtime_restart": measured.as_json(),
+        "drifting": unstable.as_json(),
+        "met": Outcome(case=case(0.7, []), ours=(1.3,), peer=(2.0,)).as_json(),
+        "absent": Outcome(case=case(0.6, []), not_run="Flink does not install").as_json(),
+        "without_goal": Outcome(case=replace(case(0.6, []), goal=None), ours=(1.0,)).as_json(),
+    }
+    lines = goal_lines(entries)
+    assert lines[0].startswith("1 of 4 goals are met. The others")
+    assert [line for line in lines if line.strip().startswith("- ")] == [
+        f"- {limits_of()['downtime_*']}",
+        "    - c, beside p: 0.65; the goal is ≤ 0.6.",
+        "- `bench/limits.toml` has no reason yet.",
+        "    - c, beside p: 0.3 (rounds 0.25, 0.3, 0.65); the rounds differ by 117%, allowed are 15%; "
+        "the goal is ≤ 0.6.",
+        "- c, beside p: not run (Flink does not install).",
+    ]
+
+
+def test_every_limit_belongs_to_cases_with_a_goal() -> None:
+    goals = {found.name: found.goal for found in find_cases(ROOT / "bench" / "cases")}
+    for pattern in limits_of():
+        assert any(goal is not None for name, goal in goals.items() if fnmatchcase(name, pattern)), pattern
+
+
+def test_the_stored_results_are_judged_by_the_goals_of_the_cases() -> None:
+    cases = {found.name: found for found in find_cases(ROOT / "bench" / "cases")}
+    stored = json.loads((ROOT / "bench" / "results.json").read_text())
+    assert "parse_create_source" in stored
+    for name, entry in stored.items():
+        assert judged(entry, cases[name]) == entry, f"{name}: run python -m bench --page"
+
+
+def test_the_page_has_the_stored_results_between_its_marks() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text()
-    assert page.index(BEGIN) < page.index(END)
+    stored = json.loads((ROOT / "bench" / "results.json").read_text())
+    assert "\n".join(goal_lines(stored)) == page.split(f"{GOALS_BEGIN}\n")[1].split(f"\n{GOALS_END}")[0]
+    table = page.split(BEGIN)[1].split(END)[0]
+    for name, entry in stored.items():
+        assert "| " + " | ".join(row(entry)) + " |" in table, f"{name}: run python -m bench --page"
 
 
 def test_cases_of_one_set_up_are_measured_together() -> None:

@@ -1,4 +1,4 @@
-"""The catalog in plain Spark, by each way to name it."""
+"""Plain Spark reads the catalog, whichever way a query names its views."""
 
 from __future__ import annotations
 

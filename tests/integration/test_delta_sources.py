@@ -49,8 +49,8 @@ def test_versions_of_a_table(session: AttachedSession, tmp_path: Path) -> None:
     session.run(f"UPDATE delta.`{path}` SET more = 9 WHERE id = 3")
     insert("(6, 'a', 0)")
     wait_until(lambda: session.job("o").state == "STALLED", "the update is noticed")
-    wait_until(lambda: "version 5 of orders changes existing rows" in session.job("o").reason, "the reason is told")
+    wait_until(lambda: "version 5 of orders changes existing rows" in session.job("o").reason, "the reason is shown")
     session.run("ALTER SOURCE o CONNECTOR WITH (delta.skip_change_commits = 'true')")
     wanted += [(6, "a", "6")]
-    wait_until(lambda: session.rows_of("v") == sorted(wanted, key=str), "the source goes on")
+    wait_until(lambda: session.rows_of("v") == sorted(wanted, key=str), "the source continues")
     assert session.rows_of("o", "id") == [(1,), (3,), (4,), (5,), (6,)]

@@ -76,7 +76,7 @@ class Reader:
         produce_json((at or self.broker).bootstrap, self.words[f"'{name}'"].strip("'"), rows, partition)
 
     def sources(self, *names: str, columns: str = "id INT, customer VARCHAR, amount INT", more: str = "") -> None:
-        """Sources over topics of their names, each with three records that the views have."""
+        """Creates sources, each over a new topic of its own with three records."""
         for name in names:
             made = self.topic(name, 2)
             self.send(name, *OLD)

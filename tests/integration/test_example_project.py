@@ -73,7 +73,7 @@ def test_a_broken_view_is_recognized_by_its_rows(spark: SparkSession, broker: Br
 
 @pytest.mark.alone
 @pytest.mark.long
-def test_a_live_warehouse_comes_to_the_project_and_its_changes(
+def test_a_live_warehouse_follows_the_project_and_its_changes(
     spark: SparkSession, broker: BrokerInfo, tmp_path: Path
 ) -> None:
     with project_topics(broker.bootstrap, "dev"):

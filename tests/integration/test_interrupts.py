@@ -117,7 +117,7 @@ def test_at_the_shell(tmp_path: Path) -> None:
         said += shell.read_until("RW304") + shell.read_until("rw_sql> ")
         shell.type_line("ALTER SOURCE s UNSAFE SET (datagen.rows.per.second = '10');")
         said += shell.read_until("Go ahead? Type yes: ")
-        shell.type_text("\x04")  # the end of input is a no, and the shell goes on
+        shell.type_text("\x04")  # the end of input is a no, and the shell continues
         said += shell.read_until("RW304") + shell.read_until("rw_sql> ")
         said += typed(shell, "RESUME SOURCE s;", "RESUMED")
         shell.type_line("exit")

@@ -105,7 +105,7 @@ def test_a_commit_that_nobody_confirms_leaves_the_source_running(running: Attach
     assert caught.value.code == "RW304"
     assert "DUPLICATES 7" in str(caught.value)
     assert running.epoch() == epoch
-    wait_until(lambda: running.job("s").state == "RUNNING", "the reader goes on")
+    wait_until(lambda: running.job("s").state == "RUNNING", "the reader continues")
     assert not repeated(running)
     token = re.search(r"CONFIRM '(\w+)'", caught.value.hint or "")
     assert token is not None

@@ -227,7 +227,7 @@ def test_columns_follow_the_database(database: Database) -> None:
     )
     wait_until(lambda: {"extra", "late"} <= set(session.spark.table("t").columns), "the new columns")
     database.wait_equal("t", "id, word, gone, other, extra, late")
-    wait_until(lambda: session.rows_of("v") == [(301, 301)], "the view above to go on")
+    wait_until(lambda: session.rows_of("v") == [(301, 301)], "the view above to continue")
     # A column that is dropped or gets another type stalls the source, with the statements to type.
     database.run(
         "ALTER TABLE {s}.t DROP COLUMN gone",
@@ -240,7 +240,7 @@ def test_columns_follow_the_database(database: Database) -> None:
     session.run(*(part.strip() for part in reason[reason.index("ALTER TABLE") :].split(";")[:2]))
     session.run("ALTER TABLE t ADD COLUMN other VARCHAR")
     database.wait_equal("t", "id, word, other, extra, late")
-    wait_until(lambda: session.rows_of("v") == [(302, 302)], "the view above to go on")
+    wait_until(lambda: session.rows_of("v") == [(302, 302)], "the view above to continue")
 
 
 def test_a_renamed_column_is_followed(database: Database) -> None:

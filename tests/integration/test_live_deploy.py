@@ -34,7 +34,7 @@ TOP = "CREATE MATERIALIZED VIEW top AS SELECT k, n FROM counts WHERE n > 0;\n"
 
 
 @pytest.mark.long
-def test_a_warehouse_comes_to_a_folder_and_goes_back(
+def test_a_warehouse_is_brought_to_a_folder_and_back(
     session: AttachedSession,
     broker: BrokerInfo,
     topic_name: str,

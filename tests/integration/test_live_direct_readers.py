@@ -213,7 +213,7 @@ class BrokenOffError(Exception):
     """Replaces a kill between two steps: no later step runs."""
 
 
-def test_a_move_that_breaks_off_at_any_step_is_taken_up(
+def test_a_move_that_is_interrupted_at_any_step_is_completed(
     session: AttachedSession, broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_topic(broker.bootstrap, topic_name, 1)

@@ -60,9 +60,9 @@ def test_appends_moves_and_snapshots_that_change_rows(
     lake.table().delete("id = 3")
     lake.append((4, "d"))
     wait_until(lambda: session.job("i").state == "STALLED", "the delete is noticed")
-    wait_until(lambda: f"snapshot 5 of {NAME} changes existing rows" in session.job("i").reason, "the reason is told")
+    wait_until(lambda: f"snapshot 5 of {NAME} changes existing rows" in session.job("i").reason, "the reason is shown")
     session.run("ALTER SOURCE i CONNECTOR WITH (iceberg.skip_change_snapshots = 'true')")
-    wait_until(lambda: session.sql("SELECT count(*) FROM v WHERE id = 4")[0][0] == 1, "the source goes on")
+    wait_until(lambda: session.sql("SELECT count(*) FROM v WHERE id = 4")[0][0] == 1, "the source continues")
     session.run("DROP SOURCE i CASCADE")
 
 

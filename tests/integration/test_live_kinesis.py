@@ -103,7 +103,7 @@ def test_a_stream_that_is_split_and_expires(session: AttachedSession, kinesis_se
 
 
 @pytest.mark.long
-def test_moves_are_as_previewed_and_can_be_taken_back(session: AttachedSession, kinesis_server: KinesisServer) -> None:
+def test_moves_are_as_previewed_and_can_be_reverted(session: AttachedSession, kinesis_server: KinesisServer) -> None:
     session.allow_unsafe()
     moved = MovedStream(session, kinesis_server, "m", seed=11)
     for move in MOVES:

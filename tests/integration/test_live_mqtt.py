@@ -56,7 +56,7 @@ def test_a_broker_that_is_away_and_back(session: AttachedSession) -> None:
 
         # A broker that is away stalls the source; a persistent one loses nothing.
         broker.stop()
-        wait_until(lambda: "connection refused" in (session.job("q").reason or ""), "the reason is told")
+        wait_until(lambda: "connection refused" in (session.job("q").reason or ""), "the reason is shown")
         broker.start()
         wait_until(lambda: session.job("q").state == "RUNNING", "it is connected again")
         broker.publish("q/c", [b'{"id": 5}'])

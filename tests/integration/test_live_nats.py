@@ -74,7 +74,7 @@ def test_a_stream_from_its_first_message_to_its_end(session: AttachedSession, na
     nats_server.create("ORDERS", "orders.>")
     nats_server.publish("orders.eu", [b'{"id": 5}'] * 2)
     wait_until(lambda: session.job("o").state == "STALLED", "the new stream is noticed")
-    wait_until(lambda: "RECREATED ORDERS" in session.job("o").reason, "the reason is told")
+    wait_until(lambda: "RECREATED ORDERS" in session.job("o").reason, "the reason is shown")
     session.sql("RESET SOURCE SPLITS o")
     wait_until(lambda: session.sql("SELECT count(*) FROM v WHERE id = 5")[0][0] == 2, "it is read from its beginning")
     session.run("DROP SOURCE o CASCADE", "DROP CONNECTION n")
@@ -83,7 +83,7 @@ def test_a_stream_from_its_first_message_to_its_end(session: AttachedSession, na
 
 @pytest.mark.long
 @pytest.mark.usefixtures("quick_discovery")
-def test_moves_are_as_previewed_and_can_be_taken_back(session: AttachedSession, nats_server: NatsServer) -> None:
+def test_moves_are_as_previewed_and_can_be_reverted(session: AttachedSession, nats_server: NatsServer) -> None:
     session.allow_unsafe()
     moved = MovedStreams(session, nats_server, "m", seed=11)
     for move in MOVES:
@@ -124,7 +124,7 @@ def test_a_server_that_is_away_stalls_the_source_until_it_is_back(session: Attac
         )
         assert session.flushed_rows_of("v") == [(1,)]
     wait_until(lambda: session.job("s").state == "STALLED", "it does not answer")
-    wait_until(lambda: "UNREACHABLE cannot connect" in session.job("s").reason, "the reason is told")
+    wait_until(lambda: "UNREACHABLE cannot connect" in session.job("s").reason, "the reason is shown")
     # Its streams are gone, so it is another upstream: never continued by number.
     with nats_running(port=first.port) as second:
         second.create("S")

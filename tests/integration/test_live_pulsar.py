@@ -148,7 +148,7 @@ def test_a_move_to_another_topic_keeps_the_first_subscription(
 
 
 @pytest.mark.long
-def test_a_rewind_takes_back_what_a_move_brought(session: AttachedSession, pulsar_server: PulsarServer) -> None:
+def test_a_rewind_reverts_what_a_move_brought(session: AttachedSession, pulsar_server: PulsarServer) -> None:
     session.allow_unsafe()
     session.run("ALTER SYSTEM SET rewind_point_timeout = '20s'")
     topic = new_name()

@@ -407,7 +407,7 @@ def test_both_ways_come_to_the_same(
 
 
 @pytest.mark.postgres
-def test_it_is_refreshed_in_its_time_and_waits_for_a_paused_source(session: AttachedSession, orders: Upstream) -> None:
+def test_a_scheduled_refresh_waits_for_a_paused_source(session: AttachedSession, orders: Upstream) -> None:
     session.run(
         f"CREATE TABLE every (id INT PRIMARY KEY, n INT) WITH (connector = 'jdbc', connection = pg, "
         f"table.name = '{orders.name}', refresh_mode = 'FULL_RELOAD', refresh_interval_sec = '1')"

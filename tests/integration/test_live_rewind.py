@@ -54,7 +54,7 @@ def sent(folder: Path) -> Ids:
     return Counter(DeltaTable(str(folder / "archive")).to_pyarrow_table()["id"].to_pylist())
 
 
-def test_what_an_operation_brought_is_taken_back(
+def test_what_an_operation_brought_is_reverted(
     session: AttachedSession, broker: BrokerInfo, topic_name: str, tmp_path: Path
 ) -> None:
     other = f"{topic_name}.other"
@@ -147,7 +147,7 @@ def test_a_view_is_rebuilt_while_its_old_rows_serve(
         seen.append(session.rows_of("c") == before)
         return not metastore.snapshot().all("rebuild")
 
-    wait_until(have_caught_up, "all three serve anew")
+    wait_until(have_caught_up, "all three serve new rows")
     assert all(seen)
     assert {view.generation for view in metastore.snapshot().all("materialized_view")} == {2}
     produce_json(broker.bootstrap, topic_name, records(range(30, 36)))

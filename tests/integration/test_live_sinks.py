@@ -173,7 +173,7 @@ def test_tables_and_files(
     wait_until(lambda: session.job("pg").state == "STALLED", "the sink stands still")
     assert "counts" in session.job("pg").reason
     postgres.run("ALTER TABLE away RENAME TO counts")
-    wait_until(lambda: ("d", 2, "kept") in postgres.run("SELECT * FROM counts"), "the sink goes on")
+    wait_until(lambda: ("d", 2, "kept") in postgres.run("SELECT * FROM counts"), "the sink continues")
     session.detach()
 
 

@@ -1,4 +1,4 @@
-"""UNDO OPERATION on a live session: rows show where the reader went on."""
+"""UNDO OPERATION on a live session: rows show where the reader continued."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_a_view_that_fails_stops_neither_its_source_nor_its_siblings(
     produce_json(broker.bootstrap, "maintained_numbers", [{"id": 1, "n": "1"}])
     assert session.flushed_rows_of("strict") == [(1, 1)]
     produce_json(broker.bootstrap, "maintained_numbers", [{"id": 2, "n": "two"}])
-    wait_until(lambda: session.job("strict").state == "STALLED", "the view that cannot go on is stalled")
+    wait_until(lambda: session.job("strict").state == "STALLED", "the view that cannot continue is stalled")
     assert "CAST_INVALID_INPUT" in session.job("strict").reason
     produce_json(broker.bootstrap, "maintained_numbers", [{"id": 3, "n": "3"}])
     assert session.flushed_rows_of("lenient") == [(1, 1), (2, None), (3, 3)]

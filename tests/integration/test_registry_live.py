@@ -165,7 +165,7 @@ def test_a_registry_out_of_reach_stalls_the_reader_and_loses_nothing(
     with pytest.raises(SqlError, match="the schema registry of source"):
         live.sql(f"CREATE SOURCE other (*) {topics.of('orders', 'PLAIN')}")
     proxy.is_down = False
-    wait_until(lambda: live.job("orders").state == "RUNNING", "the reader goes on")
+    wait_until(lambda: live.job("orders").state == "RUNNING", "the reader continues")
     assert live.flushed_rows_of("v", "id")[-1] == (4,)
 
 

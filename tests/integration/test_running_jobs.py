@@ -48,7 +48,7 @@ def test_flush_finds_partitions_that_nobody_has_found_yet(
     assert session.flushed_rows_of("v") == [(0,), (1,), (2,)]
 
 
-def test_a_hold_counts_at_once_also_where_nothing_runs(session: AttachedSession) -> None:
+def test_a_pause_applies_at_once_even_if_nothing_runs(session: AttachedSession) -> None:
     session.run(GENERATED, "CREATE MATERIALIZED VIEW v AS SELECT id FROM s", "FLUSH", "DROP MATERIALIZED VIEW v")
     session.allow_unsafe()
     session.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s TO EARLIEST", "RESUME SOURCE s")

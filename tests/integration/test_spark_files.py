@@ -180,7 +180,7 @@ def test_rows_are_compared_with_what_is_expected_before_they_are_committed(tmp_p
 
 
 @pytest.mark.long
-def test_a_merge_whose_files_are_gone_is_taken_back(
+def test_a_merge_whose_files_are_gone_is_reverted(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = SparkSessions(spark, is_local=True).new()

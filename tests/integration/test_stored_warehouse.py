@@ -43,7 +43,7 @@ def test_a_kept_warehouse_is_small(kept: Path) -> None:
 @pytest.mark.kafka
 @pytest.mark.usefixtures("quick_discovery")
 @pytest.mark.parametrize("kept", KEPT, ids=lambda path: path.name)
-def test_it_opens_runs_moves_undoes_and_rewinds(
+def test_a_stored_warehouse_opens_runs_moves_undoes_and_rewinds(
     spark: SparkSession, broker: BrokerInfo, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(KEY_VARIABLE, KEY)

@@ -27,7 +27,7 @@ def shell() -> Iterator[InteractiveShell]:
     InteractiveShell.clear_instance()
 
 
-def test_it_has_a_bar_where_rows_are_known() -> None:
+def test_the_status_has_a_bar_where_rows_are_known() -> None:
     text = StatusText(Doing("waiting for its backfill", (MAKING, STARTING)), 72.9)
     assert repr(text) == (
         "running for 1 min 12 s: waiting for its backfill; <m> (mv-9): reading history, 300 of 5,000 rows;"
@@ -41,7 +41,7 @@ def test_it_has_a_bar_where_rows_are_known() -> None:
 
 
 @pytest.mark.usefixtures("shell")
-def test_it_is_one_output_which_is_empty_at_the_end_and_during_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_is_one_output_empty_at_the_end_and_during_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rw_sql.magics.status._REDRAW_SECONDS", 0.05)
     described = threading.Semaphore(0)
 

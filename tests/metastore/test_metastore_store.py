@@ -374,7 +374,7 @@ def test_events_are_set_by_commits_for_as_long_as_somebody_waits(
     assert not one.is_set()
 
 
-def test_it_knows_which_epochs_it_made(metastore: Metastore, warehouse: str, make: Make) -> None:
+def test_a_metastore_knows_which_epochs_it_committed(metastore: Metastore, warehouse: str, make: Make) -> None:
     other = Metastore.open(warehouse)
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
     other.commit(make.source_with_splits(2, "others", 1), based_on=other.snapshot())

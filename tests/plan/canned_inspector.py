@@ -326,7 +326,7 @@ class CannedJobs(Port):
 
 
 class CannedTables(Port):
-    """The tables of the world."""
+    """The Delta tables and databases that Spark has."""
 
     def look(self, name: str) -> TableLook:
         return self.world.tables.get(name, TableLook())

@@ -93,11 +93,14 @@ def both_are_true(world: CannedWorld) -> None:
     assert render(of_table) == table(world).definition
     assert render(of_source) == source(world).definition
     connections = [connection.definition for connection in world.snapshot.all("connection")]
-    anew = tables_world(*connections)
-    anew.topics, anew.silent = dict(world.topics), set(world.silent)
-    anew.run(shown(world, "TABLE"))
-    assert (source(anew).definition, source(anew).options) == (source(world).definition, source(world).options)
-    assert table(anew).definition == table(world).definition
+    recreated = tables_world(*connections)
+    recreated.topics, recreated.silent = dict(world.topics), set(world.silent)
+    recreated.run(shown(world, "TABLE"))
+    assert (source(recreated).definition, source(recreated).options) == (
+        source(world).definition,
+        source(world).options,
+    )
+    assert table(recreated).definition == table(world).definition
     alone = tables_world(*connections)
     alone.topics, alone.silent = dict(world.topics), set(world.silent)
     alone.run(shown(world, "SOURCE"))

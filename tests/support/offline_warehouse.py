@@ -27,7 +27,7 @@ from rw_sql.syntax.statements import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.plan.deploy.changes import DeployChange
+    from rw_sql.plan.deploy.change import DeployChange
     from rw_sql.plan.statements.replace.least_change import Create
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.deploy.changes import DeployChange
+    from rw_sql.plan.deploy.change import DeployChange
     from rw_sql.plan.deploy.plan_file import SavedPlan
     from rw_sql.runtime.support.warehouse import Warehouse
 

@@ -1,4 +1,4 @@
-"""The choices of the Tab key: the keywords that the grammar accepts next, and matching names, properties, values and
+"""What the Tab key completes: the keywords that the grammar accepts next, and matching names, properties, values and
 columns."""
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Shell:
         self.edited = ""
         self._is_interactive = is_interactive
         self._console = console_for()
-        # While Spark starts, descriptor 2 is a file: a line that was begun before would go on there, unseen.
+        # While Spark starts, descriptor 2 is a file: a line that was begun before would continue there, unseen.
         self._status = StatusLine(backend.progress, stream=own_stderr())
         self._layout: Layout = "auto"
         self._is_timed = is_interactive

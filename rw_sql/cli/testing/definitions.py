@@ -11,7 +11,7 @@ from rw_sql.cli.script.loading import load_scripts
 from rw_sql.cli.testing.outcome import WrongTestError
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
-from rw_sql.model.definitions import connector_of, include_name, include_type, option_text
+from rw_sql.model.definitions import connector_of, include_name, include_type
 from rw_sql.syntax import parse_statement, render, spark_type
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.dialect.to_spark import to_spark
@@ -136,8 +136,3 @@ def _plain_column(connector_name: str, column: ast.IncludeColumn) -> ast.ColumnD
 
 def _options(values: Mapping[str, str]) -> tuple[ast.Option, ...]:
     return tuple(ast.Option(key=key, value=ast.TextValue(text=value)) for key, value in values.items())
-
-
-def option_of(statement: Input, key: str) -> str | None:
-    """The value of an option as written."""
-    return next((option_text(option.value) for option in statement.options if option.key == key), None)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.jdbc.types import columns_of, fits_into
-from rw_sql.connectors.jdbc.url import connect, conninfo, told
+from rw_sql.connectors.jdbc.url import connect, conninfo
 from rw_sql.connectors.jdbc.writer import JdbcWriter
 from rw_sql.connectors.sink import UPSERT, SinkError, SinkLook
 from rw_sql.connectors.spec import check_option_values, load_sink_spec
+from rw_sql.connectors.support.messages import without_password
 from rw_sql.errors import near_names
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class JdbcSink:
             with connect(options, timeout) as connection:
                 return SinkLook() if shape is None else self._look_at_table(connection, options, shape)
         except psycopg.Error as error:
-            return SinkLook(error=told(error, options))
+            return SinkLook(error=without_password(error, options))
 
     def _look_at_table(self, connection: Connection[Any], options: Mapping[str, str], shape: SinkShape) -> SinkLook:
         table = self.table(options)
@@ -153,5 +154,5 @@ class JdbcSink:
             connection.execute(f"SET statement_timeout = {seconds * 1000}")
             connection.commit()
         except psycopg.Error as error:
-            raise SinkError(told(error, options)) from error
+            raise SinkError(without_password(error, options)) from error
         return JdbcWriter(connection, options, shape, self.table(options), codec)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream
 from rw_sql.connectors.jdbc.types import BYTES, columns_of, comes_out_of
-from rw_sql.connectors.jdbc.url import connect, conninfo, told
+from rw_sql.connectors.jdbc.url import connect, conninfo
 from rw_sql.connectors.snapshot_only import BatchOnly
 from rw_sql.connectors.snapshots import ColumnMisfit
 from rw_sql.connectors.spec import check_option_values, load_spec
+from rw_sql.connectors.support.messages import without_password
 from rw_sql.errors import INVALID_DEFINITION, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError, near_names
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class JdbcConnector(BatchOnly):
                 if granted is None or not granted[0]:
                     return Upstream(error=f"the user lacks the privilege SELECT on table {options['table.name']}")
         except psycopg.Error as error:
-            return Upstream(error=told(error, options))
+            return Upstream(error=without_password(error, options))
         return Upstream()
 
     def read_snapshot(
@@ -113,7 +114,7 @@ class JdbcConnector(BatchOnly):
         try:
             held = connect(options, RESOLVE_TIMEOUT_SECONDS)
         except psycopg.Error as error:
-            raise SqlError(UPSTREAM_UNREACHABLE, told(error, options), hint=_AGAIN) from error
+            raise SqlError(UPSTREAM_UNREACHABLE, without_password(error, options), hint=_AGAIN) from error
         try:
             held.autocommit = True
             jdbc_reader.lift_limits(held)
@@ -128,7 +129,7 @@ class JdbcConnector(BatchOnly):
             held.close()
             if isinstance(error, SqlError):
                 raise
-            raise SqlError(UPSTREAM_UNREACHABLE, told(error, options), hint=_AGAIN) from error
+            raise SqlError(UPSTREAM_UNREACHABLE, without_password(error, options), hint=_AGAIN) from error
         made = jdbc_reader.Upstream(
             server=conninfo(options), snapshot=str(snapshot), table=table, columns=known, parts=parts
         )

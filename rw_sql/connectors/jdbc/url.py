@@ -86,10 +86,3 @@ def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
         **_ALIVE,
     }
     return psycopg.connect(**(made | conninfo(options)))
-
-
-def told(error: Exception, options: Mapping[str, str]) -> str:
-    """The message of an error from the server or the client, in one line and without the password."""
-    text = " ".join(str(error).split())
-    password = options.get("password")
-    return text.replace(password, "[secret]") if password else text

@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.jdbc.refusals import Fault, fault_of, refusal_of
-from rw_sql.connectors.jdbc.url import told
 from rw_sql.connectors.sink import (
     DELETE,
     ON_ERROR,
@@ -26,6 +25,7 @@ from rw_sql.connectors.sink import (
     TargetUnfitError,
 )
 from rw_sql.connectors.support.cut_off import cut_off
+from rw_sql.connectors.support.messages import without_password
 from rw_sql.connectors.support.sink_values import json_values, last_per_key, python_values, refused_rows, split_by_op
 from rw_sql.packages import deferred
 
@@ -111,7 +111,7 @@ class JdbcWriter:
 
         if self._is_cancelled:
             raise SinkError("stopped") from error
-        fault, text = fault_of(error), told(error, self._options)
+        fault, text = fault_of(error), without_password(error, self._options)
         if fault is Fault.AWAY:
             raise SinkError(text) from error
         if fault is Fault.TABLE:
@@ -119,7 +119,7 @@ class JdbcWriter:
         try:
             found = self._refusals(rows)
         except psycopg.Error as other:
-            raise SinkError("stopped" if self._is_cancelled else told(other, self._options)) from other
+            raise SinkError("stopped" if self._is_cancelled else without_password(other, self._options)) from other
         # If the batch as a whole is refused but no single row is, it conflicts with another writer.
         raise RefusedRowsError(found) if found else SinkError(text) from error
 

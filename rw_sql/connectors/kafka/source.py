@@ -11,9 +11,9 @@ from rw_sql.connectors.kafka import secrets as kafka_secrets
 from rw_sql.connectors.kafka import spark_reader as kafka_reader
 from rw_sql.connectors.plain import PlainConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
+from rw_sql.connectors.support.startup_mode import check_startup, first_offset, startup_time
 from rw_sql.errors import (
     INVALID_PROPERTY,
-    MISSING_PROPERTY,
     UNKNOWN_SPLIT,
     UPSTREAM_MISSING,
     UPSTREAM_UNREACHABLE,
@@ -35,7 +35,6 @@ T = TypeVar("T")
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _BROKER = re.compile(r"(\w+://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:,/\[\]]+):([0-9]{1,5})")
-_TIME = "scan.startup.timestamp.millis"
 _TIMES_SECONDS = 2.0
 
 
@@ -55,21 +54,7 @@ class KafkaConnector(PlainConnector):
         check_option_values(self.spec, options)
         check_brokers(options)
         check_topics(options)
-        is_by_time = self._startup_mode(options) == "timestamp"
-        if is_by_time and _TIME not in options:
-            raise OptionError(
-                MISSING_PROPERTY,
-                f'missing property "{_TIME}"',
-                key="scan.startup.mode",
-                hint=f"scan.startup.mode = 'timestamp' needs {_TIME}: milliseconds since 1970-01-01 00:00 UTC",
-            )
-        if _TIME in options and not is_by_time:
-            raise OptionError(
-                INVALID_PROPERTY,
-                f"property \"{_TIME}\" has no meaning with scan.startup.mode = '{self._startup_mode(options)}'",
-                key=_TIME,
-                hint="set scan.startup.mode to timestamp",
-            )
+        check_startup(self.spec, options)
         kafka_properties.check_security(options)
 
     def reconnect(self, options: Mapping[str, str]) -> None:
@@ -227,17 +212,11 @@ class KafkaConnector(PlainConnector):
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
         """The first offset of a split without a state, by ``scan.startup.mode``."""
-        match self._startup_mode(options):
-            case "latest":
-                return split.end
-            case "timestamp":
-                return at_times.get(split.split, split.end)
-            case _:
-                return split.start
+        return first_offset(self.spec, options, split, at_times)
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
         """The milliseconds since 1970 of ``scan.startup.mode = 'timestamp'``; None for other modes."""
-        return int(options[_TIME]) if self._startup_mode(options) == "timestamp" else None
+        return startup_time(self.spec, options)
 
     def split_topic(self, split: str) -> str:
         """The topic of a split."""
@@ -345,9 +324,6 @@ class KafkaConnector(PlainConnector):
     def spark_packages(self) -> tuple[str, ...]:
         """Spark's Kafka reader and its token provider."""
         return installed_jars().kafka
-
-    def _startup_mode(self, options: Mapping[str, str]) -> str:
-        return (self.spec.value(options, "scan.startup.mode") or "earliest").strip().lower()
 
     def _is_read_committed(self, options: Mapping[str, str]) -> bool:
         return (self.spec.value(options, "properties.isolation.level") or "").strip().lower() == "read_committed"

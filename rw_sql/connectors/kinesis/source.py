@@ -14,6 +14,7 @@ from rw_sql.connectors.ranged import MOST_RECORDS, RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.connectors.support import split_state_json as codec
 from rw_sql.connectors.support.local_frames import local_frame
+from rw_sql.connectors.support.startup_mode import check_startup, first_offset, startup_time
 from rw_sql.connectors.support.wide_offsets import MOST
 from rw_sql.errors import (
     INVALID_PROPERTY,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.connectors.support.range_stream import RangeFeed
 
-_TIME = "scan.startup.timestamp.millis"
 _KEY_ID, _SECRET = "aws.credentials.access_key_id", "aws.credentials.secret_access_key"
 _STREAM = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 _SHARD = re.compile(r"(shardId-)?([0-9]{1,12})")
@@ -78,21 +78,7 @@ class KinesisConnector(RangedConnector):
                     key=one,
                     hint=f"{one} needs {other}; without both, the machine's credentials are used",
                 )
-        is_by_time = self._startup_mode(options) == "timestamp"
-        if is_by_time and _TIME not in options:
-            raise OptionError(
-                MISSING_PROPERTY,
-                f'missing property "{_TIME}"',
-                key="scan.startup.mode",
-                hint=f"scan.startup.mode = 'timestamp' needs {_TIME}: milliseconds since 1970-01-01 00:00 UTC",
-            )
-        if _TIME in options and not is_by_time:
-            raise OptionError(
-                INVALID_PROPERTY,
-                f"property \"{_TIME}\" has no meaning with scan.startup.mode = '{self._startup_mode(options)}'",
-                key=_TIME,
-                hint="set scan.startup.mode to timestamp",
-            )
+        check_startup(self.spec, options)
 
     def reconnect(self, options: Mapping[str, str]) -> None:
         """Uses new connections from now on."""
@@ -214,17 +200,11 @@ class KinesisConnector(RangedConnector):
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
         """The first offset of a shard without a state, by ``scan.startup.mode``."""
-        match self._startup_mode(options):
-            case "latest":
-                return split.end
-            case "timestamp":
-                return at_times.get(split.split, split.end)
-            case _:
-                return split.start
+        return first_offset(self.spec, options, split, at_times)
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
         """The milliseconds since 1970 of ``scan.startup.mode = 'timestamp'``; None for other modes."""
-        return int(options[_TIME]) if self._startup_mode(options) == "timestamp" else None
+        return startup_time(self.spec, options)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
         """The shard's id; a number alone names the shard with that number. Raises SqlError UNKNOWN_SPLIT."""
@@ -268,9 +248,6 @@ class KinesisConnector(RangedConnector):
             return local_frame(spark, pa.concat_tables([reader.SCHEMA.empty_table(), *known]))
         parts = [(split, str(start), str(end), (lives or {}).get(split)) for split, (start, end) in kept.items()]
         return read_parts(spark, KinesisPartReader(), options, parts, reader.RECORDS)
-
-    def _startup_mode(self, options: Mapping[str, str]) -> str:
-        return (self.spec.value(options, "scan.startup.mode") or "earliest").strip().lower()
 
 
 @dataclass(frozen=True, slots=True)

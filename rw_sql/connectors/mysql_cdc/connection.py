@@ -10,6 +10,7 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.support.messages import without_password
 from rw_sql.errors import PACKAGE_MISSING, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
@@ -151,7 +152,7 @@ def code_of(error: Exception) -> int:
 def unreachable(error: Exception, options: Mapping[str, str]) -> CaptureError:
     """An error of the server or of the client as a CaptureError, without the password."""
     code = code_of(error)
-    text = told(str(error.args[1]) if len(error.args) > 1 else str(error), options)
+    text = without_password(str(error.args[1]) if len(error.args) > 1 else str(error), options)
     if "cryptography" in text and "package" in text:
         return CaptureError(PACKAGE_MISSING, text, hint="pip install 'rw-sql[mysql-cdc]'")
     refused = code in _REFUSED
@@ -164,13 +165,6 @@ def unreachable(error: Exception, options: Mapping[str, str]) -> CaptureError:
         else None,
         is_temporary=not refused,
     )
-
-
-def told(text: str, options: Mapping[str, str]) -> str:
-    """A message in one line and without the password."""
-    line = " ".join(text.split())
-    password = options.get("password")
-    return line.replace(password, "[secret]") if password else line
 
 
 def quoted(name: str) -> str:

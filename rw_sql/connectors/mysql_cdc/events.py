@@ -288,7 +288,7 @@ def parse_rows(kind: int, body: bytes) -> RowsPart:
         width = (count + 7) // 8
         present = body[at : at + width * (2 if what == UPDATE else 1)]
         at += len(present)
-        # The bits behind the last column are set or not, by the server's version.
+        # The bits after the last column may be set, depending on the server's version.
         full = (1 << count) - 1
         masks = [int.from_bytes(present[start : start + width], "little") for start in range(0, len(present), width)]
         data = body

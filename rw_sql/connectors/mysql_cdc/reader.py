@@ -429,7 +429,7 @@ class MysqlReader:
     def _altered(self, name: str, columns: Sequence[str], position: int) -> None:
         table = find_table(self._sql(), name)
         if table is None:
-            return  # The log tells later what happened to it.
+            return  # A later event of the log shows what happened to it.
         require_readable(self._sql(), table, self._progress[name])
         self._known.forget(name)
         self._progress[name], change = altered(table, self._progress[name], columns, position)

@@ -7,7 +7,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, SplitState, Upstream, UpstreamSplit
-from rw_sql.connectors.change_base import ChangeBase
+from rw_sql.connectors.change_base import ChangeBase, check_root_certificate
 from rw_sql.connectors.changes import CaptureError, Prepared
 from rw_sql.connectors.mysql_cdc import positions, tables, validation
 from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, unreachable
@@ -58,13 +58,7 @@ class MysqlCdcConnector(ChangeBase):
                 key="database.name",
                 hint="database.name = 'shop'",
             )
-        if options.get("ssl.mode", "").strip().lower().startswith("verify-") and "ssl.root.cert" not in options:
-            raise OptionError(
-                INVALID_PROPERTY,
-                'property "ssl.mode" checks the server\'s certificate, so ssl.root.cert is needed',
-                key="ssl.mode",
-                hint="add ssl.root.cert = '/path/to/ca.pem'",
-            )
+        check_root_certificate(options, "add ssl.root.cert = '/path/to/ca.pem'")
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
         """The databases, as one split."""

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.mysql_cdc import events
-from rw_sql.connectors.mysql_cdc.connection import code_of, connect, told, unreachable
+from rw_sql.connectors.mysql_cdc.connection import code_of, connect, unreachable
 from rw_sql.connectors.mysql_cdc.events import BrokenEventError, RowsPart, TableMap
 from rw_sql.connectors.mysql_cdc.positions import number_of, sequence_of, shown
 from rw_sql.connectors.mysql_cdc.server import AGAIN
 from rw_sql.connectors.mysql_cdc.statements import Effect, effects_of
+from rw_sql.connectors.support.messages import without_password
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
@@ -112,7 +113,7 @@ class Stream:
             with connection.cursor() as cursor:
                 cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
                 cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
-                # The first event comes before the one that tells how the log is written.
+                # The first event comes before the one that describes how the log is written.
                 cursor.execute("SELECT @master_binlog_checksum")
                 ((checksum,),) = cursor.fetchall()
                 self._has_checksum = checksum not in (b"NONE", None)
@@ -186,7 +187,9 @@ class Stream:
         except (BrokenEventError, struct.error, IndexError, zlib.error) as error:
             self._fail(CaptureError(UPSTREAM_MISSING, f"the server sent {error} after {shown(self._seen)}"))
         except (OSError, AttributeError, ValueError) as error:  # What a closed socket gives in a library's thread.
-            self._fail(CaptureError(UPSTREAM_UNREACHABLE, told(str(error), self._options), is_temporary=True))
+            self._fail(
+                CaptureError(UPSTREAM_UNREACHABLE, without_password(str(error), self._options), is_temporary=True)
+            )
 
     def _fail(self, error: CaptureError) -> None:
         with self._changed:
@@ -366,7 +369,7 @@ class Stream:
 
 def _stream_error(error: Exception, options: Mapping[str, str], place: str) -> CaptureError:
     if code_of(error) == _BAD_REQUEST:
-        text = told(str(error.args[1]), options)
+        text = without_password(str(error.args[1]), options)
         return CaptureError(
             OFFSET_OUT_OF_RANGE,
             f"the server cannot send its log from {place} on: {text}",

@@ -19,6 +19,7 @@ from rw_sql.connectors.nats.subjects import common, is_covered, is_valid
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.connectors.support.local_frames import local_frame
+from rw_sql.connectors.support.startup_mode import check_startup, first_offset, startup_time
 from rw_sql.errors import (
     INVALID_PROPERTY,
     MISSING_PROPERTY,
@@ -54,7 +55,6 @@ Larger reads run in Spark's processes.
 
 _PART_OFFSETS = 50_000
 _PART_BYTES = 32 * 1024 * 1024
-_TIME = "scan.startup.timestamp.millis"
 _TIMES_SECONDS = 2.0
 _STREAM = re.compile(r"[^\s.*>/\\]+")
 _SERVER = re.compile(r"((nats|tls)://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:,/\[\]@]+)(:([0-9]{1,5}))?")
@@ -82,21 +82,7 @@ class NatsConnector(RangedConnector):
         check_servers(options)
         check_names(options)
         self._check_login(options)
-        is_by_time = self._startup_mode(options) == "timestamp"
-        if is_by_time and _TIME not in options:
-            raise OptionError(
-                MISSING_PROPERTY,
-                f'missing property "{_TIME}"',
-                key="scan.startup.mode",
-                hint=f"scan.startup.mode = 'timestamp' needs {_TIME}: milliseconds since 1970-01-01 00:00 UTC",
-            )
-        if _TIME in options and not is_by_time:
-            raise OptionError(
-                INVALID_PROPERTY,
-                f"property \"{_TIME}\" has no meaning with scan.startup.mode = '{self._startup_mode(options)}'",
-                key=_TIME,
-                hint="set scan.startup.mode to timestamp",
-            )
+        check_startup(self.spec, options)
 
     def _check_login(self, options: Mapping[str, str]) -> None:
         mode = (self.spec.value(options, "connect_mode") or "plain").strip().lower()
@@ -253,17 +239,11 @@ class NatsConnector(RangedConnector):
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
         """The first offset of a stream without a state, by ``scan.startup.mode``."""
-        match self._startup_mode(options):
-            case "latest":
-                return split.end
-            case "timestamp":
-                return at_times.get(split.split, split.end)
-            case _:
-                return split.start
+        return first_offset(self.spec, options, split, at_times)
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
         """The milliseconds since 1970 of ``scan.startup.mode = 'timestamp'``; None for other modes."""
-        return int(options[_TIME]) if self._startup_mode(options) == "timestamp" else None
+        return startup_time(self.spec, options)
 
     def split_topic(self, split: str) -> str:
         """The stream itself."""
@@ -320,9 +300,6 @@ class NatsConnector(RangedConnector):
             for at in range(start, end, lengths.get(split, _PART_OFFSETS))
         ]
         return read_parts(spark, reads, options, cut, reader.RECORDS)
-
-    def _startup_mode(self, options: Mapping[str, str]) -> str:
-        return (self.spec.value(options, "scan.startup.mode") or "earliest").strip().lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

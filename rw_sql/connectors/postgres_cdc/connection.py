@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.support.messages import without_password
 from rw_sql.errors import PACKAGE_MISSING, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
@@ -145,7 +146,7 @@ def is_refusal(state: str) -> bool:
 def unreachable(error: Exception, options: Mapping[str, str]) -> CaptureError:
     """Converts an error of the server or the client to a CaptureError, without the password."""
     state = getattr(error, "sqlstate", None) or ""
-    text = told(str(error), options)
+    text = without_password(str(error), options)
     refused = is_refusal(state)
     # libpq reports login errors without a SQLSTATE.
     refused |= not state and any(word in text for word in ("authentication failed", "does not exist", "pg_hba.conf"))
@@ -157,13 +158,6 @@ def unreachable(error: Exception, options: Mapping[str, str]) -> CaptureError:
         else None,
         is_temporary=not refused,
     )
-
-
-def told(text: str, options: Mapping[str, str]) -> str:
-    """A message as a single line, without the password."""
-    line = " ".join(text.split())
-    password = options.get("password")
-    return line.replace(password, "[secret]") if password else line
 
 
 def quoted(name: str) -> str:

@@ -16,9 +16,9 @@ from rw_sql.connectors.postgres_cdc.connection import (
     literal,
     lsn_number,
     lsn_text,
-    told,
     unreachable,
 )
+from rw_sql.connectors.support.messages import without_password
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
@@ -78,7 +78,7 @@ def replication_query(connection: Connection[Any], query: str, options: Mapping[
     result = connection.pgconn.exec_(query.encode())
     if result.status not in (psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK):
         state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) or b""
-        text = told(result.get_error_message(), options)
+        text = without_password(result.get_error_message(), options)
         is_temporary = state[:2] in (b"08", b"53", b"57", b"40")
         raise CaptureError(UPSTREAM_UNREACHABLE if is_temporary else UPSTREAM_MISSING, text, is_temporary=is_temporary)
     return [

@@ -24,8 +24,6 @@ else:
 _WITH_ROOT = 130_000
 """The first version with ``publish_via_partition_root``."""
 
-_SLOTS_USED_UP = "53400"
-
 _UNUSED_SECONDS = 5.0
 """The longest wait for the reader of a slot that is to be dropped."""
 

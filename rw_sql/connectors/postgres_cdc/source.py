@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
-from rw_sql.connectors.change_base import ChangeBase
+from rw_sql.connectors.change_base import ChangeBase, check_root_certificate
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.postgres_cdc import peek, setup, tables, validation
 from rw_sql.connectors.postgres_cdc.connection import connect, lsn_number, lsn_text, unreachable
@@ -65,13 +65,9 @@ class PostgresCdcConnector(ChangeBase):
                 key="publication.name",
                 hint="give a shorter name: PostgreSQL would cut it off",
             )
-        if options.get("ssl.mode", "").strip().lower().startswith("verify-") and "ssl.root.cert" not in options:
-            raise OptionError(
-                INVALID_PROPERTY,
-                'property "ssl.mode" checks the server\'s certificate, so ssl.root.cert is needed',
-                key="ssl.mode",
-                hint="add ssl.root.cert = '/path/to/ca.pem', or 'system' for the certificates of this machine",
-            )
+        check_root_certificate(
+            options, "add ssl.root.cert = '/path/to/ca.pem', or 'system' for the certificates of this machine"
+        )
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
         """The database."""

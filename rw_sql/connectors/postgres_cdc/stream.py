@@ -23,10 +23,10 @@ from rw_sql.connectors.postgres_cdc.connection import (
     literal,
     lsn_text,
     quoted,
-    told,
 )
 from rw_sql.connectors.postgres_cdc.pgoutput import POSTGRES_EPOCH_MICROSECONDS, Transaction
 from rw_sql.connectors.postgres_cdc.server import AGAIN, replication_query
+from rw_sql.connectors.support.messages import without_password
 from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
@@ -112,7 +112,7 @@ class Stream:
             self._connection.close()
             raise CaptureError(
                 UPSTREAM_UNREACHABLE if is_busy else UPSTREAM_MISSING,
-                told(reason, self._options),
+                without_password(reason, self._options),
                 is_temporary=is_busy,
             )
         self._thread = threading.Thread(target=self._run, name=f"rw_sql-slot-{self._slot}", daemon=True)
@@ -186,7 +186,7 @@ class Stream:
                 self._open.close()
 
     def _fail(self, kind: ErrorCode, reason: str, *, is_temporary: bool, hint: str | None = None) -> None:
-        made = CaptureError(kind, told(reason, self._options), is_temporary=is_temporary, hint=hint)
+        made = CaptureError(kind, without_password(reason, self._options), is_temporary=is_temporary, hint=hint)
         with self._changed:
             self._error = made
             self._changed.notify_all()
@@ -287,7 +287,7 @@ class Stream:
             reason = result.get_error_message()
             state = (result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) or b"").decode()
         is_temporary = not is_refusal(state)
-        # An internal error, such as "could not map filenode" after a rewrite of a table: PostgreSQL meets it again
+        # An internal error, such as "could not map filenode" after a rewrite of a table: PostgreSQL fails again
         # whenever it decodes this part of its log.
         again = f"if this stays: SELECT pg_drop_replication_slot('{self._slot}'); then {AGAIN}"
         self._fail(

@@ -82,7 +82,7 @@ class _Clients:
                 # The client itself would try for OPERATION_SECONDS.
                 if (reason := _unreachable(dict(address)["service.url"])) is not None:
                     raise PulsarError(reason)
-                # Readers that use the old client go on; it closes with the last of them.
+                # Readers that use the old client continue; it closes with the last of them.
                 client = _new_client(dict(address))
                 self._known[address] = (time.monotonic(), client)
             return client

@@ -338,7 +338,7 @@ def _keys(
     if is_keyed and given.keys and set(keys) != set(given.keys):
         raise SqlError(
             SINK_CANNOT_FOLLOW,
-            f"the rows of {given.name} are replaced by ({', '.join(given.keys)}), not by ({', '.join(keys)})",
+            f"the rows of {given.name} have the key ({', '.join(given.keys)}), not ({', '.join(keys)})",
             span=option.value.span,
             hint=f"write primary_key = '{','.join(given.keys)}', or omit it",
         )

@@ -3,7 +3,7 @@ order."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from rw_sql.model.definitions import (
     view_definition,
 )
 from rw_sql.model.names import objects_in, spoken
+from rw_sql.plan.deploy.change import ALTER, CREATE, DROP, REBUILD, RECREATE, RENAME, UNSAFE, DeployChange
 from rw_sql.plan.deploy.columns import in_the_way, may_use_dropped
 from rw_sql.plan.deploy.folder import RELATIONS
 from rw_sql.plan.deploy.order import in_order, named_by
@@ -24,7 +25,7 @@ from rw_sql.plan.deploy.renames import renames
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.replace.least_change import least_change
 from rw_sql.plan.statements.table.new_names import renamed
-from rw_sql.syntax import parse_statement, render
+from rw_sql.syntax import parse_statement
 from rw_sql.syntax.lexing.identifiers import PUBLIC
 from rw_sql.syntax.statements import (
     AlterConnectionOptions,
@@ -51,29 +52,13 @@ from rw_sql.syntax.statements import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
     from rw_sql.plan.deploy.folder import FolderObject
     from rw_sql.plan.statements.replace.least_change import Create
     from rw_sql.syntax.statements import Statement
-
-CREATE, ALTER, RENAME, UNSAFE, REBUILD, RECREATE, DROP = (
-    "create",
-    "alter",
-    "rename",
-    "unsafe",
-    "rebuild",
-    "recreate",
-    "drop",
-)
-"""The classes of changes.
-
-An *unsafe* change is confirmed individually, with its preview. A view that is *rebuilt* gets a second table; queries
-read the old rows until the new table has caught up. An object is *recreated* (dropped and created again, with all
-its dependents) if no statement can make the change in place. *recreate* and *drop* require ``--allow-drop``.
-"""
 
 _DROPS = {
     "connection": DropConnection,
@@ -92,36 +77,6 @@ Secrets are not dropped, because a folder may omit them.
 
 _Named = SourceRecord | MaterializedViewRecord | SinkRecord
 """The records of objects that can be renamed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeployChange:
-    """The change of one object.
-
-    ``place`` is the position of the object's definition in the folder; ``reason`` explains why the object cannot be
-    altered in place.
-
-    ``touches`` maps the objects that the change depends on or changes to their ids. A name that must not exist yet
-    has no id.
-    """
-
-    action: str
-    kind: str
-    name: str
-    statements: tuple[Statement, ...]
-    place: str = ""
-    reason: str = ""
-    touches: tuple[int, ...] = ()
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The statements in canonical form."""
-        return tuple(render(statement) for statement in self.statements)
-
-    @property
-    def needs_drop(self) -> bool:
-        """True if the change needs ``--allow-drop``, because it drops an existing object."""
-        return self.action in (RECREATE, DROP) or any(isinstance(s, AlterTableDropColumn) for s in self.statements)
 
 
 def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[str] = ()) -> tuple[DeployChange, ...]:
@@ -150,6 +105,33 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
 
     then = _exchange(then, folder, is_defined, changes)
     ordered = in_order(folder)
+    altered, again = _alterations(then, ordered, known, allow)
+    rebuilt = {change.touches[0] for change in altered if change.action == REBUILD}
+    kept = {(wanted.kind, wanted.name) for wanted in folder}
+    for change in altered:
+        table = then.get(change.touches[0])
+        if isinstance(table, TableRecord):
+            users = in_the_way(then, table, change.statements, rebuilt)
+            again |= {user.id: why for user, why in users if (user.kind, user.name) in kept and user.id not in again}
+    gone = _with_dependents(then, again)
+    unwanted = _unwanted(then, folder, gone)
+    _require_unread(then, folder, unwanted)
+    # Users of a column that is renamed or dropped must be dropped before that change. All other objects are dropped
+    # last.
+    reshaped = {id_ for change in altered if _reshapes(change) for id_ in _with_dependents(then, change.touches[:1])}
+    early = {id_ for id_ in unwanted & reshaped if all(d.id in unwanted for d in then.dependents_of(id_))}
+    changes += _drops(then, early, DROP, {})
+    changes += _drops(then, gone, RECREATE, again)
+    changes += _creations_and_alterations(then, ordered, altered, again, gone, rebuilt)
+    changes += _drops(then, unwanted - early, DROP, {})
+    changes += _drops(then, _unwanted_schemas(then, folder, unwanted), DROP, {})
+    return tuple(changes)
+
+
+def _alterations(
+    then: Snapshot, ordered: Sequence[FolderObject], known: Mapping[str, CreateConnection], allow: Sequence[str]
+) -> tuple[list[DeployChange], dict[int, str]]:
+    """The changes of existing objects in place, and the reasons for the objects that must be created again, by id."""
     altered: list[DeployChange] = []
     again: dict[int, str] = {}
     for wanted in ordered:
@@ -179,23 +161,21 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
                     then, wanted, record, (_wait(wanted),), reason="a rebuild with this definition is already running"
                 )
             )
-    rebuilt = {change.touches[0] for change in altered if change.action == REBUILD}
-    kept = {(wanted.kind, wanted.name) for wanted in folder}
-    for change in altered:
-        table = then.get(change.touches[0])
-        if isinstance(table, TableRecord):
-            users = in_the_way(then, table, change.statements, rebuilt)
-            again |= {user.id: why for user, why in users if (user.kind, user.name) in kept and user.id not in again}
-    gone = _with_dependents(then, again)
-    unwanted = _unwanted(then, folder, gone)
-    _require_unread(then, folder, unwanted)
-    # Users of a column that is renamed or dropped must be dropped before that change. All other objects are dropped
-    # last.
-    reshaped = {id_ for change in altered if _reshapes(change) for id_ in _with_dependents(then, change.touches[:1])}
-    early = {id_ for id_ in unwanted & reshaped if all(d.id in unwanted for d in then.dependents_of(id_))}
-    changes += _drops(then, early, DROP, {})
-    changes += _drops(then, gone, RECREATE, again)
+    return altered, again
+
+
+def _creations_and_alterations(
+    then: Snapshot,
+    ordered: Sequence[FolderObject],
+    altered: Sequence[DeployChange],
+    again: Mapping[int, str],
+    gone: set[int],
+    rebuilt: set[int],
+) -> list[DeployChange]:
+    """The creations and the changes in place, in the order of the folder; statements that need the end of a rebuild are
+    last."""
     by_key = {(change.kind, change.name): change for change in altered}
+    changes: list[DeployChange] = []
     late: list[DeployChange] = []
     for wanted in ordered:
         record = _find(then, wanted.kind, wanted.name)
@@ -220,10 +200,7 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
             now = tuple(statement for statement in change.statements if statement not in last)
             changes += [replace(change, statements=now)] if now else []
             late += [replace(change, statements=last)] if last else []
-    changes += late
-    changes += _drops(then, unwanted - early, DROP, {})
-    changes += _drops(then, _unwanted_schemas(then, folder, unwanted), DROP, {})
-    return tuple(changes)
+    return changes + late
 
 
 def definition_of(record: ObjectRecord) -> Create:

@@ -16,7 +16,6 @@ from rw_sql.metastore.records import (
     SourceRecord,
     TableRecord,
 )
-from rw_sql.model.names import SCHEMA_ALIAS
 from rw_sql.plan.offline.query_answers import schema_json
 from rw_sql.plan.result.steps import after
 from rw_sql.syntax.lexing.identifiers import sql_name
@@ -135,8 +134,3 @@ def _source(id_: int, name: str) -> SourceRecord:
         options=(("connector", "datagen"),),
         is_shared=True,
     )
-
-
-def is_public(parts: tuple[str, ...]) -> bool:
-    """True if a name with these parts can be the name of a catalog object."""
-    return len(parts) == 1 or (len(parts) == 2 and parts[0].lower() == SCHEMA_ALIAS)

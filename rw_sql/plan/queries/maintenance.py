@@ -167,7 +167,7 @@ def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
     if closes_windows:
         reason = "a window's rows are appended when the watermark has passed its end"
     elif found.keys:
-        reason = f"the groups are kept as state, and rows are replaced by ({', '.join(found.keys)})"
+        reason = f"the groups are kept as state, and rows are replaced by key ({', '.join(found.keys)})"
     else:
         reason = "rows are only appended"
     notice = ""

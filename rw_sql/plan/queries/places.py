@@ -20,8 +20,8 @@ def place_in_query(query: Query, start: int, end: int) -> Span:
 
 
 def place_of(query: Query, word: str) -> Span:
-    """The position of a word in the query, outside strings and comments; the whole query unless the word occurs
-    exactly once."""
+    """The position of a word in the query, outside strings and comments. If the word does not occur exactly once, the
+    position of the whole query."""
     pattern = re.compile(rf"(?<![\w$]){re.escape(word)}(?![\w$])", re.IGNORECASE)
     shown = without_strings(query.text)
     found = [match for match in pattern.finditer(query.text) if word and not shown[match.start()].isspace()]

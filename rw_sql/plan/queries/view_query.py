@@ -115,6 +115,28 @@ def plan_query(
         found = replace(found, maintenance=_with_tables(found.maintenance, tables, records))
     if found.refused is not None:
         raise refused(found.refused)
+    _require_names(snapshot, query, found, records, columns, what, dialect)
+    return PlannedQuery(
+        text=text,
+        inputs=inputs,
+        schema=found.schema,
+        keys=found.keys,
+        maintenance=found.maintenance,
+        new=new,
+        notice=found.notice,
+    )
+
+
+def _require_names(
+    snapshot: Snapshot,
+    query: Query,
+    found: Maintained,
+    records: tuple[ObjectRecord, ...],
+    columns: tuple[str, ...],
+    what: str,
+    dialect: str,
+) -> None:
+    """Raises SqlError if a column or a field of the result cannot be stored by its name, or a name occurs twice."""
     names = [column for column, _ in schema_columns(found.schema)]
     unnamed = next((column for column in names if set(column) & _NOT_IN_NAMES), None)
     twice = next((column for column in names if [n.lower() for n in names].count(column.lower()) > 1), None)
@@ -148,15 +170,6 @@ def plan_query(
             span=place_of(query, twice),
             hint=f"give one of the two another name: {twice} AS {twice}_2",
         )
-    return PlannedQuery(
-        text=text,
-        inputs=inputs,
-        schema=found.schema,
-        keys=found.keys,
-        maintenance=found.maintenance,
-        new=new,
-        notice=found.notice,
-    )
 
 
 def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ...], query: Query, what: str) -> None:

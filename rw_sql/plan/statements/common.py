@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import captures_changes, connector
+from rw_sql.connectors.support.startup_mode import MODE, TIME
 from rw_sql.errors import (
     CONCURRENT_CHANGE,
     DEPENDENTS_EXIST,
@@ -32,7 +33,6 @@ from rw_sql.model.relations import changes_rows
 from rw_sql.model.resource_groups import in_group
 from rw_sql.model.sink_shape import shape_of
 from rw_sql.model.source_readers import readers_of
-from rw_sql.model.startup import MODE, TIME
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.queries.delta_inputs import left_unread

@@ -315,8 +315,8 @@ class StatusReports:
     def fresh(
         self, moving: Iterable[JobSlot], slots: Mapping[str, JobSlot], why_stopped: Callable[[JobSlot], str | None]
     ) -> list[JobStatus]:
-        """The statuses that are not stored yet: those of ``moving`` jobs that have changed, and at first those of jobs
-        that only an earlier owner had."""
+        """The statuses to store: those of the jobs ``moving`` that have changed. The first report also contains, as
+        STOPPED, the jobs that only an earlier owner reported."""
         at = now_ms()
         found = []
         for slot in moving:

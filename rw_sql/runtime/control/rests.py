@@ -144,6 +144,7 @@ class Rests:
                 if not unreadable.intersection(secrets):
                     options = options_of(self._context, idle.spec)
             except Exception as error:
+                # Whatever a secret's backend raises: the job is woken, and its start reports the error.
                 logger.debug("the secrets of %s cannot be read", job, exc_info=error)
             with self._lock:
                 if self._recalled.pop(job, None) is not idle:
@@ -242,7 +243,7 @@ class Rests:
         try:
             return idle_state(self._context, spec, running)
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # Whatever cannot be read now: the job goes on running.
+            # If something cannot be read now, the job keeps running.
             logger.warning("%s does not rest: %s", slot.job_id, cause_line(str(error)))
             return None
 

@@ -1,8 +1,8 @@
 """Writes a job's batches to its Delta table: fenced, each exactly once, small ones by delta-rs and large ones by Spark.
 
 The fence uses one application id per job, with versions ``run × 2³² + batch`` (Delta protocol, "Transaction
-Identifiers"). A run starts by committing a fence: an empty append with its version for batch 0. This module then
-refuses later appends of older runs, and Spark skips them. A run that directly follows an idle run of the same
+Identifiers"). A run starts by committing a fence: an empty append that has the version of its batch 0. From then
+on, this module refuses appends of older runs, and Spark skips them. A run that directly follows an idle run of the same
 process needs no fence: its first batch is refused if anything else has been committed.
 """
 

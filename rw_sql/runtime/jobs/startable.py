@@ -65,7 +65,7 @@ def require_same(
 
 
 def require_incarnations(name: str, known: Mapping[str, str | None], now: Mapping[str, str | None]) -> None:
-    """Raises StalledError if the parts of an upstream, such as topics, are not those that a source's batch read.
+    """Raises StalledError if a part of an upstream, such as a topic, is not the one from which a batch was read.
 
     ``now`` lacks the parts that do not exist. That need not last: a broker that has just started may not know its
     topics yet, and a topic that was deleted may be created again. The next start of the reader shows which it is.

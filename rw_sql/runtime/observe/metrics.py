@@ -163,7 +163,7 @@ class Metrics:
 
     def _of_jobs(self, snapshot: Snapshot) -> Iterator[Sample]:
         statuses = present_statuses(self._context)
-        # Of a dropped object the last status may remain, which no owner will change.
+        # The last status of a dropped object may remain: no owner changes it any more.
         statuses = {job: status for job, status in statuses.items() if snapshot.get(status.object_id) is not None}
         lags = measure_lag(self._context, snapshot)
         at = now_ms()

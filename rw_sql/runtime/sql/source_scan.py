@@ -17,11 +17,11 @@ from pyspark.errors import PySparkException
 
 from rw_sql.connectors.base import look_anew, missing_hint
 from rw_sql.connectors.registry import connector, sends_once
+from rw_sql.connectors.support.startup_mode import MODE
 from rw_sql.errors import NOT_SUPPORTED, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.model.backfill_ranges import History
 from rw_sql.model.definitions import definition_of, source_columns
 from rw_sql.model.options import source_options, visible
-from rw_sql.model.startup import MODE
 from rw_sql.plan.queries.scan_bounds import ScanBounds, below, bounds_of, hull, narrowed
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode

@@ -85,20 +85,6 @@ def end_of_comment(text: str, start: int) -> int:
     return -1
 
 
-def has_comments(text: str) -> bool:
-    """True if the text contains a comment. :func:`scan` must accept the text."""
-    position = 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        assert match is not None
-        if match.lastgroup in ("comment", "block"):
-            return True
-        position = match.end()
-        if match.lastgroup == "dollar":
-            position = text.find(match[0], position) + len(match[0])
-    return False
-
-
 def scan(text: str) -> list[Token]:
     """All tokens of ``text``, with an END token last.
 

@@ -160,14 +160,6 @@ class Cursor:
             return True
         return False
 
-    def take_operator(self, *operators: str) -> str:
-        """Skips and returns one of the operators if it comes next."""
-        met = self.operator()
-        if met in operators:
-            self.at += len(met)
-            return met
-        return ""
-
     def take(self, *words: str) -> bool:
         """Skips all of the words if they come next; returns True if they did."""
         if all(self.word(ahead) == word for ahead, word in enumerate(words)):

@@ -36,7 +36,7 @@ def installed() -> StatusDisplay | None:
     return shown_status._Installed.display
 
 
-def test_it_is_for_a_prompt_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_appears_at_a_prompt_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rw_sql.attach is not None
     assert installed() is None  # a program
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
@@ -49,7 +49,7 @@ def test_it_is_for_a_prompt_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("has_bars", [True, False])
-def test_it_gives_way_to_sparks_bars(monkeypatch: pytest.MonkeyPatch, has_bars: bool) -> None:
+def test_the_status_gives_way_to_sparks_bars(monkeypatch: pytest.MonkeyPatch, has_bars: bool) -> None:
     monkeypatch.setattr(prompt_status, "_has_bars", lambda: has_bars)
     monkeypatch.setenv("TERM", "xterm")
     described = threading.Semaphore(0)

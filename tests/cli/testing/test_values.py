@@ -1,4 +1,4 @@
-"""Written values as values of columns, and the columns that have them as sources declare them."""
+"""Values written in tests as values of columns, and the column types that are taken from them."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_a_limit_is_shared_out_fairly(left: list[int], most: int) -> None:
     assert all(got == had or got >= full - 1 for got, had in zip(shared, left, strict=True))
 
 
-def test_it_reads_to_the_end_and_stays_there() -> None:
+def test_a_reader_reads_to_the_end_and_stays_there() -> None:
     one = reader({"datagen.rows.total": "250", "datagen.split.num": "2"}, {"2-0": 0, "2-1": 100})
     at, seen = one.initialOffset(), []
     limit = one.getDefaultReadLimit()

@@ -67,7 +67,7 @@ def test_a_folder_is_seen_by_paths_below_it(tmp_path: Path) -> None:
     assert seen({"posix_fs.root": str(tmp_path), "match_pattern": "2026/*/b.*"}).keys() == {"2026/01/b.csv"}
 
 
-def test_another_version_of_a_file_is_another_life(tmp_path: Path) -> None:
+def test_another_version_of_a_file_is_another_incarnation(tmp_path: Path) -> None:
     options = {"posix_fs.root": str(tmp_path)}
     write(tmp_path, "a.csv", "1\n")
     first = seen(options)["a.csv"].incarnation

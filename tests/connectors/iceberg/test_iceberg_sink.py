@@ -168,7 +168,7 @@ def test_nothing_is_written_after_a_cancel(lake: Lake) -> None:
 
 def test_the_look_writes_nothing_and_tells_what_does_not_fit(lake: Lake) -> None:
     sink = IcebergSink()
-    # Of a database without tables.
+    # The catalog of a database without tables.
     assert sink.look({**lake.options, **MADE}, shape()) == SinkLook()
     assert sink.look(lake.options, shape()).missing == f'table "{NAME}"'
     lake.catalog().create_namespace("db")

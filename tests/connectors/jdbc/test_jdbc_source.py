@@ -61,7 +61,7 @@ def test_pages_are_cut_so_that_each_is_read_once() -> None:
             assert len(ranges) <= count
 
 
-def test_it_is_a_batch_connector() -> None:
+def test_jdbc_is_a_batch_connector() -> None:
     assert isinstance(JDBC, SnapshotReader)
     assert JDBC.spec.is_batch
     with pytest.raises(SqlError, match="it has no splits and no positions"):

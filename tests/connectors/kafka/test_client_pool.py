@@ -47,7 +47,7 @@ def reach(is_so: Callable[[], bool]) -> None:
     assert is_so()
 
 
-def test_the_next_question_with_the_same_properties_finds_the_client(
+def test_the_next_request_with_the_same_properties_uses_the_same_client(
     clients: ClientPool[_Client], made: list[_Client]
 ) -> None:
     clients.with_client(ONE, lambda client: client.asked.append("a"))
@@ -97,7 +97,7 @@ def test_a_failure_that_took_long_and_one_of_the_callers_are_not_asked_again(
     assert [client.is_ended for client in made] == [True, True]
 
 
-def test_a_client_that_nobody_asks_ends(
+def test_an_unused_client_is_closed(
     clients: ClientPool[_Client], made: list[_Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_visits, "KEPT_SECONDS", 0.05)

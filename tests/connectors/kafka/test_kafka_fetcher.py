@@ -65,7 +65,7 @@ def test_exactly_the_ranges_batch_after_batch(broker: BrokerInfo, topic: str, fe
     assert rows(fetching, {f"{topic}:0": (3, 3)}) == []
 
 
-def test_all_that_a_record_has(broker: BrokerInfo, topic: str, fetching: KafkaFetcher) -> None:
+def test_every_part_of_a_record_is_read(broker: BrokerInfo, topic: str, fetching: KafkaFetcher) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(topic, b"v", b"k", partition=0, timestamp=1_700_000_000_123, headers=[("a", b"1"), ("b", None)])
     producer.produce(topic, None, None, partition=0, timestamp=1)
@@ -80,7 +80,7 @@ def test_all_that_a_record_has(broker: BrokerInfo, topic: str, fetching: KafkaFe
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_over_markers_and_records_that_were_taken_back(broker: BrokerInfo, topic: str, isolation: str) -> None:
+def test_markers_and_aborted_records(broker: BrokerInfo, topic: str, isolation: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
     producer.init_transactions()
     for value, is_kept in ((b"a", True), (b"b", False), (b"c", True)):

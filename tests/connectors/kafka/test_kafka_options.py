@@ -219,7 +219,7 @@ def test_addresses_that_are_accepted(server: str) -> None:
     KAFKA.check_options({**PLAIN, "properties.bootstrap.server": server})
 
 
-def test_a_look_takes_no_longer_than_asked() -> None:
+def test_a_look_takes_no_longer_than_its_timeout() -> None:
     assert call_timeout(SPEC, PLAIN, 10) == 10
     assert call_timeout(SPEC, {"properties.sync.call.timeout": "2s"}, 10) == 2
     assert call_timeout(SPEC, {"properties.sync.call.timeout": "60s"}, 10) == 10

@@ -204,7 +204,7 @@ def test_children_are_read_after_their_parents(kinesis_server: KinesisServer, st
     closed = {split for split, state in run.states.items() if KINESIS.is_finished(state)}
     assert closed == set(run.states) - set(kinesis_server.open_shards(stream))
     assert all(split_status(run.states[split], found) == OK for split, found in KINESIS.look(given).splits.items())
-    # Of a removed shard that was read completely, nothing is missing.
+    # A removed shard that was read completely lacks no record.
     kinesis_server.remove(stream, FIRST)
     assert Run(given, run.states).poll() == 0
     assert FIRST not in KINESIS.look(given).splits

@@ -1,4 +1,4 @@
-"""Changes of rows that the binary log does not contain, or not as such: they stop the source or are told."""
+"""Changes of rows that the binary log does not contain, or not as such: they stop the source or are reported."""
 
 from __future__ import annotations
 

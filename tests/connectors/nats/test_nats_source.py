@@ -133,7 +133,7 @@ def test_a_purge_is_never_a_silent_skip(nats_server: NatsServer, stream: str) ->
         NATS.stretches(given_, {stream: SplitState(split=stream, offset=12, incarnation=here)})
 
 
-def test_a_limit_that_removes_unread_messages_is_told(nats_server: NatsServer, stream: str) -> None:
+def test_a_limit_that_removes_unread_messages_is_reported(nats_server: NatsServer, stream: str) -> None:
     nats_server.create(stream, max_msgs=5)
     nats_server.publish(stream, [b"{}"] * 9)
     given_ = options(nats_server, stream)

@@ -23,7 +23,7 @@ _literal = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).ma
 
 @given(_subject, _subject, _literal)
 @settings(max_examples=300)
-def test_the_subjects_that_two_have_in_common(one: str, other: str, literal: str) -> None:
+def test_the_subjects_that_two_patterns_have_in_common(one: str, other: str, literal: str) -> None:
     both = subjects.common(one, other)
     matches = [subjects.matcher(each)(literal) is not None for each in (one, other)]
     assert (both is not None and subjects.matcher(both)(literal) is not None) == all(matches)

@@ -22,7 +22,7 @@ _PARTS = ("low", "high")
 
 def run_history(postgres: PostgresInfo, seed: int, steps: int) -> Replica:
     """Writers write while a reader reads. The reader ends now and then, with or without a commit of what it took, and
-    tables are read anew beside the writers."""
+    tables are read again beside the writers."""
     chance = random.Random(seed)
     word = uuid.uuid4().hex[:8]
     schema, oracle = f"h_{word}", f"oracle_{word}"

@@ -1,4 +1,4 @@
-"""The counts of a preview: by the offsets in the log, whatever statements did to positions in between."""
+"""A preview counts by the offsets in the log, not by the positions that statements set in between."""
 
 from __future__ import annotations
 

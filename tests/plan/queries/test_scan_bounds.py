@@ -72,7 +72,7 @@ def test_all_conditions_hold_of_one_read_and_any_of_several() -> None:
     assert hull([]).is_open
 
 
-def test_ranges_keep_what_can_be_asked_for() -> None:
+def test_ranges_are_narrowed_to_the_bounds() -> None:
     ranges = {"t:0": (0, 100), "t:1": (50, 60), "t:2": (0, 10)}
     partitions = {"t:0": "0", "t:1": "1", "t:2": "2"}
     bounds = ScanBounds(low=10, high=70, partitions=frozenset({"0", "1"}))

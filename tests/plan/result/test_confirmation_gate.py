@@ -157,7 +157,7 @@ def test_a_token_for_no_gap_does_not_confirm_one() -> None:
     later = question_of(world.snapshot, world.plan(MOVE))
     assert later.unallowed == ("GAPS",)
     assert request.token not in later.tokens
-    # The reader has read all of it: who confirmed the gap may go on without one.
+    # The reader has read all of it: a user who confirmed the gap may continue without one.
     world.read_on("s", old_0=5000)
     without = question_of(world.snapshot, world.plan(MOVE))
     assert without.token == request.token

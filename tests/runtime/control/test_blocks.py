@@ -118,7 +118,7 @@ def session(tmp_path: Path) -> Session:
     return made
 
 
-def test_commit_is_one_operation_and_asks_once(session: Session) -> None:
+def test_commit_is_one_operation_with_one_confirmation(session: Session) -> None:
     epoch = session.epoch
     session.run("BEGIN UNSAFE REASON 'again'", "INJECT SOURCE OFFSETS s VALUES ('0' = 5)", "RESUME SOURCE s")
     assert session.epoch == epoch
@@ -217,7 +217,7 @@ def test_a_reader_that_does_not_stop_holds_the_commit_up_no_longer_than_the_time
     assert session.metastore.jobs.quiesce_locks() == ()
 
 
-def test_a_hold_ends_with_the_next_commit_and_with_its_process(session: Session) -> None:
+def test_a_quiesce_lock_ends_with_the_next_commit_and_with_its_process(session: Session) -> None:
     session.give_a_reader()
     snapshot = session.metastore.snapshot()
     source = snapshot.find("source", "s")
@@ -259,7 +259,7 @@ def test_an_interrupted_wait_lets_the_reader_go(session: Session, monkeypatch: p
     assert quiesced_jobs(session.context, session.metastore.snapshot()) == {}
 
 
-def test_a_hold_that_is_about_to_end_is_not_enough_for_a_commit(session: Session) -> None:
+def test_a_quiesce_lock_that_is_about_to_end_is_not_enough_for_a_commit(session: Session) -> None:
     snapshot = session.metastore.snapshot()
     shared = replace(session.context, warehouse=replace(session.warehouse, uri="s3://bucket/warehouse"))
     hold = QuiesceLock(hold="h", source_id=1, epoch=snapshot.epoch, host="", pid=1, process_start="", expires_ms=0)

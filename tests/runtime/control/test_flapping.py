@@ -128,7 +128,7 @@ def test_runs_that_last_for_some_batches_are_no_recovery(monkeypatch: pytest.Mon
     assert (slot.trouble, slot.delay) == (Trouble(), 1.0)
 
 
-def test_a_run_of_days_that_failed_does_not_ask_for_days(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_failed_after_days_has_recovered_after_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, slot = Clock(monkeypatch), JobSlot(job_id="mv-1", object_id=1)
     slot.started_at = clock.now
     clock.now += 3 * 86_400

@@ -62,7 +62,7 @@ def commit(context: Context) -> int:
     return context.metastore.commit(operation, based_on=snapshot).epoch
 
 
-def test_it_says_why_it_ended_and_gives_the_lease_back(context: Context, owner: Owner) -> None:
+def test_an_owner_says_why_it_ended_and_returns_the_lease(context: Context, owner: Owner) -> None:
     owner.start()
     assert owner.is_owner
     assert owner.why_ended is None
@@ -96,7 +96,7 @@ def test_a_heartbeat_follows_one_that_failed_unexpectedly(
         raise RuntimeError("a client's own exception")
 
     owner.start()
-    wait_until(lambda: owner._told_epoch == 0, "what was there when it began is told")
+    wait_until(lambda: owner._told_epoch == 0, "the epoch at its start is reported")
     with monkeypatch.context() as patch:
         patch.setattr(module, "note_downtime", fail)
         wait_until(failed.is_set, "a heartbeat fails")
@@ -105,7 +105,7 @@ def test_a_heartbeat_follows_one_that_failed_unexpectedly(
 
 
 @pytest.mark.long
-def test_others_are_told_of_their_epochs_at_once_and_of_ours_later(
+def test_other_processes_get_their_epochs_at_once_and_ours_later(
     context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def told() -> int:
@@ -115,7 +115,7 @@ def test_others_are_told_of_their_epochs_at_once_and_of_ours_later(
 
     monkeypatch.setattr(module, "_TELL_SECONDS", 3600.0)
     owner.start()
-    wait_until(lambda: owner._told_epoch == 0, "what was there when it began is told")
+    wait_until(lambda: owner._told_epoch == 0, "the epoch at its start is reported")
     ours = commit(context)
     assert owner.wait_applied(ours, WAIT_SECONDS)
     wait_until(lambda: owner._untold_since is not None, "it puts it off")
@@ -134,25 +134,25 @@ def test_others_are_told_of_their_epochs_at_once_and_of_ours_later(
     wait_until(lambda: told() == theirs + 1, "it is told in the end")
 
 
-def test_a_pause_of_ours_is_told_at_once(context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_of_ours_is_reported_at_once(context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TELL_SECONDS", 3600.0)
     owner.start()
-    wait_until(lambda: owner._told_epoch == 0, "what was there when it began is told")
+    wait_until(lambda: owner._told_epoch == 0, "the epoch at its start is reported")
     snapshot = context.metastore.snapshot()
     pause = PutObject(record=PauseRecord(id=snapshot.next_id, name="all", source_id=None))
     operation = Operation(kind="PAUSE", statement="", objects=(), changes=(pause,))
     epoch = context.metastore.commit(operation, based_on=snapshot).epoch
-    wait_until(lambda: owner._told_epoch == epoch, "another process may move what stands still")
+    wait_until(lambda: owner._told_epoch == epoch, "another process may move paused sources")
 
 
-def test_what_is_left_to_tell_is_told_when_it_ends(
+def test_what_is_left_to_tell_is_reported_when_it_ends(
     context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept: list[int] = []
     monkeypatch.setattr(module, "_TELL_SECONDS", 3600.0)
     monkeypatch.setattr(module, "sweep", lambda _, epoch: swept.append(epoch))
     owner.start()
-    wait_until(lambda: owner._told_epoch == 0, "what was there when it began is told")
+    wait_until(lambda: owner._told_epoch == 0, "the epoch at its start is reported")
     epoch = commit(context)
     assert owner.wait_applied(epoch, WAIT_SECONDS)
     owner.stop()
@@ -173,7 +173,7 @@ def test_the_outcome_of_who_did_not_wait_is_completed(context: Context, owner: O
     )
 
 
-def test_a_source_that_cannot_be_looked_after_is_told_once(
+def test_a_source_that_cannot_be_looked_after_is_reported_once(
     owner: Owner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     owner.start()

@@ -76,7 +76,7 @@ def test_a_job_that_cannot_be_stopped_is_left_and_started_anew(jobs: Jobs) -> No
     first = jobs.jobs["mv-1"]
     first.stop_error = TypeError("not now")
     jobs.change(view)
-    jobs.reach(lambda: jobs.jobs["mv-1"] is not first, "it runs anew")
+    jobs.reach(lambda: jobs.jobs["mv-1"] is not first, "it runs again")
     jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
 
 
@@ -132,7 +132,7 @@ def test_what_passes_soon_is_not_written_down(jobs: Jobs, monkeypatch: pytest.Mo
     view = jobs.put_view("a")
     jobs.reach(lambda: said[-1:] == ["RUNNING 1"], "it runs")
     view = jobs.change(view)
-    jobs.reach(lambda: said[-1:] == ["RUNNING 2"], "it runs anew")
+    jobs.reach(lambda: said[-1:] == ["RUNNING 2"], "it runs again")
     assert said == ["RUNNING 1", "RUNNING 2"]
     monkeypatch.setattr(job_slot, "_PASSING_SECONDS", 0.0)
     jobs.jobs["mv-1"].may_stop.clear()
@@ -338,7 +338,7 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
         assert slot.awaiting is None
 
 
-def test_a_job_starts_once_what_is_left_of_its_last_query_has_ended(jobs: Jobs) -> None:
+def test_a_job_starts_after_the_end_of_its_last_query(jobs: Jobs) -> None:
     ending: Future[None] = Future()
     record = jobs.put_view("v")
     jobs.reconciler._stopped_readers[f"mv-{record.id}"] = StoppedReader(
@@ -391,7 +391,7 @@ def _ending(**left: Any) -> StoppedReader:
     return StoppedReader(query=ended, reader=reader, since=time.monotonic())
 
 
-def test_a_reader_that_stands_still_for_a_rewind_point_gets_ready_for_its_next_run(
+def test_a_reader_that_waits_for_a_rewind_point_prepares_its_next_run(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     early: list[int] = []
@@ -444,7 +444,7 @@ def test_a_reader_that_is_not_wanted_any_more_does_not_get_ready(jobs: Jobs) -> 
     jobs.put_view("v")
     jobs.reconciler.reconcile()
     wait_until(stop_async.is_set, "what was prepared is let go of")
-    assert jobs.reconciler._stopped_readers["ingest-7"] is ending, "the next run may still go on with what it has"
+    assert jobs.reconciler._stopped_readers["ingest-7"] is ending, "the next run may still continue with what it has"
 
 
 def test_what_a_stopped_reader_has_is_kept_while_its_query_ends(jobs: Jobs) -> None:

@@ -49,7 +49,7 @@ LATER_MS = 10**10
 
 @dataclass
 class Owner:
-    """The owner of a group in a simulated process of another machine: only its heartbeat tells whether it lives."""
+    """The owner of a group in a simulated process of another machine: only its heartbeat shows whether it lives."""
 
     context: Context
     world: World

@@ -81,7 +81,7 @@ def test_a_view_rests_when_its_source_is_paused_then_the_view_of_it_and_both_cou
     assert len(jobs.starts) == 3
 
 
-def test_they_rest_on_when_the_source_begins_until_it_commits(jobs: Jobs) -> None:
+def test_views_stay_at_rest_until_their_source_commits(jobs: Jobs) -> None:
     pause(jobs)
     reach_rest(jobs, "mv-2", "mv-3")
     epoch = jobs.commit(DropObject(id=PAUSE))
@@ -136,5 +136,5 @@ def test_a_view_that_rests_is_started_as_a_statement_wants_it_now(jobs: Jobs) ->
     reach_rest(jobs, "mv-2", "mv-3")
     changed = _view(UPPER, "w", VIEW)
     jobs.change(changed)
-    jobs.reach(lambda: len(jobs.starts) == 4, "it was started anew")
+    jobs.reach(lambda: len(jobs.starts) == 4, "it was started again")
     assert jobs.starts[-1].job == "mv-3"

@@ -143,7 +143,7 @@ def test_a_source_at_rest_that_is_paused_or_dropped_leaves_nothing_watched(world
     assert world.started().count("ingest-10") == 1
 
 
-def test_a_cluster_that_does_not_answer_is_told_without_a_start_and_forgotten(world: World) -> None:
+def test_a_cluster_that_does_not_answer_is_reported_without_a_start_and_forgotten(world: World) -> None:
     world.source(10)
     world.rest(10)
     world.cluster.error = "h:1: connection refused"

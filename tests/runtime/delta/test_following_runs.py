@@ -96,7 +96,7 @@ def test_where_anything_came_between_a_fence_is_needed(warehouse: Warehouse) -> 
     assert second.followed_by(second.path, run=3, epoch=3) is None
 
 
-def test_it_gives_the_table_the_columns_that_it_lacks(warehouse: Warehouse) -> None:
+def test_a_following_run_adds_the_columns_that_the_table_lacks(warehouse: Warehouse) -> None:
     second = follow(open_log(warehouse, 1), 2)
     second.fit(MORE)
     assert [column.name for column in DeltaTable(second.path).schema().fields] == ["id", "name"]

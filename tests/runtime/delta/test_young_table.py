@@ -46,27 +46,27 @@ def test_a_table_that_lost_rows_or_files_is_not(path: str) -> None:
     assert young(path) is None
 
 
-def test_nor_one_that_was_compacted(path: str) -> None:
+def test_a_compacted_table_is_not_young(path: str) -> None:
     assert DeltaTable(path).optimize.compact()["numFilesRemoved"] == 2
     assert young(path) is None
 
 
-def test_nor_one_that_was_restored(path: str) -> None:
+def test_a_restored_table_is_not_young(path: str) -> None:
     DeltaTable(path).restore(0)
     assert young(path) is None
 
 
-def test_nor_one_with_an_added_column(path: str) -> None:
+def test_a_table_with_an_added_column_is_not_young(path: str) -> None:
     DeltaTable(path).alter.add_columns([Field("more", PrimitiveType("string"))])
     assert young(path) is None
 
 
-def test_nor_one_whose_first_commits_were_cleaned_up(path: str) -> None:
+def test_a_table_without_its_first_commits_is_not_young(path: str) -> None:
     Warehouse.at(path).remove(f"{path}/_delta_log/{0:020d}.json")
     assert young(path) is None
 
 
-def test_nor_one_with_many_commits_or_bytes(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_with_many_commits_or_bytes_is_not_young(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(young_table, "MOST_COMMITS", 1)
     assert young(path) is None
     monkeypatch.setattr(young_table, "MOST_COMMITS", 2)

@@ -144,7 +144,7 @@ def test_what_a_statement_set_is_written_into_the_newest_committed_entry(checkpo
     assert checkpoint.start() == checkpoint.stands() == {"a:0": 25, "a:1": 9}
 
 
-def test_another_topic_and_a_new_partition_are_all_of_the_new_assignment(checkpoint: Checkpoint) -> None:
+def test_a_new_assignment_replaces_the_old_one(checkpoint: Checkpoint) -> None:
     checkpoint.put("mv-2:1", 8, a_2=4)
     assert checkpoint.start() == {"a:0": 30, "a:1": 7, "a:2": 4}
     assert checkpoint.line(2) == {"a:0": 30, "a:1": 7, "a:2": 4}
@@ -154,7 +154,7 @@ def test_another_topic_and_a_new_partition_are_all_of_the_new_assignment(checkpo
     assert checkpoint.line(2) == {"b:0": 5}
 
 
-def test_splits_that_come_back_go_on_where_they_were_left(checkpoint: Checkpoint) -> None:
+def test_splits_that_return_continue_at_their_old_positions(checkpoint: Checkpoint) -> None:
     checkpoint.splits["mv-2:1"] = ("a:1",)
     assert checkpoint.start() == {"a:1": 7}
     assert checkpoint.stands() == {"a:0": 30, "a:1": 7}
@@ -251,7 +251,7 @@ def test_a_damaged_checkpoint_is_reported_and_not_touched(checkpoint: Checkpoint
 @pytest.mark.parametrize("is_planned", [False, True])
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("then", ["nothing", "another", "back"])
-def test_killed_at_any_step_it_comes_to_the_same(
+def test_a_kill_at_any_step_does_not_change_the_result(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, point: str, is_planned: bool, then: str
 ) -> None:
     if is_planned:

@@ -186,7 +186,7 @@ def test_undo_gets_the_position_from_before(own: Own) -> None:
     assert before() == 26
 
 
-def test_a_block_holds_the_jobs_of_all_readers(own: Own) -> None:
+def test_a_block_stops_the_jobs_of_all_readers(own: Own) -> None:
     snapshot = own.metastore.snapshot()
     hold = QuiesceLock(
         hold="h",

@@ -89,7 +89,7 @@ def test_one_that_no_run_comes_for_ends(reader: _Reader, has_batch: bool) -> Non
     early.abandon()
 
 
-def test_it_fits_the_run_that_it_was_started_for(reader: _Reader) -> None:
+def test_a_query_fits_the_run_for_which_it_was_started(reader: _Reader) -> None:
     early = _early(reader)
     assert early.fits(7, dict(STATES))
     assert not early.fits(8, STATES)

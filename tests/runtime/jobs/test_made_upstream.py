@@ -54,7 +54,7 @@ def test_subscriptions_of_all_topics_are_removed(tmp_path: Path, pulsar_server: 
     assert release_upstream(context, Snapshot(), 7)  # Repeatable.
 
 
-def test_a_broker_that_is_away_is_asked_again(tmp_path: Path) -> None:
+def test_a_request_to_a_broker_that_is_away_is_repeated(tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path))
     note_made(warehouse, source_of("t", "pulsar://127.0.0.1:1"), slot=True)
     context = Context(warehouse=warehouse, metastore=cast("Any", None), sessions=cast("Any", None), owner="me")

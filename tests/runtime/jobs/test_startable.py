@@ -32,7 +32,7 @@ SPLITS = ("t:0",)
         (12, upstream(), "AHEAD t:0: PAUSE SOURCE s; INJECT SOURCE OFFSETS s TO LATEST; RESUME SOURCE s"),
     ],
 )
-def test_bounds_are_asked_at_the_start_only(offset: int, seen: Upstream, reason: str) -> None:
+def test_bounds_are_requested_at_the_start_only(offset: int, seen: Upstream, reason: str) -> None:
     require_same("s", SPLITS, at(offset), seen)
     with pytest.raises(StalledError) as raised:
         require_readable("s", SPLITS, at(offset), seen)

@@ -314,7 +314,7 @@ def test_a_load_that_fails_changes_nothing_and_says_why(world: World) -> None:
     assert (world.held(), world.record.failure) == (drawn(2), None)
 
 
-def test_a_load_that_was_cancelled_comes_to_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_load_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from rw_sql.model.refresh_states import given_up
 
     real: Callable[..., Staged] = job_module.__dict__["load"]
@@ -333,7 +333,7 @@ def test_a_load_that_was_cancelled_comes_to_nothing(world: World, monkeypatch: p
     assert not world.context.warehouse.list_names(world.context.warehouse.staging(TABLE, 1))
 
 
-def test_it_begins_by_itself_in_its_time(world: World) -> None:
+def test_a_scheduled_refresh_begins_by_itself_in_the_job(world: World) -> None:
     world.put(PutObject(record=replace(world.record, interval_s=1)))
     world.upstream = drawn(1)
     world.run_until(lambda: world.record.succeeded_ms is not None)

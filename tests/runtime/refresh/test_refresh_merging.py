@@ -133,7 +133,7 @@ def test_a_merge_that_was_killed_goes_on_with_its_chunk(tmp_path: Path) -> None:
     assert kinds.count("update_postimage") == sum(1 for key, word in new.items() if key in old and old[key] != word)
 
 
-def test_a_chunk_without_rows_is_told_too(tmp_path: Path) -> None:
+def test_a_chunk_without_rows_is_reported_too(tmp_path: Path) -> None:
     to, loaded = output(tmp_path, 1), staging(tmp_path)
     loaded.write_rows(changes({}, {("a", 1): "x"}), 1)
     merge_chunk(to, loaded.chunk(1), KEYS, 0)

@@ -104,7 +104,7 @@ def test_everything_goes_back_and_on_as_if_the_operation_had_never_been(mini: Mi
 
 
 @pytest.mark.long
-def test_a_rewind_can_be_taken_back(mini: MiniWarehouse, operation: int) -> None:
+def test_a_rewind_can_be_reverted(mini: MiniWarehouse, operation: int) -> None:
     mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
     rewind = mini.epoch()
     mini.settle()

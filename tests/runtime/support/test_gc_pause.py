@@ -18,7 +18,7 @@ def collector_as_it_was() -> Iterator[None]:
     (gc.enable if was_enabled else gc.disable)()
 
 
-def test_it_rests_until_the_last_block_ends() -> None:
+def test_the_collector_pauses_until_the_last_block_ends() -> None:
     gc.enable()
     with gc_paused():
         with gc_paused():
@@ -27,7 +27,7 @@ def test_it_rests_until_the_last_block_ends() -> None:
     assert gc.isenabled()
 
 
-def test_it_does_not_rest_long_where_somebody_always_wants_it_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_collector_does_not_pause_long_among_endless_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.enable()
     monkeypatch.setattr(collector, "MOST_SECONDS", 0.0)
     with gc_paused():

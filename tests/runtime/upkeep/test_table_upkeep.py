@@ -315,7 +315,7 @@ def test_facts_of_removed_commits_are_still_reported(log: MaintainedLog) -> None
     assert now.lives[SPLIT_NAME][0].spans == ((0, 260),)
 
 
-def test_what_is_taken_back_is_not_told(log: MaintainedLog) -> None:
+def test_a_reverted_commit_is_not_reported(log: MaintainedLog) -> None:
     for _ in range(3):
         log.append(30)
         log.turn()

@@ -40,7 +40,7 @@ def test_a_file_that_a_rewind_put_back_stays_for_the_versions_after_that(
     log.read(view, 0, 2)
     log.turn()
     assert log.files() == 1
-    # Taken back to before the small files were put together: they are the table's once more.
+    # Taken back to before the small files were put together: they belong to the table again.
     compacted = log.output.table.version()
     output = JobOutput.reopen(log.warehouse, log.output.path, job=log.output.job, run=2, epoch=2)
     output.restore(compacted - 1, rewind=5, done=29)
@@ -152,7 +152,7 @@ class NoSpark:
     jvm_pid = 1
 
 
-def test_an_owner_writes_down_how_long_there_was_none(tmp_path: Path) -> None:
+def test_an_owner_records_how_long_there_was_no_owner(tmp_path: Path) -> None:
     metastore, warehouse = Metastore.open(str(tmp_path)), Warehouse.at(str(tmp_path))
     context = Context(
         warehouse=warehouse,

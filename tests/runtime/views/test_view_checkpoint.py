@@ -59,7 +59,7 @@ def test_a_checkpoint_that_is_behind_the_rows_stalls_the_view(context: Context, 
         _require_checkpoint(context, SPEC, str(tmp_path / "checkpoint"))
 
 
-def test_also_after_a_later_run_fenced_the_table(context: Context, tmp_path: Path) -> None:
+def test_a_checkpoint_behind_the_rows_stalls_even_after_a_later_fence(context: Context, tmp_path: Path) -> None:
     write_batches(context, 3)
     write_batches(context, 0, run=2)
     with pytest.raises(StalledError, match="contains batch 2"):

@@ -107,7 +107,7 @@ def test_sums_over_changes_subtract_what_left() -> None:
 
 
 @pytest.mark.parametrize("call", ["sum(b)", "avg(b)"])
-def test_floating_point_sums_are_not_taken_back(call: str) -> None:
+def test_floating_point_sums_cannot_be_signed(call: str) -> None:
     assert read_view_query(f"SELECT {call} AS s FROM v").signed({"b": "DOUBLE"}) is None
 
 

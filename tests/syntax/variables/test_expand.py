@@ -295,6 +295,6 @@ def test_no_statement_of_the_fixtures_and_pages_is_taken_for_variables() -> None
     assert [text for text in texts if expand(text).text != text] == []
 
 
-def test_a_long_script_takes_time_in_proportion() -> None:
+def test_the_time_grows_in_proportion_to_the_script() -> None:
     text = "SELECT :n, 'x' FROM t;\n" * 5_000
     assert expand(text, VARIABLES).text.count("SELECT 5") == 5_000

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rw_sql.plan.statements.checkpoint.context import InjectContext, Target
     from rw_sql.plan.statements.checkpoint.targets import NewPosition
 
-_NOUNS = {DELTA: "version", FILE: "list of files"}
 _COUNTING = frozenset({"aggregation", "session windows", "stream-stream join", "state"})
 
 

@@ -70,14 +70,6 @@ def _parts(text: str) -> list[str]:
     return found
 
 
-def read_path(text: str) -> str:
-    """The canonical text of a written search path. Raises ValueError with the rule."""
-    parts = _parts(text)
-    if not parts:
-        raise ValueError("must be one or more schemas, separated by commas")
-    return path_text(tuple(dict.fromkeys(parts)))
-
-
 def path_set(statement: ast.SetParameter) -> tuple[str, ...] | None:
     """The schemas that ``SET search_path = …`` names; None for DEFAULT. Raises SqlError INVALID_PARAMETER."""
     if statement.value is None:

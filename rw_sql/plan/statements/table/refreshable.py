@@ -233,4 +233,4 @@ def _require_upstream(upstream: Upstream, name: str, span: Span) -> None:
 def _how(table: TableRecord, options: RefreshOptions) -> str:
     keys = ", ".join(table.primary_key)
     every = "" if options.interval_s is None else f", and every {options.interval_s} s"
-    return f"empty until the first REFRESH TABLE{every}; rows are replaced by ({keys})"
+    return f"empty until the first REFRESH TABLE{every}; rows are replaced by key ({keys})"

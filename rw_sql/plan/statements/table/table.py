@@ -158,7 +158,7 @@ def _how_kept(statement: CreateTable, key: tuple[str, ...]) -> str:
     keys = ", ".join(key)
     if statement.is_append_only:
         return f"the first row of each ({keys}) is appended"
-    return f"rows are replaced by ({keys})" + (", and deleted by this key" if has_changes(statement) else "")
+    return f"rows are replaced by key ({keys})" + (", and deleted by it" if has_changes(statement) else "")
 
 
 def table_query(statement: CreateTable, dialect: str) -> str:

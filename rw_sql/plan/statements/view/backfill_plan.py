@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.connectors.registry import connector, sends_once
 from rw_sql.connectors.spec import OptionError
+from rw_sql.connectors.support.startup_mode import MODE, TIME
 from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
 from rw_sql.metastore.records import DEFAULT_GROUP, SourceRecord
 from rw_sql.model.backfill_ranges import History, SplitHistory, same_incarnation
@@ -18,7 +19,7 @@ from rw_sql.model.options import source_options
 from rw_sql.model.parameters import MOST_PARALLELISM, NO_LIMIT
 from rw_sql.model.resource_groups import written_group
 from rw_sql.model.split_status import OK, identity_status
-from rw_sql.model.startup import MODE, TIME, without_startup
+from rw_sql.model.startup import without_startup
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.syntax.statements import ConnectionValue, CreateTable, NumberValue, Option, SecretValue
 

@@ -122,7 +122,7 @@ def test_changes_that_contradict(changes: str, message: str) -> None:
         ("type = 'privatelink', host = 'x'", "PrivateLink is not supported"),
     ],
 )
-def test_connections_that_cannot_be(options: str, message: str) -> None:
+def test_connections_that_are_refused(options: str, message: str) -> None:
     assert refused(connected_world(), f"CREATE CONNECTION e WITH ({options})").message == message
 
 

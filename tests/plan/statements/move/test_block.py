@@ -85,7 +85,7 @@ def test_the_preview_is_from_the_present_position_to_the_next() -> None:
     assert "in all: DUPLICATES 55" in text
 
 
-def test_a_block_asks_for_what_it_comes_to_and_not_for_its_steps() -> None:
+def test_a_block_needs_confirmation_for_its_total_effect_only() -> None:
     world = moved_world()
     again = "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)"
     assert world.plan(again).unallowed == ("DUPLICATES",)
@@ -132,7 +132,7 @@ def test_what_is_not_of_a_block_is_refused() -> None:
         assert caught.value.code == "RW331"
 
 
-def test_a_block_that_comes_to_nothing_commits_nothing() -> None:
+def test_a_block_without_effect_commits_nothing() -> None:
     world = moved_world()
     plan = planned(world, "PAUSE SOURCE s", "RESUME SOURCE s")
     assert plan.operation is None
@@ -153,7 +153,7 @@ inside = statements.filter(lambda text: not text.startswith("UNDO"))
 @pytest.mark.long
 @settings(max_examples=300)
 @given(st.lists(inside, min_size=1, max_size=8), st.integers(0, 3))
-def test_a_block_comes_to_what_its_statements_come_to_one_by_one(texts: list[str], produced: int) -> None:
+def test_a_block_has_the_effect_of_its_statements_one_by_one(texts: list[str], produced: int) -> None:
     def world_of() -> CannedWorld:
         world = CannedWorld()
         world.put_topic("a", (0, 3 + produced), (0, 3))

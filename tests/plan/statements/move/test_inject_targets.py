@@ -155,7 +155,7 @@ def test_where_another_source_stands() -> None:
     assert notices(world, "FROM SOURCE t") == ['source "t" is running, so its positions may still change']
 
 
-def test_a_source_of_another_life_of_the_topic_is_not_continued_by_number() -> None:
+def test_a_source_of_another_incarnation_of_the_topic_is_not_continued_by_number() -> None:
     world = paused_world()
     world.run(create_source("t", "old", "paused = 'true'"))
     world.put_topic("old", (0, 9), (0, 9), life="second")

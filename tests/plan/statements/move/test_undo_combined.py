@@ -1,4 +1,4 @@
-"""UNDO OPERATION after what else happened to the same source: a drop, another name, another cluster, new columns."""
+"""UNDO OPERATION after other changes of the same source: a drop, another name, another cluster, new columns."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_restored_pause_has_the_present_name_of_its_source() -> None:
     assert not world.snapshot.all("pause")
 
 
-def test_columns_of_a_refreshed_schema_are_not_taken_away_again() -> None:
+def test_undo_does_not_remove_the_columns_of_a_refreshed_schema() -> None:
     world = world_with(value=record(ORDER[:2]))
     world.run(f"CREATE SOURCE s (*) {of()}")
     world.schemas["t-value"] = RegisteredSchema(id=2, kind="AVRO", text=record(ORDER))
@@ -119,7 +119,7 @@ def test_an_object_in_another_group_is_moved_back_first() -> None:
     assert source.resource_group == "default"
 
 
-def test_a_change_beside_the_group_stands_in_the_way() -> None:
+def test_a_later_change_besides_the_group_blocks_the_undo() -> None:
     world = moved_world()
     world.run("PAUSE SOURCE s", "ALTER SOURCE s UNSAFE SET (topic = 'new')")
     moved = undo(world)

@@ -23,7 +23,7 @@ def settled(world: CannedWorld, text: str) -> bool:
     return plan.operation is None and [row.change for row in plan.changes] == ["NOTHING"] and world.snapshot is before
 
 
-def test_it_makes_what_is_not_there() -> None:
+def test_a_missing_object_is_created() -> None:
     world = moved_world()
     text = create_source("fresh", "new")
     plan = world.run(replacing(text))
@@ -34,7 +34,7 @@ def test_it_makes_what_is_not_there() -> None:
     assert settled(world, text)
 
 
-def test_a_safe_property_asks_nobody() -> None:
+def test_a_safe_property_needs_no_confirmation() -> None:
     world = moved_world()
     text = create_source("s", "old", "properties.client.id = 'mine'")
     plan = world.run(replacing(text))

@@ -9,7 +9,10 @@ import pytest
 from rw_sql.metastore.codec import record_from_json, record_to_json
 from rw_sql.model.definitions import view_definition
 from rw_sql.plan.ports.tables import TableLook
-from rw_sql.plan.statements.session.search_path import path_of, read_path
+from rw_sql.plan.statements.session.search_path import path_set
+from rw_sql.syntax import parse_statement
+from rw_sql.syntax import statements as ast
+from rw_sql.syntax.lexing.identifiers import literal
 from tests.conftest import FIXTURES
 from tests.plan.canned import HERE, CannedWorld, create_source, refusals, refused
 from tests.plan.tables import create_table, tables_world
@@ -357,7 +360,9 @@ def test_refusals(recorded: Callable[[Path, str], None]) -> None:
     ],
 )
 def test_paths_are_read(text: str, path: tuple[str, ...]) -> None:
-    assert path_of(read_path(text)) == path
+    statement = parse_statement(f"SET search_path = {literal(text)}")
+    assert isinstance(statement, ast.SetParameter)
+    assert path_set(statement) == path
 
 
 def test_set_search_path() -> None:

@@ -50,7 +50,7 @@ def test_all_objects_with_what_they_read(written: WrittenWarehouse) -> None:
     ]
 
 
-def test_those_around_one(written: WrittenWarehouse) -> None:
+def test_lineage_of_one_object_shows_what_it_reads_and_what_reads_it(written: WrittenWarehouse) -> None:
     assert [row[0] for row in shown(written, "SHOW LINEAGE OF top")] == ["broker", "orders", "totals", "top"]
     assert [row[0] for row in shown(written, "SHOW LINEAGE OF public.orders")][-1] == "out"
 

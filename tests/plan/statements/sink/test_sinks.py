@@ -264,7 +264,7 @@ def test_validate_looks_at_the_target_again() -> None:
     assert refused(world, "VALIDATE SINK k").code == "RW401"
 
 
-def test_types_that_the_target_may_refuse_hold_back_a_new_sink_only() -> None:
+def test_types_that_the_target_may_refuse_prevent_only_a_new_sink() -> None:
     world = sink_world()
     to_postgres = (
         "CREATE SINK k FROM v WITH (connector = 'jdbc', jdbc.url = 'jdbc:postgresql://db/shop', table.name = 't', "

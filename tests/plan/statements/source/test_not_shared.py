@@ -97,7 +97,7 @@ def test_a_session_may_set_it_and_show_create_shows_it() -> None:
 
 
 @pytest.mark.parametrize("change", ["SET (shared = 'true')", "SET (topic = 'new'), UNSET (shared)"])
-def test_it_cannot_change_after_the_source_is_created(change: str) -> None:
+def test_shared_cannot_change_after_the_source_is_created(change: str) -> None:
     error = refused(two_views(), f"ALTER SOURCE s UNSAFE {change}")
     assert (error.code, error.message) == ("RW302", 'whether source "s" is shared cannot change')
 

@@ -404,7 +404,7 @@ def test_a_table_of_mysql() -> None:
         ("connector = 'mysql-cdc', database.name = 'd', table.name = 'orders'", "FROM g_source TABLE 'd.orders'"),
     ],
 )
-def test_a_table_that_captures_a_database_itself_is_told_to_read_a_source(options: str, advised: str) -> None:
+def test_a_table_that_captures_a_database_itself_must_read_a_source(options: str, advised: str) -> None:
     error = refused(cdc_world(), f"CREATE TABLE g (id INT PRIMARY KEY) WITH ({options})")
     assert "through a source" in error.message
     assert advised in (error.hint or "")

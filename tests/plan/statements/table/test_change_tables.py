@@ -33,15 +33,18 @@ def test_a_tables_source_is_read_by_its_key(format: str, columns: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_it_is_moved_like_any_other(format: str) -> None:
+def test_a_table_of_changes_is_moved_like_any_other(format: str) -> None:
     world = tables_world(changes(format))
     world.run("ALTER TABLE t UNSAFE SET (topic = 'new')", "ALTER TABLE t SET source_rate_limit = 7")
     assert "topic = 'new'" in table(world).definition
     assert primary_key(definition_of(source(world))) == ("id",)
     shown = world.plan("SHOW CREATE TABLE t").table
     assert shown is not None
-    anew = tables_world(str(shown.rows[0][1]))
-    assert (table(anew).definition, source(anew).definition) == (table(world).definition, source(world).definition)
+    recreated = tables_world(str(shown.rows[0][1]))
+    assert (table(recreated).definition, source(recreated).definition) == (
+        table(world).definition,
+        source(world).definition,
+    )
     # On its own such a source cannot be created, as in RisingWave.
     alone = parse_statement(source(world).definition)
     assert isinstance(alone, CreateSource)

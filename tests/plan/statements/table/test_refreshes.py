@@ -50,7 +50,7 @@ def commit(world: CannedWorld, operation: Operation) -> None:
 
 def test_one_commit_makes_the_source_the_table_and_its_state() -> None:
     world = tables_world()
-    told = "empty until the first REFRESH TABLE, and every 60 s; rows are replaced by (id)"
+    told = "empty until the first REFRESH TABLE, and every 60 s; rows are replaced by key (id)"
     assert world.answers(create_refreshable("refresh_interval_sec = '60'")) == [("CREATED", told)]
     made, of = table(world), source(world)
     assert (made.source_id, made.inputs, made.keys, made.primary_key) == (of.id, (), ("id",), ("id",))
@@ -268,7 +268,7 @@ def test_a_merge_goes_on_with_the_chunks_that_are_left(first: int, chunks: int, 
     assert list(left_chunks(replace(record, first_batch=0), -1)) == list(range(chunks))
 
 
-def test_it_begins_by_itself_when_its_time_has_come() -> None:
+def test_a_scheduled_refresh_begins_by_itself() -> None:
     world = refreshable_world("refresh_interval_sec = '60'")
     record, made = state(world), table(world).created_at_ms
     assert not is_due(world.snapshot, record, made, made + 59_999)

@@ -105,7 +105,7 @@ def test_drop_column_takes_it_from_both() -> None:
         "SELECT id, count(*) AS n FROM t GROUP BY id, price",
     ],
 )
-def test_a_query_that_may_use_a_column_holds_it(query: str) -> None:
+def test_a_column_that_a_query_may_use_is_not_dropped(query: str) -> None:
     world = tables_world(create_table("id INT PRIMARY KEY, price INT, eur INT"))
     world.run("CREATE MATERIALIZED VIEW free AS SELECT id, count(*) AS n FROM t GROUP BY id")
     world.analyze = None

@@ -16,7 +16,7 @@ from tests.plan.tables import KEYED, both_are_true, create_table, sink, source, 
 
 def test_one_commit_makes_the_source_and_the_table() -> None:
     world = tables_world()
-    assert world.answers(KEYED) == [("CREATED", "2 splits; rows are replaced by (id)")]
+    assert world.answers(KEYED) == [("CREATED", "2 splits; rows are replaced by key (id)")]
     made, of = table(world), source(world)
     assert (made.source_id, made.inputs, made.keys, made.primary_key) == (of.id, (of.id,), ("id",), ("id",))
     assert (made.conflict, made.is_append_only, made.version_columns) == ("overwrite", False, ())
@@ -146,7 +146,7 @@ def test_a_view_reads_the_table_and_not_its_source() -> None:
     view = world.snapshot.find("materialized_view", "v")
     assert view is not None
     assert view.inputs == (table(world).id,)
-    assert view.maintenance.reads_changes
+    assert view.maintenance.strategy == "changes"
     assert table(world).has_change_feed
 
 

@@ -78,7 +78,7 @@ def test_both_run_and_the_old_one_serves_until_the_swap() -> None:
     assert world.run("ALTER MATERIALIZED VIEW v AS SELECT id, CAST(id AS BIGINT) AS more FROM s").operation is None
 
 
-def test_it_reads_another_source_which_is_read_at_once_and_cannot_be_dropped() -> None:
+def test_a_changed_query_starts_and_protects_its_new_source_at_once() -> None:
     world = altered_world()
     other = world.snapshot.find("source", "other")
     assert other is not None
@@ -130,7 +130,7 @@ def test_what_is_refused(text: str, code: str, said: str) -> None:
     assert said in error.message
 
 
-def test_sinks_have_sent_what_cannot_be_taken_back() -> None:
+def test_sinks_have_sent_what_cannot_be_reverted() -> None:
     world = altered_world()
     world.run(sink("PLAIN", "top"))
     error = refused(world, "ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
@@ -246,7 +246,7 @@ def test_a_rollback_that_comes_too_late_says_what_makes_the_rows_again(statement
     world.run("ALTER SYSTEM SET rollback_window = DEFAULT")
 
 
-def test_or_replace_changes_its_column_names_too() -> None:
+def test_or_replace_changes_the_column_names_too() -> None:
     world = tables_world(create_table("id INT PRIMARY KEY"))
     world.run("CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
     world.run("CREATE OR REPLACE MATERIALIZED VIEW v WITH (backfill_rate_limit = 3) AS SELECT id, id AS more FROM t")
@@ -345,7 +345,7 @@ def test_the_undo_of_a_swap_does_not_cross_a_move_to_another_group(moved: str) -
 
 
 def test_a_source_that_only_a_rebuild_reads_runs() -> None:
-    """Otherwise a block would move it while its reader goes on, and SHOW SOURCES would say that nothing reads it."""
+    """Otherwise a block would move it while its reader continues, and SHOW SOURCES would say that nothing reads it."""
     world = altered_world()
     other = world.snapshot.find("source", "other")
     assert other is not None

@@ -1,6 +1,8 @@
-"""A process that reads a folder into a view until all records are there, or until it is killed at a fault point.
+"""A process that reads a source into a view until everything is read, or until it is killed at a fault point.
 
-Run as ``python -m tests.crash.file_child`` it takes its task as JSON on the standard input.
+``python -m tests.crash.upstream_child`` takes its task as JSON on the standard input: ``create``, the statements that
+create the source ``s`` if it is missing, with a ``source_rate_limit`` for small batches; ``warehouse``; ``point``, the
+fault point or an empty text; ``dump``, the file for the ids in the view.
 """
 
 from __future__ import annotations
@@ -21,19 +23,24 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+POINTS = (
+    "ingest.in_batch@2",
+    "batch.before_append@2",
+    "batch.after_append@2",
+    "batch.after_append@3",
+)
+"""The fault points at which a process may be killed."""
+
 
 def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """The source and the view, made where they are missing, and the view's rows once all files are read."""
-    spark.sql(
-        f"CREATE SOURCE IF NOT EXISTS f (id INT) WITH (connector = 'posix_fs', posix_fs.root = '{task['folder']}', "
-        # A batch reads a few files.
-        "source_rate_limit = '50') FORMAT PLAIN ENCODE JSON"
-    )
-    spark.sql("CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT id FROM f")
+    """Creates the source and the view if they are missing, and writes the view's ids once everything is read."""
+    for statement in task["create"]:
+        spark.sql(statement)
+    spark.sql("CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT id FROM s")
     if task["point"]:
         time.sleep(LAST_RESORT_SECONDS)  # until it dies
         sys.exit("the fault point was not reached")
-    spark.sql("ALTER SOURCE f SET source_rate_limit TO 100000")
+    spark.sql("ALTER SOURCE s SET source_rate_limit TO 100000")
     spark.sql("FLUSH")
     Path(task["dump"]).write_text(json.dumps([row.id for row in spark.sql("SELECT id FROM v").collect()]))
 

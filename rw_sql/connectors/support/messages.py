@@ -1,0 +1,15 @@
+"""The messages of databases, as part of an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def without_password(message: object, options: Mapping[str, str]) -> str:
+    """A message of a database or its client, as a single line and without the option ``password``."""
+    line = " ".join(str(message).split())
+    password = options.get("password")
+    return line.replace(password, "[secret]") if password else line

@@ -1,0 +1,58 @@
+"""One change of a deployment: the statements that bring an object to its definition in the folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.syntax import render
+from rw_sql.syntax.statements import AlterTableDropColumn
+
+if TYPE_CHECKING:
+    from rw_sql.syntax.statements import Statement
+
+CREATE, ALTER, RENAME, UNSAFE, REBUILD, RECREATE, DROP = (
+    "create",
+    "alter",
+    "rename",
+    "unsafe",
+    "rebuild",
+    "recreate",
+    "drop",
+)
+"""The classes of changes.
+
+An *unsafe* change is confirmed individually, with its preview. A view that is *rebuilt* gets a second table; queries
+read the old rows until the new table has caught up. An object is *recreated* (dropped and created again, with all
+its dependents) if no statement can make the change in place. *recreate* and *drop* require ``--allow-drop``.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployChange:
+    """The change of one object.
+
+    ``place`` is the position of the object's definition in the folder; ``reason`` explains why the object cannot be
+    altered in place.
+
+    ``touches`` are the ids of the objects that the change depends on or changes. An object that does not exist yet has
+    none.
+    """
+
+    action: str
+    kind: str
+    name: str
+    statements: tuple[Statement, ...]
+    place: str = ""
+    reason: str = ""
+    touches: tuple[int, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The statements in canonical form."""
+        return tuple(render(statement) for statement in self.statements)
+
+    @property
+    def needs_drop(self) -> bool:
+        """True if the change needs ``--allow-drop``, because it drops an existing object."""
+        return self.action in (RECREATE, DROP) or any(isinstance(s, AlterTableDropColumn) for s in self.statements)
