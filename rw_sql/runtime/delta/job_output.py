@@ -54,11 +54,11 @@ class JobOutput:
     """The table that one run of a job writes. Not thread-safe; one batch at a time.
 
     ``done`` is the newest batch of the generation that earlier runs wrote, -1 if there is none. ``lives`` are the
-    incarnations that a reader's commits record. ``ranges`` are the ranges of the batch in progress, unless the
-    caller passes them with the rows. ``follows`` is the table's transaction version at the start of a run without a
-    fence. ``before_commit`` is called between reading and committing a large batch; an exception aborts the batch.
-    ``tables`` is the progress of snapshots that the batch in progress stores, ``rows`` the number of its rows by
-    upstream table.
+    incarnations and ``terms`` the terms of the logs that a reader's commits record. ``ranges`` are the ranges of the
+    batch in progress, unless the caller passes them with the rows. ``follows`` is the table's transaction version at
+    the start of a run without a fence. ``before_commit`` is called between reading and committing a large batch; an
+    exception aborts the batch. ``tables`` is the progress of snapshots that the batch in progress stores, ``rows`` the
+    number of its rows by upstream table.
     """
 
     warehouse: Warehouse
@@ -71,6 +71,7 @@ class JobOutput:
     done: int = -1
     follows: int | None = None
     lives: Mapping[str, SplitIdentity] = field(default_factory=dict)
+    terms: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     before_commit: Callable[[], None] | None = None
     tables: Mapping[str, list[str]] = field(default_factory=dict)
@@ -224,6 +225,7 @@ class JobOutput:
             generation=self.generation,
             ranges=ranges,
             lives=self.lives if ranges else {},
+            terms={split: self.terms[split] for split in ranges if split in self.terms},
             tables=self.tables,
             rows=self.rows,
         )
