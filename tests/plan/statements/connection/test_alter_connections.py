@@ -178,6 +178,7 @@ def test_brokers_that_do_not_report_their_cluster_may_be_others() -> None:
 )
 def test_a_move_by_the_connection_names_the_backfills_that_need_what_is_left(statement: str, is_needed: bool) -> None:
     world = with_connection(connected_world(), "e", ELSEWHERE)
+    world.put_topic("t", (0, 9), at=ELSEWHERE)
     world.run("CREATE MATERIALIZED VIEW v AS SELECT id FROM a")
     view = world.snapshot.find("materialized_view", "v")
     assert view is not None
