@@ -4,6 +4,7 @@ commit."""
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,39 @@ def test_the_marks_outlive_the_log(tmp_path: Path) -> None:
     for commit in sorted((tmp_path / "t" / "_delta_log").glob("*.json"))[:-1]:
         commit.unlink()
     assert opened(tmp_path / "t", shape(), 2)[1] == 0
+
+
+@pytest.mark.parametrize("commits", [None, 0, 12], ids=["deleted", "made anew", "made anew with more commits"])
+def test_a_table_that_was_made_anew_is_not_written(tmp_path: Path, commits: int | None) -> None:
+    sink, options = DeltaSink(), {"location": str(tmp_path / "t")}
+    assert not sink.has_marks(options, "me")
+    writer, _ = opened(tmp_path / "t", shape(), 1)
+    writer.write(batch((1, "a")), 0)
+    assert sink.has_marks(options, "me")
+    assert not sink.has_marks(options, "other")
+    theirs = batch((9, "theirs")).select(["id", "word"])
+    shutil.rmtree(tmp_path / "t")
+    for _ in range(0 if commits is None else commits + 1):
+        write_deltalake(str(tmp_path / "t"), theirs, mode="append")
+    with pytest.raises(TargetUnfitError, match="was deleted"):
+        writer.write(batch((2, "b")), 1)
+    assert not sink.has_marks(options, "me")
+    if commits is None:
+        assert not (tmp_path / "t").exists()
+    else:
+        assert rows(tmp_path / "t") == [(9, "theirs")] * (commits + 1)
+
+
+def test_a_table_whose_commits_were_cleaned_up_is_the_same(tmp_path: Path) -> None:
+    writer, _ = opened(tmp_path / "t", shape(), 1)
+    writer.write(batch((1, "a")), 0)
+    for _ in range(3):
+        write_deltalake(str(tmp_path / "t"), batch((9, "theirs")).select(["id", "word"]), mode="append")
+    DeltaTable(str(tmp_path / "t")).create_checkpoint()
+    for commit in sorted((tmp_path / "t" / "_delta_log").glob("*.json"))[:-1]:
+        commit.unlink()
+    writer.write(batch((2, "b")), 1)
+    assert rows(tmp_path / "t") == [(1, "a"), (2, "b"), *[(9, "theirs")] * 3]
 
 
 def test_a_commit_of_somebody_else_in_between_is_no_obstacle(tmp_path: Path) -> None:

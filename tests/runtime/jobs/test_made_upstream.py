@@ -134,7 +134,7 @@ def test_a_slot_that_is_dropped_soon_does_not_keep_another_source_from_being_cre
             )
             return [lack.message for lack in upstreams.find_lacks("postgres-cdc", tuple(new.items()), {})]
 
-        with_source = Snapshot(objects={source.id: source})
+        with_source = Snapshot(records={source.id: source})
         assert lacks(with_source) == ["all 1 replication slots are in use"]
         assert lacks(Snapshot()) == []
         assert not has_slot_to_drop(context, Snapshot(), new | {"port": "1"})
