@@ -375,18 +375,20 @@ def _require_readable(
     """
     notices: list[str] = []
     for move in moves:
-        if any(row.verdict == UNTOLD_SPLIT for row in move.preview.splits):
+        if move.reader.view is None and any(row.verdict == UNTOLD_SPLIT for row in move.preview.splits):
             notices += _positions_before(record, move)
         if not move.unreadable:
             continue
-        redirect = _redirect_before(snapshot, inspector, record, move)
+        later = _later_moves(snapshot, inspector, record, move)
+        redirect = _redirect_before(snapshot, inspector, record, move) if not later else None
         if redirect is None:
             listed = ", ".join(found.describe() for found in move.unreadable[:8])
-            later = _later_moves(snapshot, inspector, record, move)
             raise _refused(
                 statement,
                 f'the upstream of source "{move.source.name}" no longer has the records to continue with: {listed}',
-                _in_order(later, record) if later else remedy_without_records(move.source),
+                _in_order(later, record)
+                if later and all(_why_never(found) is None for found in later)
+                else remedy_without_records(move.source),
             )
         notices.append(
             f"source {move.source.name} gets back positions in the cluster that it read before operation "
@@ -413,13 +415,13 @@ def _positions_before(record: OperationRecord, move: SourceImpact) -> Iterator[s
 def _later_moves(
     snapshot: Snapshot, inspector: Inspector, record: OperationRecord, move: SourceImpact
 ) -> list[OperationRecord]:
-    """The operations after ``record`` that moved a source on, newest first; empty if one of them cannot be undone.
+    """The operations after ``record`` that moved a source on, newest first.
 
     Its upstream or its positions are theirs, which is why the source could not continue after an undo of ``record``.
     """
     records = inspector.operations(since=record.epoch)
     history = History.of(records)
-    later = [
+    return [
         found
         for found in sorted(records, key=lambda found: -found.epoch)
         if found.epoch > record.epoch
@@ -428,7 +430,6 @@ def _later_moves(
         and history.undoes.get(found.epoch, 0) <= record.epoch
         and (move.source.id in _redirected_sources(found, snapshot) or move.reader.fragment in _set_positions(found))
     ]
-    return [] if any(_why_never(found) is not None for found in later) else later
 
 
 def _set_positions(record: OperationRecord) -> frozenset[str]:
