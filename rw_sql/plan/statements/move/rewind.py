@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import captures_changes
 from rw_sql.errors import CANNOT_REWIND, NOT_SUPPORTED, SqlError
-from rw_sql.metastore.codec import BeforeImage, before_from_json, changes_back
+from rw_sql.metastore.codec import BeforeImage, before_from_json, changes_back, changes_from_json
 from rw_sql.metastore.records import (
     FORGOTTEN,
     REWIND,
@@ -35,7 +35,7 @@ from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import Step, after, steps_of
 from rw_sql.plan.statements.common import require_movable
-from rw_sql.plan.statements.move.restored import checked
+from rw_sql.plan.statements.move.restored import checked, put_records
 from rw_sql.plan.statements.table.source_of_table import RESHAPING, without_tables
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import sql_name
@@ -158,7 +158,7 @@ def _before(
     for record in records:
         image = before_from_json(record.before)
         _require_same_connection(statement, snapshot, source, record, image)
-        if record.kind in RESHAPING and source.id in image.objects:
+        if (record.kind in RESHAPING and source.id in image.objects) or _renames(record, image, source.id):
             raise _refused(
                 statement, f"operation {record.epoch} ({record.kind}) has changed its columns or its name since then"
             )
@@ -178,6 +178,13 @@ def _before(
     }
     objects = {id_: old for id_, old in objects.items() if old != snapshot.get(id_)}
     return BeforeImage(objects=objects, splits={fragment: splits}, states={fragment: states})
+
+
+def _renames(record: OperationRecord, image: BeforeImage, id_: int) -> bool:
+    """True if an operation gave an object another name. What reads it names it so, and another object may have the
+    former name by now."""
+    old, new = image.objects.get(id_), put_records(changes_from_json(record.changes)).get(id_)
+    return old is not None and new is not None and old.name != new.name
 
 
 def _require_same_connection(

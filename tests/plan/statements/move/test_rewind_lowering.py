@@ -240,3 +240,23 @@ def test_what_was_made_after_the_operation_stands_in_the_way() -> None:
     error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
     assert 'materialized view "late" was created after the operation' in error.message
     assert (error.hint or "").startswith("DROP MATERIALIZED VIEW late; then rewind")
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        (("ALTER SOURCE s RENAME TO t",), "t"),
+        (("CREATE SCHEMA raw", "ALTER SOURCE s SET SCHEMA raw"), "raw.s"),
+        (("UNDO OPERATION {renamed}",), "before"),
+    ],
+    ids=["renamed", "moved to a schema", "given back its former name"],
+)
+def test_a_source_keeps_the_name_that_its_readers_use(changes: tuple[str, ...], name: str) -> None:
+    world = moved_world()
+    world.run("ALTER SOURCE s RENAME TO before", "ALTER SOURCE before RENAME TO s")
+    renamed = world.operations[0].epoch
+    operation = moved_on(world)
+    with_point(world, operation)
+    world.run(*(each.format(renamed=renamed) for each in changes))
+    error = refused_rewind(world, f"REWIND SOURCE {name} TO OPERATION {operation}")
+    assert "has changed its columns or its name since then" in error.message
