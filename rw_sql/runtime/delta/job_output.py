@@ -285,6 +285,11 @@ class JobOutput:
         """Commits only the number of a batch, whose rows are elsewhere. Raises FencedError as above."""
         self.append_rows(self._empty(), batch)
 
+    def prove(self) -> None:
+        """Calls ``before_commit``. The caller does so for a small batch, after it was read."""
+        if self.before_commit is not None:
+            self.before_commit()
+
     def append_rows(self, rows: pa.Table, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
         """Appends a batch through delta-rs. Raises FencedError if another run has taken over."""
         version = self._version_of(batch)
@@ -345,8 +350,7 @@ class JobOutput:
                     self.warehouse.remove(f"{self.path}/{action.path}")
                 raise
         fault("batch.written")
-        if self.before_commit is not None:
-            self.before_commit()
+        self.prove()
         # Spark may have taken minutes: checks commits made meanwhile. No further check follows.
         self._require_turn(version)
         self._commit_files(written.actions, self._properties(version, commit), list(given))
