@@ -372,6 +372,7 @@ class BackfillReader:
         require_readable(self.backfill.spec.name, self.splits, look_anew(self.kind, options), chunk)
         if self.watch is None:
             self.watch = self.kind.watch(options)
+        before = table.output.before_commit
         table.output.before_commit = partial(self._require_same_incarnation, chunk)
         try:
             rows = self._from_upstream(spark, options, chunk)
@@ -383,7 +384,7 @@ class BackfillReader:
                 require_readable(self.backfill.spec.name, self.splits, look_anew(self.kind, options), chunk)
             raise
         finally:
-            table.output.before_commit = None
+            table.output.before_commit = before
         return True
 
     def _append(
