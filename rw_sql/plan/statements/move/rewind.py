@@ -155,9 +155,10 @@ def _before(
     objects: dict[int, ObjectRecord | None] = {}
     splits: dict[str, int | None] = {}
     states: dict[str, StoredState | None] = {}
-    for record in records:
-        image = before_from_json(record.before)
-        _require_same_connection(statement, snapshot, source, record, image)
+    images = [before_from_json(record.before) for record in records]
+    given_back = next((old for each in images if isinstance(old := each.objects.get(source.id), SourceRecord)), source)
+    for record, image in zip(records, images, strict=True):
+        _require_same_connection(statement, snapshot, given_back, record, image)
         if (record.kind in RESHAPING and source.id in image.objects) or _renames(record, image, source.id):
             raise _refused(
                 statement, f"operation {record.epoch} ({record.kind}) has changed its columns or its name since then"

@@ -13,6 +13,7 @@ from rw_sql.plan.ports.rewinds import RewindLook, TableBack
 from rw_sql.plan.statements.move.block import require_inside
 from rw_sql.syntax import parse_statement
 from tests.plan.canned import ELSEWHERE, CannedWorld, moved_world, refused
+from tests.plan.statements.move.test_undo_combined import world_with_connection
 
 STATE = '{{"cluster":"cluster 127.0.0.1:9092","incarnation":"first","offset":{}}}'
 
@@ -260,3 +261,21 @@ def test_a_source_keeps_the_name_that_its_readers_use(changes: tuple[str, ...], 
     world.run(*(each.format(renamed=renamed) for each in changes))
     error = refused_rewind(world, f"REWIND SOURCE {name} TO OPERATION {operation}")
     assert "has changed its columns or its name since then" in error.message
+
+
+def test_the_connection_that_it_gives_back_must_be_what_it_was() -> None:
+    world = world_with_connection()
+    operation = moved_on(world)
+    with_point(world, operation)
+    world.run(
+        "ALTER SOURCE s SET CONNECTION NONE",
+        f"ALTER CONNECTION c SET (properties.bootstrap.server = '{ELSEWHERE}')",
+    )
+    altered = world.operations[0].epoch
+    error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
+    assert f'operation {altered} (ALTER CONNECTION) altered connection "c"' in error.message
+    assert (
+        error.hint == f"UNDO OPERATION {altered} restores the connection; then REWIND SOURCE s TO OPERATION {operation}"
+    )
+    world.run(f"UNDO OPERATION {altered}", f"REWIND SOURCE s TO OPERATION {operation}")
+    assert world.states("s") == {"old:0": 40, "old:1": 50}
