@@ -36,6 +36,7 @@ from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import Step, after, steps_of
 from rw_sql.plan.statements.common import require_movable
 from rw_sql.plan.statements.move.restored import checked, put_records
+from rw_sql.plan.statements.move.undo import History
 from rw_sql.plan.statements.table.source_of_table import RESHAPING, without_tables
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import sql_name
@@ -157,8 +158,8 @@ def _before(
     states: dict[str, StoredState | None] = {}
     images = [before_from_json(record.before) for record in records]
     given_back = next((old for each in images if isinstance(old := each.objects.get(source.id), SourceRecord)), source)
+    _require_same_connections(statement, snapshot, given_back, records, images)
     for record, image in zip(records, images, strict=True):
-        _require_same_connection(statement, snapshot, given_back, record, image)
         if (record.kind in RESHAPING and source.id in image.objects) or _renames(record, image, source.id):
             raise _refused(
                 statement, f"operation {record.epoch} ({record.kind}) has changed its columns or its name since then"
@@ -188,18 +189,36 @@ def _renames(record: OperationRecord, image: BeforeImage, id_: int) -> bool:
     return old is not None and new is not None and old.name != new.name
 
 
-def _require_same_connection(
-    statement: RewindSource, snapshot: Snapshot, source: SourceRecord, record: OperationRecord, image: BeforeImage
+def _require_same_connections(
+    statement: RewindSource,
+    snapshot: Snapshot,
+    given_back: SourceRecord,
+    records: Sequence[OperationRecord],
+    images: Sequence[BeforeImage],
 ) -> None:
-    for id_, old in image.objects.items():
-        if isinstance(old, ConnectionRecord) and id_ in source.uses and snapshot.get(id_) != old:
-            raise _refused(
-                statement,
-                f'operation {record.epoch} ({record.kind}) altered connection "{old.name}", which other objects may '
-                "use",
-                f"UNDO OPERATION {record.epoch} restores the connection; then "
-                f"{rewind_statement(source, statement.operation)}",
-            )
+    """Raises SqlError if a connection of the source that is given back is not what it was before the operation.
+
+    ``records`` and their ``images`` are the operations since then, oldest first.
+    """
+    for id_ in given_back.uses:
+        changed = [(record, image) for record, image in zip(records, images, strict=True) if id_ in image.objects]
+        old, now = changed[0][1].objects[id_] if changed else None, snapshot.get(id_)
+        if not isinstance(old, ConnectionRecord) or now is None or now == old:
+            continue
+        history = History.of(records)
+        # An operation that was undone, and its undo, are no reason.
+        stands = [
+            record
+            for record, _ in reversed(changed)
+            if history.is_in_effect(record.epoch) and history.undoes.get(record.epoch, 0) < statement.operation
+        ]
+        newest = stands[0] if stands else changed[-1][0]
+        undos = "; ".join(f"UNDO OPERATION {record.epoch}" for record in stands or (newest,))
+        raise _refused(
+            statement,
+            f'operation {newest.epoch} ({newest.kind}) altered connection "{old.name}", which other objects may use',
+            f"{undos} restores the connection; then {rewind_statement(given_back, statement.operation)}",
+        )
 
 
 def _require_settled(statement: RewindSource, snapshot: Snapshot, readers: Sequence[ObjectRecord]) -> None:

@@ -279,3 +279,19 @@ def test_the_connection_that_it_gives_back_must_be_what_it_was() -> None:
     )
     world.run(f"UNDO OPERATION {altered}", f"REWIND SOURCE s TO OPERATION {operation}")
     assert world.states("s") == {"old:0": 40, "old:1": 50}
+
+
+def test_each_change_of_the_connection_is_undone_before_a_rewind() -> None:
+    world = world_with_connection()
+    world.put_topic("old", (10, 90), (0, 90))
+    operation = moved_on(world)
+    with_point(world, operation)
+    rewind = f"REWIND SOURCE s TO OPERATION {operation}"
+    for change in (f"properties.bootstrap.server = '{ELSEWHERE}'", "properties.client.id = 'x'"):
+        world.run(f"ALTER CONNECTION c SET ({change})")
+    second, first = (f"UNDO OPERATION {found.epoch}" for found in world.operations[:2])
+    assert refused_rewind(world, rewind).hint == f"{second}; {first} restores the connection; then {rewind}"
+    world.run(second)
+    assert refused_rewind(world, rewind).hint == f"{first} restores the connection; then {rewind}"
+    world.run(first, rewind)
+    assert world.states("s") == {"old:0": 40, "old:1": 50}
