@@ -52,6 +52,10 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import RewindSource
 
 
+_NAMING = ("RENAME ", "SET SCHEMA ", "SWAP ")
+"""How the kinds of operations begin that only give an object another name."""
+
+
 def rewind_statement(source: SourceRecord, operation: int) -> str:
     """The statement that rewinds to just before an operation."""
     return f"{REWIND} {sql_name(source.name)} TO OPERATION {operation}"
@@ -159,11 +163,11 @@ def _before(
     images = [before_from_json(record.before) for record in records]
     given_back = next((old for each in images if isinstance(old := each.objects.get(source.id), SourceRecord)), source)
     _require_same_connections(statement, snapshot, given_back, records, images)
+    _require_same_name(statement, source, given_back, records, images)
     for record, image in zip(records, images, strict=True):
-        if (record.kind in RESHAPING and source.id in image.objects) or _renames(record, image, source.id):
-            raise _refused(
-                statement, f"operation {record.epoch} ({record.kind}) has changed its columns or its name since then"
-            )
+        is_reshaped = record.kind in RESHAPING and not record.kind.startswith(_NAMING)
+        if is_reshaped and source.id in image.objects:
+            raise _refused(statement, f"operation {record.epoch} ({record.kind}) has changed its columns since then")
         if source.id in image.objects:
             objects.setdefault(source.id, image.objects[source.id])
         for split, epoch in image.splits.get(fragment, {}).items():
@@ -182,11 +186,33 @@ def _before(
     return BeforeImage(objects=objects, splits={fragment: splits}, states={fragment: states})
 
 
-def _renames(record: OperationRecord, image: BeforeImage, id_: int) -> bool:
-    """True if an operation gave an object another name. What reads it names it so, and another object may have the
-    former name by now."""
-    old, new = image.objects.get(id_), put_records(changes_from_json(record.changes)).get(id_)
-    return old is not None and new is not None and old.name != new.name
+def _require_same_name(
+    statement: RewindSource,
+    source: SourceRecord,
+    given_back: SourceRecord,
+    records: Sequence[OperationRecord],
+    images: Sequence[BeforeImage],
+) -> None:
+    """Raises SqlError if the source had another name: what reads it uses its present name, and another object may have
+    the former one."""
+    if given_back.name == source.name:
+        return
+    history = History.of(records)
+    renamed = [
+        record
+        for record, image in zip(records, images, strict=True)
+        if (old := image.objects.get(source.id)) is not None
+        and (new := put_records(changes_from_json(record.changes)).get(source.id)) is not None
+        and old.name != new.name
+        and history.is_in_effect(record.epoch)
+        and history.undoes.get(record.epoch, 0) < statement.operation
+    ]
+    undos = "; ".join(f"UNDO OPERATION {record.epoch}" for record in reversed(renamed))
+    raise _refused(
+        statement,
+        f'it was called "{given_back.name}" at that time',
+        f"{undos}; then {rewind_statement(given_back, statement.operation)}" if undos else None,
+    )
 
 
 def _require_same_connections(

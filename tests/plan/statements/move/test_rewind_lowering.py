@@ -12,7 +12,7 @@ from rw_sql.metastore.records import RewindRecord
 from rw_sql.plan.ports.rewinds import RewindLook, TableBack
 from rw_sql.plan.statements.move.block import require_inside
 from rw_sql.syntax import parse_statement
-from tests.plan.canned import ELSEWHERE, CannedWorld, moved_world, refused
+from tests.plan.canned import ELSEWHERE, CannedWorld, create_source, moved_world, refused
 from tests.plan.statements.move.test_undo_combined import world_with_connection
 
 STATE = '{{"cluster":"cluster 127.0.0.1:9092","incarnation":"first","offset":{}}}'
@@ -244,15 +244,17 @@ def test_what_was_made_after_the_operation_stands_in_the_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "name"),
+    ("changes", "name", "former"),
     [
-        (("ALTER SOURCE s RENAME TO t",), "t"),
-        (("CREATE SCHEMA raw", "ALTER SOURCE s SET SCHEMA raw"), "raw.s"),
-        (("UNDO OPERATION {renamed}",), "before"),
+        (("ALTER SOURCE s RENAME TO t",), "t", "s"),
+        (("ALTER SOURCE s RENAME TO t", "ALTER SOURCE t RENAME TO u"), "u", "s"),
+        (("CREATE SCHEMA raw", "ALTER SOURCE s SET SCHEMA raw"), "raw.s", "s"),
+        ((create_source("other", "new"), "ALTER SOURCE s SWAP WITH other"), "other", "s"),
+        (("UNDO OPERATION {renamed}",), "before", "s"),
     ],
-    ids=["renamed", "moved to a schema", "given back its former name"],
+    ids=["renamed", "twice", "moved to a schema", "swapped", "given back its former name"],
 )
-def test_a_source_keeps_the_name_that_its_readers_use(changes: tuple[str, ...], name: str) -> None:
+def test_a_source_gets_its_name_back_before_a_rewind(changes: tuple[str, ...], name: str, former: str) -> None:
     world = moved_world()
     world.run("ALTER SOURCE s RENAME TO before", "ALTER SOURCE before RENAME TO s")
     renamed = world.operations[0].epoch
@@ -260,7 +262,13 @@ def test_a_source_keeps_the_name_that_its_readers_use(changes: tuple[str, ...], 
     with_point(world, operation)
     world.run(*(each.format(renamed=renamed) for each in changes))
     error = refused_rewind(world, f"REWIND SOURCE {name} TO OPERATION {operation}")
-    assert "has changed its columns or its name since then" in error.message
+    assert f'it was called "{former}" at that time' in error.message
+    *undos, rewind = (error.hint or "").replace("then ", "").split("; ")
+    world.run(*undos, rewind)
+    assert world.states("s") == {"old:0": 40, "old:1": 50}
+    view = world.snapshot.find("materialized_view", "v")
+    assert view is not None
+    assert "FROM s" in view.definition
 
 
 def test_the_connection_that_it_gives_back_must_be_what_it_was() -> None:
