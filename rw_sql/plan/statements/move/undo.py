@@ -262,6 +262,8 @@ def _only_changes_group(record: OperationRecord) -> bool:
         return False
     for id_, old in before.objects.items():
         new = put.get(id_)
+        if follows_source(old, new):
+            continue
         if not isinstance(old, _GROUPED) or not isinstance(new, _GROUPED) or old.resource_group == new.resource_group:
             return False
         as_new = replace(old, resource_group=new.resource_group, group_since=new.group_since, definition=new.definition)
