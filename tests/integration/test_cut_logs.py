@@ -56,7 +56,7 @@ def test_a_source_stalls_if_records_that_it_read_were_lost(
     assert ids(session) == list(range(20))
     # Another leader alone is not a reason.
     stop_broker(own_broker.folder)
-    start_broker(own_broker.folder)
+    start_broker(own_broker.folder, port=0)
     put(own_broker, 20, 22)
     wait_until(lambda: session.job("s").state == "RUNNING", "the source runs again")
     assert ids(session) == list(range(22))

@@ -41,4 +41,4 @@ def cut_log(broker: BrokerInfo, topic: str, end: int, partition: int = 0) -> Bro
     # Without these, the broker examines the whole log.
     for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         (data / name).unlink(missing_ok=True)
-    return start_broker(broker.folder)
+    return start_broker(broker.folder, port=0)

@@ -51,7 +51,7 @@ def test_lost_records_are_told_from_another_leader(own_broker: BrokerInfo) -> No
     assert KAFKA.diverged(options, read) == {}
 
     stop_broker(own_broker.folder)
-    start_broker(own_broker.folder)
+    start_broker(own_broker.folder, port=0)
     put(own_broker, 1, partition=1)
     assert all(KAFKA.terms(options, ["orders:0", "orders:1"])[split] > term for split, term in terms.items())
     assert KAFKA.diverged(options, read) == {}
