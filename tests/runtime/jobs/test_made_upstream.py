@@ -128,7 +128,7 @@ def test_a_slot_that_is_dropped_soon_does_not_keep_another_source_from_being_cre
 
         def lacks(snapshot: Snapshot) -> list[str]:
             upstreams = Upstreams(
-                lambda options, _=(): dict(options),  # type: ignore[arg-type]
+                lambda options, _=(): dict(options),
                 {},
                 partial(has_slot_to_drop, context, snapshot),
             )

@@ -17,12 +17,20 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import RewindPoint
-    from rw_sql.metastore.records import OperationRecord
+    from rw_sql.metastore.records import ObjectRecord, OperationRecord
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import ShowUnsafeOperations
 
 
-_KINDS = ("table", "source", "materialized_view", "sink", "connection")
+def _find(snapshot: Snapshot, name: str) -> ObjectRecord | None:
+    """The object with a name, as far as operations move objects of its kind."""
+    return (
+        snapshot.find("table", name)
+        or snapshot.find("source", name)
+        or snapshot.find("materialized_view", name)
+        or snapshot.find("sink", name)
+        or snapshot.find("connection", name)
+    )
 
 
 def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot, inspector: Inspector) -> Plan:
@@ -34,7 +42,7 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
     ``rewind`` is the statement that also restores the rows, if there is a rewind point.
     """
     name = object_name(statement.name) if statement.name else None
-    known = None if name is None else next(filter(None, (snapshot.find(kind, name) for kind in _KINDS)), None)
+    known = None if name is None else _find(snapshot, name)
     records = inspector.operations(is_unsafe=True, object_name=name)
     if known is not None:
         both = {each.epoch: each for each in (*records, *operations_on(inspector, known, is_unsafe=True))}
