@@ -14,6 +14,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from rw_sql.connectors.delta.sink import _UNWRITABLE, DeltaSink
 from rw_sql.connectors.sink import DELETE, OP, UPDATE, SinkError, SinkShape, TargetUnfitError
+from tests.support.s3_store import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Store
 from tests.support.sink_batches import ARROW, batch, shape
 
 if TYPE_CHECKING:
@@ -93,6 +94,37 @@ def test_a_table_that_was_made_anew_is_not_written(tmp_path: Path, commits: int 
         assert not (tmp_path / "t").exists()
     else:
         assert rows(tmp_path / "t") == [(9, "theirs")] * (commits + 1)
+
+
+def test_a_table_in_a_bucket_that_was_made_anew_is_not_written(tmp_path: Path) -> None:
+    store = S3Store(tmp_path)
+    try:
+        location = f"{store.warehouse()}/t"
+        options = {
+            "location": location,
+            "s3.endpoint": store.endpoint,
+            "s3.access.key": ACCESS_KEY,
+            "s3.secret.key": SECRET_KEY,
+            "s3.region": REGION,
+        }
+        sink = DeltaSink()
+        writer = sink.open(options, shape(), "me")
+        assert writer.fence(1, 1) == -1
+        writer.write(batch((1, "a")), 0)
+        storage = sink.storage(options)
+        theirs = batch((9, "theirs")).select(["id", "word"])
+        write_deltalake(location, theirs, mode="append", storage_options=storage)
+        writer.write(batch((2, "b")), 1)
+        assert sink.has_marks(options, "me")
+        keys = [each["Key"] for each in store.client.list_objects_v2(Bucket=BUCKET)["Contents"]]
+        store.client.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": key} for key in keys]})
+        for _ in range(12):
+            write_deltalake(location, theirs, mode="append", storage_options=storage)
+        with pytest.raises(TargetUnfitError, match="created again"):
+            writer.write(batch((3, "c")), 2)
+        assert not sink.has_marks(options, "me")
+    finally:
+        store.stop()
 
 
 def test_a_table_whose_commits_were_cleaned_up_is_the_same(tmp_path: Path) -> None:
