@@ -47,12 +47,16 @@ class SplitState:
     ``incarnation`` changes when a split is deleted and recreated under the same name (Kafka: topic id). ``cluster``
     identifies the upstream (Kafka: cluster id). Both are None if unknown. :meth:`Connector.encode_state` stores it
     as JSON.
+
+    ``term`` is a term of the split's log (Kafka: leader epoch) in which all records before the position were in the
+    log; None if unknown. See :class:`TermConnector`.
     """
 
     split: str
     offset: int
     cluster: str | None = None
     incarnation: str | None = None
+    term: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,7 @@ class UpstreamSplit:
     ``end`` only limits the offsets that may be requested. ``slack`` is the distance from ``end`` within which positions
     mean the same place of the log. ``is_empty``: the split has no record now, and its end is unknown, so that every
     position from ``start`` on is valid. ``has_open_start``: the position 0 is before every record, and stays valid when
-    records were removed.
+    records were removed. ``term`` is the current term of its log; None if unknown.
     """
 
     split: str
@@ -75,6 +79,7 @@ class UpstreamSplit:
     is_empty: bool = False
     slack: int = 0
     has_open_start: bool = False
+    term: int | None = None
 
     def has_lost(self, offset: int) -> bool:
         """True if the records from a position to the first one that is left were removed."""
@@ -182,11 +187,43 @@ class RecordFetcher(Protocol):
 
 
 @runtime_checkable
+class TermFetcher(Protocol):
+    """A fetcher of a :class:`TermConnector`: ``terms`` are the greatest terms of the records of its last fetch, by
+    split."""
+
+    terms: Mapping[str, int]
+
+
+@runtime_checkable
 class FetchingConnector(Protocol):
     """A connector with its own reader for small batches, for which Spark's reader is slow."""
 
     def fetcher(self, options: Mapping[str, str], *, with_headers: bool = False) -> RecordFetcher:
         """A fetcher for one run of a source's reader. Does not contact the upstream yet."""
+        ...
+
+
+@runtime_checkable
+class TermConnector(Protocol):
+    """A connector whose upstream numbers the terms of its logs (Kafka: leader epochs).
+
+    A log that lost records, such as by the election of a leader that lacked them, continues in a greater term, with
+    other records at the same offsets.
+    """
+
+    def terms(
+        self, options: Mapping[str, str], splits: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, int]:
+        """The current terms of the splits; unknown ones are absent. Raises OSError if the upstream does not answer."""
+        ...
+
+    def diverged(
+        self, options: Mapping[str, str], states: Mapping[str, SplitState], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, int]:
+        """The splits whose log has lost records before these positions since their terms: the first lost offset.
+
+        States without a term are not checked. Raises OSError if the upstream does not answer.
+        """
         ...
 
 

@@ -179,12 +179,14 @@ class Taken:
 class Lack:
     """An unmet requirement on the server: one sentence, and the statement or setting that fixes it.
 
-    ``check`` is its category: server, role, slot, publication, table or column.
+    ``check`` is its category: server, role, slot, publication, table or column. ``is_for_slot``: it is met as soon as
+    another slot is dropped.
     """
 
     check: Literal["server", "role", "slot", "publication", "table", "column"]
     message: str
     hint: str
+    is_for_slot: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

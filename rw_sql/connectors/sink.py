@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 
@@ -162,6 +162,18 @@ class SinkWriter(Protocol):
 
     def close(self) -> None:
         """Closes connections. Raises nothing; may be called repeatedly."""
+        ...
+
+
+@runtime_checkable
+class MarkingSink(Protocol):
+    """A sink connector whose writers leave marks in the target, so that each batch is written once."""
+
+    def has_marks(self, options: Mapping[str, str], identity: str) -> bool:
+        """True if the target has the marks of a sink; False also if it does not exist.
+
+        A target without them is not the one that the sink has written. Raises SinkError if it does not answer.
+        """
         ...
 
 

@@ -31,6 +31,14 @@ def identity_status(state: SplitState, upstream: UpstreamSplit | SplitState) -> 
     return OK
 
 
+def is_known_same(state: SplitState, upstream: UpstreamSplit | SplitState) -> bool:
+    """True if a state and a split have an identity to compare: a difference would be seen."""
+    return (
+        bool((state.cluster and upstream.cluster) or (state.incarnation and upstream.incarnation))
+        and identity_status(state, upstream) == OK
+    )
+
+
 def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> str:
     """The status of a split, as shown by SHOW SOURCE SPLITS."""
     if upstream is None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.kafka_topics import Record, create_topic, delete_topic, produce
+from rw_sql.runtime.backfill.direct_table import DirectTable
 from rw_sql.runtime.views.streamed import Streamed
 from tests.integration.attached import wait_until
 from tests.support.plain_consumer import offsets_of
@@ -162,6 +163,40 @@ def test_a_history_that_is_called_off_leaves_nothing_and_its_siblings_go_on(topi
     assert topics.found("sibling") == topics.expected("s")
     _make(session, "v", "SELECT part, place FROM s")
     assert topics.found("v") == topics.expected("s")
+
+
+def test_a_topic_made_anew_while_its_history_is_read_leaves_the_views_above_as_they_are(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of a direct backfill are in the view's own table, which another view reads meanwhile."""
+    session, append, made = topics.session, DirectTable.append, list[int]()
+
+    def recreate_between(table: DirectTable, rows: DataFrame, *args: Any, **more: Any) -> None:
+        """After the look at the upstream, and before the chunk is read."""
+        if table.held and not made and session.rows_of("w"):
+            made.append(1)
+            delete_topic(topics.broker.bootstrap, topics.topic("s"))
+            topics.create_topic("s")
+            topics.produce("s", range(1000, 1100))
+        append(table, rows, *args, **more)
+
+    monkeypatch.setattr(DirectTable, "append", recreate_between)
+    topics.create_topic("s")
+    topics.produce("s", range(40))
+    topics.create_source("s")
+    session.run(
+        "SET background_ddl = true",
+        "CREATE MATERIALIZED VIEW v WITH (scan.startup.mode = 'earliest', backfill_rate_limit = 4) AS SELECT id FROM s",
+        "CREATE MATERIALIZED VIEW w AS SELECT id FROM v",
+        "SET background_ddl = false",
+    )
+    wait_until(lambda: session.job("v").reason.startswith("RECREATED"), "the backfill has noticed")
+    assert made
+    rows = session.rows_of("v")
+    assert rows
+    assert all(id_ < 40 for (id_,) in rows)
+    wait_until(lambda: session.rows_of("w") == rows, "the view above has the same rows")
+    assert session.job("w").state == "RUNNING"
 
 
 def test_a_first_live_batch_that_breaks_off_is_taken_up(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:

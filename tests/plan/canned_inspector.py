@@ -141,7 +141,13 @@ class CannedInspector(Port):
     def operations(
         self, *, is_unsafe: bool | None = None, object_name: str | None = None, since: int | None = None
     ) -> tuple[OperationRecord, ...]:
-        return tuple(found for found in self.world.operations if found.epoch >= (since or 0))
+        return tuple(
+            found
+            for found in self.world.operations
+            if found.epoch >= (since or 0)
+            and is_unsafe in (None, found.is_unsafe)
+            and (object_name is None or object_name in found.objects)
+        )
 
 
 class CannedUpstreams(Port):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.delta.paths import check_path
 from rw_sql.connectors.delta.refusals import refused_by_constraints
+from rw_sql.connectors.delta.seen_log import SeenLog
 from rw_sql.connectors.sink import (
     DELETE,
     UPSERT,
@@ -185,7 +186,17 @@ class DeltaSink:
             table = _made(uri, deltalake.Schema.from_json(nullable_schema(shape.schema)), storage)
         except _faults() as error:
             raise SinkError(f"{options['location']}: {one_line(error)}") from error
-        return DeltaWriter(table, shape, identity)
+        return DeltaWriter(table, shape, identity, storage)
+
+    def has_marks(self, options: Mapping[str, str], identity: str) -> bool:
+        """True if the table has the fence of a run of the sink."""
+        try:
+            table = deltalake.DeltaTable(_uri(options["location"]), storage_options=self.storage(options))
+            return table.transaction_version(identity) is not None
+        except exceptions.TableNotFoundError:
+            return False
+        except _faults() as error:
+            raise SinkError(f"{options['location']}: {one_line(error)}") from error
 
 
 def _made(uri: str, schema: deltalake.Schema, storage: dict[str, str]) -> deltalake.DeltaTable:
@@ -200,8 +211,12 @@ def _made(uri: str, schema: deltalake.Schema, storage: dict[str, str]) -> deltal
 class DeltaWriter:
     """See :class:`rw_sql.connectors.sink.SinkWriter`."""
 
-    def __init__(self, table: deltalake.DeltaTable, shape: SinkShape, identity: str) -> None:
+    def __init__(
+        self, table: deltalake.DeltaTable, shape: SinkShape, identity: str, storage: dict[str, str] | None = None
+    ) -> None:
         self._table = table
+        self._storage = storage or {}
+        self._log = SeenLog(table, self._storage)
         self._shape = shape
         self._identity = identity
         self._run = 0
@@ -298,8 +313,10 @@ class DeltaWriter:
         """Runs ``act`` on the table's newest version; retries if another writer commits in between."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
+                self._table = self._log.same_table(self._table)
                 self._table.update_incremental()
                 act()
+                self._log.see(self._table)
             except exceptions.CommitFailedError as error:
                 if _REFUSED_COMMIT.search(str(error)):
                     raise TargetUnfitError(one_line(error)) from error

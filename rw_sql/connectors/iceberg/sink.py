@@ -109,6 +109,15 @@ class IcebergSink:
             raise SinkError(str(error)) from error
         return IcebergWriter(table, shape, identity, options)
 
+    def has_marks(self, options: Mapping[str, str], identity: str) -> bool:
+        """True if the table has the property with the sink's batch numbers."""
+        try:
+            return _marks_property(identity) in catalog.load_table(self.spec, options).metadata.properties
+        except catalog.TableMissingError:
+            return False
+        except catalog.CatalogError as error:
+            raise SinkError(str(error)) from error
+
     def _table(self, options: Mapping[str, str], shape: SinkShape) -> Table:
         from pyiceberg import exceptions
 
@@ -222,7 +231,7 @@ class IcebergWriter:
 
     @property
     def _property(self) -> str:
-        return f"rw_sql.sink.{self._identity}"
+        return _marks_property(self._identity)
 
     def _marks(self) -> dict[str, int]:
         text = self._table.metadata.properties.get(self._property)
@@ -275,6 +284,10 @@ class IcebergWriter:
 
     def close(self) -> None:
         """Does nothing, because nothing is open between commits."""
+
+
+def _marks_property(identity: str) -> str:
+    return f"rw_sql.sink.{identity}"
 
 
 def _creates(options: Mapping[str, str]) -> bool:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Future
     from types import TracebackType
 
@@ -232,8 +232,25 @@ class BrokerAdmin:
         A time after the last record gives -1. All requests run concurrently. Errors that a change of leader causes
         are retried until the deadline. Raises BrokerError.
         """
+        return tuple(
+            {part: result.offset for part, result in found.items()} for found in self._found(partitions, whens)
+        )
+
+    def bounds(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
+        """The first and the end offset of each partition, with its leader's epoch; otherwise like :meth:`offsets`."""
+        starts, ends = self._found(partitions, (EARLIEST, LATEST))
+        return {part: Bounds(starts[part].offset, end.offset, _epoch(end)) for part, end in ends.items()}
+
+    def epochs(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The epochs of the partitions' leaders, as far as the brokers report them. Raises BrokerError."""
+        (ends,) = self._found(partitions, (LATEST,))
+        return {part: epoch for part, end in ends.items() if (epoch := _epoch(end)) is not None}
+
+    def _found(
+        self, partitions: Iterable[tuple[str, int]], whens: Sequence[int]
+    ) -> tuple[dict[tuple[str, int], Any], ...]:
         listed = list(partitions)
-        answers: tuple[dict[tuple[str, int], int], ...] = tuple({} for _ in whens)
+        answers: tuple[dict[tuple[str, int], Any], ...] = tuple({} for _ in whens)
         while True:
             pending = [
                 (answer, {part: self._ask(part, when) for part in listed if part not in answer})
@@ -303,7 +320,7 @@ class BrokerAdmin:
 
         return IsolationLevel.READ_COMMITTED if self._is_read_committed else IsolationLevel.READ_UNCOMMITTED
 
-    def _one_round(self, pending: list[tuple[dict[tuple[str, int], int], dict[tuple[str, int], Any]]]) -> str | None:
+    def _one_round(self, pending: list[tuple[dict[tuple[str, int], Any], dict[tuple[str, int], Any]]]) -> str | None:
         level = self._level()
         asked = [
             (
@@ -317,7 +334,7 @@ class BrokerAdmin:
         for answer, futures in asked:
             for partition, future in futures.items():
                 try:
-                    answer[partition.topic, partition.partition] = future.result().offset
+                    answer[partition.topic, partition.partition] = future.result()
                 except self._failure as error:
                     code = _code(error)
                     if code not in self._codes.passing and code not in self._codes.missing_topic:
@@ -383,6 +400,15 @@ EARLIEST = -2
 LATEST = -1
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The offsets ``[start, end)`` of a partition, and the epoch of its leader; None if the brokers report none."""
+
+    start: int
+    end: int
+    epoch: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
     """A topic as the brokers report it. ``id`` is None if the brokers report no topic ids."""
@@ -390,6 +416,11 @@ class TopicView:
     id: str | None
     partitions: tuple[int, ...]
     is_writable: bool = True
+
+
+def _epoch(answer: Any) -> int | None:
+    epoch = answer.leader_epoch
+    return epoch if epoch is not None and epoch >= 0 else None
 
 
 def _topic_view(answer: Any) -> TopicView:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rw_sql.connectors.base import Upstream, UpstreamSplit
-from rw_sql.connectors.kafka.admin import EARLIEST, LATEST, BrokerAdmin, BrokerError
+from rw_sql.connectors.kafka.admin import BrokerAdmin, BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -190,14 +190,15 @@ def look(
     def ask(admin: BrokerAdmin) -> Upstream:
         cluster, found, missing = admin.describe(topics)
         listed = [(topic, number) for topic, view in found.items() for number in view.partitions]
-        starts, ends = admin.offsets(listed, EARLIEST, LATEST)
+        bounds = admin.bounds(listed)
         splits = {
             f"{topic}:{number}": UpstreamSplit(
                 split=f"{topic}:{number}",
-                start=starts[topic, number],
-                end=ends[topic, number],
+                start=bounds[topic, number].start,
+                end=bounds[topic, number].end,
                 cluster=cluster,
                 incarnation=found[topic].id,
+                term=bounds[topic, number].epoch,
             )
             for topic, number in listed
         }

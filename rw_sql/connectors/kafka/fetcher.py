@@ -54,11 +54,15 @@ class _GivenUpError(Exception):
 
 @dataclass(slots=True)
 class KafkaFetcher:
-    """A consumer without a group. It returns exactly the requested records, or None."""
+    """A consumer without a group. It returns exactly the requested records, or None.
+
+    ``terms`` are the leader epochs of the last fetch's newest records, by split.
+    """
 
     properties: Mapping[str, str]
     is_read_committed: bool
     with_headers: bool
+    terms: Mapping[str, int] = field(default_factory=dict)
     _consumer: Consumer | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_closing: bool = False
@@ -163,15 +167,19 @@ class KafkaFetcher:
 
     def _table(self, messages: list[Message]) -> pa.Table:
         columns: dict[str, list[Any]] = {name: [] for name in _SCHEMA.names}
+        epochs: dict[str, int | None] = {}
         for message in messages:
             number = int(message.partition() or 0)
-            columns["_rw_split"].append(split_id(str(message.topic()), number))
+            split = split_id(str(message.topic()), number)
+            epochs[split] = message.leader_epoch()
+            columns["_rw_split"].append(split)
             columns["_rw_offset"].append(message.offset())
             columns["key"].append(message.key())
             columns["value"].append(message.value())
             columns["partition"].append(str(number))
             columns["timestamp"].append(message.timestamp()[1] * 1000)
             columns["headers"].append(self._headers(message))
+        self.terms = {split: epoch for split, epoch in epochs.items() if epoch is not None and epoch >= 0}
         arrays = [
             pa.array(columns[field_.name], pa.int64()).cast(field_.type)
             if pa.types.is_timestamp(field_.type)

@@ -142,7 +142,7 @@ def _messages(
         raise BrokerError(str(error)) from error
 
 
-def _consumer(properties: Mapping[str, str]) -> Consumer:
+def make_consumer(properties: Mapping[str, str]) -> Consumer:
     """A consumer without a group that reports partition ends and fetches as little as possible. Raises BrokerError."""
     import confluent_kafka as ck
 
@@ -164,11 +164,12 @@ def _consumer(properties: Mapping[str, str]) -> Consumer:
         raise BrokerError(str(error)) from error
 
 
-def _close(consumer: Consumer) -> None:
+def close_consumer(consumer: Consumer) -> None:
+    """Closes a consumer."""
     consumer.close()
 
 
-_CONSUMERS: ClientPool[Consumer] = ClientPool(_consumer, _close)
+_CONSUMERS: ClientPool[Consumer] = ClientPool(make_consumer, close_consumer)
 
 
 def record_times(

@@ -100,6 +100,34 @@ class KafkaConnector(PlainConnector):
             for topic, view in found.items()
         }
 
+    def terms(
+        self, options: Mapping[str, str], splits: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, int]:
+        """The epochs of the partitions' leaders, by one ListOffsets request per broker."""
+        parts = {kafka_reader.split_parts(split): split for split in splits}
+        found = self._pooled(options, lambda admin: admin.epochs(parts), timeout)
+        return {parts[part]: epoch for part, epoch in found.items()}
+
+    def diverged(
+        self, options: Mapping[str, str], states: Mapping[str, SplitState], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, int]:
+        """Asks the leader of each partition where the log of the position's epoch ends now."""
+        from rw_sql.connectors.kafka.admin import BrokerError
+        from rw_sql.connectors.kafka.truncation import diverged
+
+        parts = {
+            kafka_reader.split_parts(split): (state.offset, state.term)
+            for split, state in states.items()
+            if state.term is not None and state.offset > 0
+        }
+        properties = kafka_properties.admin_properties(self.spec, options)
+        limit = kafka_properties.call_timeout(self.spec, options, timeout)
+        try:
+            found = diverged(properties, parts, timeout=limit)
+        except BrokerError as error:
+            raise ConnectionError(str(error)) from error
+        return {kafka_reader.split_id(*part): offset for part, offset in found.items()}
+
     def _pooled(self, options: Mapping[str, str], ask: Callable[[BrokerAdmin], T], timeout: float) -> T:
         from rw_sql.connectors.kafka import admin as kafka_admin
         from rw_sql.connectors.kafka import client_pool as kafka_visits

@@ -104,6 +104,7 @@ def _server(connection: Connection[Any], options: Mapping[str, str]) -> Iterator
             message=f"all {most} replication slots are in use",
             hint="free one with SELECT pg_drop_replication_slot('…'), or ALTER SYSTEM SET max_replication_slots = "
             f"{most + 5}, then restart the server",
+            is_for_slot=True,
         )
     if not may_create and _may_create(options) and _publication_of(connection, options) is None:
         yield Lack(

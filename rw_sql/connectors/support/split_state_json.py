@@ -1,7 +1,7 @@
 """Split states as JSON. One format serves all connectors with counted positions: ``{"offset": 42, …}``.
 
-``offset`` is the next record to read. ``cluster`` and ``incarnation`` are present only if known. A bare number is
-accepted as a state without cluster and incarnation.
+``offset`` is the next record to read. ``cluster``, ``incarnation`` and ``term`` are present only if known. A bare
+number is accepted as a state without them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rw_sql.errors import INVALID_SPLIT_STATE, SqlError
 
 MAX_OFFSET = 2**63 - 1
 _BARE = re.compile(r"\s*[+-]?[0-9]+\s*")
-_KEYS = frozenset({"cluster", "incarnation", "offset"})
+_KEYS = frozenset({"cluster", "incarnation", "offset", "term"})
 # A source may have thousands of splits whose states differ only in the offset, which comes last. The text before it is
 # therefore encoded and decoded once for all.
 _OFFSET_LAST = re.compile(r'(\{.*"offset":)(0|[1-9][0-9]{0,17})\}', re.DOTALL)
@@ -27,13 +27,13 @@ _LONGEST = 200
 
 
 def encode_state(state: SplitState) -> str:
-    """The state as JSON, keys sorted, no spaces."""
-    return f"{_before_offset(state.cluster, state.incarnation)}{state.offset}}}"
+    """The state as JSON, no spaces, the offset last."""
+    return f"{_before_offset(state.cluster, state.incarnation, state.term)}{state.offset}}}"
 
 
 @lru_cache(maxsize=_KEPT)
-def _before_offset(cluster: str | None, incarnation: str | None) -> str:
-    fields = {"cluster": cluster, "incarnation": incarnation}
+def _before_offset(cluster: str | None, incarnation: str | None, term: int | None) -> str:
+    fields = {"cluster": cluster, "incarnation": incarnation, "term": term}
     known = {name: value for name, value in fields.items() if value is not None}
     body = json.dumps({**known, "offset": 0}, separators=(",", ":"), ensure_ascii=False)
     return body.removesuffix(_OFFSET_LAST_NUMBER)
@@ -47,19 +47,21 @@ def decode_state(split: str, text: str, most: int = MAX_OFFSET) -> SplitState:
     if (canonical := _OFFSET_LAST.fullmatch(text)) is not None and (
         life := _identity_before_offset(canonical[1])
     ) is not None:
-        return SplitState(split=split, offset=int(canonical[2]), cluster=life[0], incarnation=life[1])
+        cluster, incarnation, term = life
+        return SplitState(split=split, offset=int(canonical[2]), cluster=cluster, incarnation=incarnation, term=term)
     return _decode_any(split, text, most)
 
 
 @lru_cache(maxsize=_KEPT)
-def _identity_before_offset(text: str) -> tuple[str | None, str | None] | None:
-    """Parses cluster and incarnation from the part of a state's JSON that precedes the offset; None if ``text`` is
-    not such a part."""
+def _identity_before_offset(text: str) -> tuple[str | None, str | None, int | None] | None:
+    """Parses cluster, incarnation and term from the part of a state's JSON that precedes the offset.
+
+    Returns None if ``text`` is not such a part."""
     try:
         state = _decode_any("", text + _OFFSET_LAST_NUMBER)
     except SqlError:
         return None
-    return state.cluster, state.incarnation
+    return state.cluster, state.incarnation, state.term
 
 
 def _decode_any(split: str, text: str, most: int = MAX_OFFSET) -> SplitState:
@@ -82,7 +84,14 @@ def _decode_any(split: str, text: str, most: int = MAX_OFFSET) -> SplitState:
         offset=_offset(split, fields["offset"], most),
         cluster=_text(split, fields, "cluster"),
         incarnation=_text(split, fields, "incarnation"),
+        term=_term(split, fields.get("term")),
     )
+
+
+def _term(split: str, value: Any) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise _invalid(split, "the field term is not a whole number")
+    return value
 
 
 def _offset(split: str, value: Any, most: int) -> int:

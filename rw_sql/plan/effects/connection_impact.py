@@ -9,10 +9,11 @@ from rw_sql.connectors.connection_types import connection_source, is_of_sources
 from rw_sql.model.definitions import definition_of
 from rw_sql.model.options import shown, source_options
 from rw_sql.model.source_readers import readers_of
-from rw_sql.model.split_status import OK, ORPHAN, identity_status, split_order
+from rw_sql.model.split_status import OK, ORPHAN, identity_status, is_known_same, split_order
 from rw_sql.plan.checks.columns import require_columns
 from rw_sql.plan.checks.upstreams import require_upstream
-from rw_sql.plan.effects.verdicts import UNREACHABLE
+from rw_sql.plan.effects.dependents import unfinished_backfills
+from rw_sql.plan.effects.verdicts import UNREACHABLE, UNTOLD_SPLIT
 from rw_sql.plan.result.plan import SplitPreview
 from rw_sql.syntax.lexing.identifiers import sql_name
 
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
 Difference = tuple[str, str, str]
 """A property with its old and new value. Secrets are shown by name; an unset property is the empty text."""
 
-_UNTOLD = "UNKNOWN (the brokers report no cluster id)"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
     """The effect on a source or sink.
 
     ``doubt`` is the reason why its upstream may be a different one afterwards, which makes the statement unsafe.
+    ``notices`` name the views whose backfills need the records that are left.
     """
 
     splits: tuple[SplitPreview, ...]
     doubt: str | None
+    notices: tuple[str, ...] = ()
 
 
 def differences(old: PlannedOptions, new: PlannedOptions) -> tuple[Difference, ...]:
@@ -64,6 +65,12 @@ def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
     """True if changing these properties may lead to a different upstream, because one of them is not on the
     connector's safe list."""
     return any((known := spec.option(key)) is None or not known.is_alterable for key, _, _ in changed)
+
+
+def may_be_elsewhere(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions) -> bool:
+    """True if a split of the same name may be another one with the new properties. A split's name includes its
+    topic."""
+    return may_move(spec, tuple(each for each in differences(old, new) if each[0] != "topic"))
 
 
 def effect_on(
@@ -91,11 +98,14 @@ def effect_on(
         require_columns(inspector, source.connector, options, columns, source.name, span, is_stored=True, of="source")
     splits: list[SplitPreview] = []
     doubts: dict[str, None] = {}
+    notices: dict[str, None] = {}
     for reader in readers_of(moved, source):
         found = _effect_on_reader(moved, inspector, reader, upstream, may_move=may_move)
         splits += found.splits
         doubts |= dict.fromkeys(filter(None, (found.doubt,)))
-    return Effect(splits=tuple(splits), doubt="; ".join(doubts) or None)
+        if found.doubt is not None:
+            notices |= dict.fromkeys(unfinished_backfills(moved, inspector, reader, found.splits))
+    return Effect(splits=tuple(splits), doubt="; ".join(doubts) or None, notices=tuple(notices))
 
 
 def _effect_on_reader(
@@ -119,8 +129,8 @@ def _effect_on_reader(
             verdict = f"UNKNOWN ({status.lower().replace('_', ' ')})"
             if may_move:  # Otherwise it stalls already, and the change makes no difference.
                 doubts[f"{status}: the source stalls until RESET SOURCE SPLITS {sql_name(source.name)}"] = None
-        elif state is not None and may_move and not _is_known_to_be_the_same(state, seen):
-            verdict = _UNTOLD
+        elif state is not None and may_move and not is_known_same(state, seen):
+            verdict = UNTOLD_SPLIT
             doubts["the brokers report no cluster id, so they may be another cluster"] = None
         rows.append(_row(split, state, seen, verdict, view))
     return Effect(splits=tuple(rows), doubt="; ".join(doubts) or None)
@@ -136,10 +146,6 @@ def another_target(inspector: Inspector, kind: str, old: PlannedOptions, new: Pl
     if not (then.cluster and now.cluster):
         return "the rows that it wrote stay in the old target; the new address may be another cluster"
     return "OTHER_CLUSTER: the rows that it wrote stay in the old cluster" if then.cluster != now.cluster else None
-
-
-def _is_known_to_be_the_same(state: SplitState, seen: UpstreamSplit) -> bool:
-    return bool((state.cluster and seen.cluster) or (state.incarnation and seen.incarnation))
 
 
 def _row(split: str, state: SplitState | None, seen: UpstreamSplit | None, verdict: str, view: str) -> SplitPreview:

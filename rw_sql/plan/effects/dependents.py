@@ -9,7 +9,7 @@ from rw_sql.connectors.registry import captures_changes
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, MaterializedViewRecord, SinkRecord
 from rw_sql.model.job_ids import view_job
 from rw_sql.model.options import source_options
-from rw_sql.plan.effects.verdicts import FORGOTTEN_SPLIT, OTHER_CLUSTER_SPLIT, RECREATED_SPLIT
+from rw_sql.plan.effects.verdicts import FORGOTTEN_SPLIT, OTHER_CLUSTER_SPLIT, RECREATED_SPLIT, UNTOLD_SPLIT
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
@@ -47,14 +47,7 @@ def effects_on_dependents(
         sinks = [sink.name for sink in dependents if _adds(sink)]
         if sinks:
             notices.append(f"rows that are read again will be sent again by {', '.join(sinks)}")
-    if views and any(_is_left(row) for row in rows):
-        backfills = inspector.jobs.being_backfilled()
-        notices += [
-            f"the backfill of {view.name} is not complete and needs the records that are left: if the new upstream "
-            f"does not have them, it stalls until UNDO OPERATION or REBUILD MATERIALIZED VIEW {sql_name(view.name)}"
-            for view in views
-            if view_job(view.id) in backfills
-        ]
+    notices += unfinished_backfills(snapshot, inspector, reader, rows)
     if any(_may_be_late(row) for row in rows) and views:
         marks = inspector.positions.watermarks(tuple(view.id for view in views))
         notices += [
@@ -63,6 +56,22 @@ def effects_on_dependents(
             if view.id in marks
         ]
     return tuple(notices)
+
+
+def unfinished_backfills(
+    snapshot: Snapshot, inspector: Inspector, reader: Reader, splits: Iterable[SplitPreview]
+) -> tuple[str, ...]:
+    """Notices about views whose backfills need records that a move leaves behind."""
+    views = [view for view in reader.dependents(snapshot) if isinstance(view, MaterializedViewRecord)]
+    if not views or not any(_is_left(row) for row in splits):
+        return ()
+    backfills = inspector.jobs.being_backfilled()
+    return tuple(
+        f"the backfill of {view.name} is not complete and needs the records that are left: if the new upstream "
+        f"does not have them, it stalls until UNDO OPERATION or REBUILD MATERIALIZED VIEW {sql_name(view.name)}"
+        for view in views
+        if view_job(view.id) in backfills
+    )
 
 
 def _changes_between(
@@ -105,7 +114,7 @@ def _adds(record: ObjectRecord) -> bool:
 def _is_left(row: SplitPreview) -> bool:
     """True if a split that is read now is not read any more, or is another one of the same name."""
     is_gone = row.new is None and row.verdict != FORGOTTEN_SPLIT
-    return row.old is not None and (is_gone or row.verdict in (OTHER_CLUSTER_SPLIT, RECREATED_SPLIT))
+    return row.old is not None and (is_gone or row.verdict in (OTHER_CLUSTER_SPLIT, RECREATED_SPLIT, UNTOLD_SPLIT))
 
 
 def _may_be_late(row: SplitPreview) -> bool:

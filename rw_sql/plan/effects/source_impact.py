@@ -15,8 +15,9 @@ from rw_sql.model.options import connection_options, shown, source_options
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of, unread
 from rw_sql.model.split_status import OK, split_status
+from rw_sql.plan.effects.connection_impact import may_be_elsewhere
 from rw_sql.plan.effects.dependents import effects_on_dependents
-from rw_sql.plan.effects.verdicts import preview_splits, shown_offset
+from rw_sql.plan.effects.verdicts import preview_splits, shown_offset, without_identity
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.plan import Preview, ResultRow
 from rw_sql.plan.result.prediction import SourcePrediction, predicted, prediction_to_json
@@ -167,6 +168,8 @@ def impact_of(
         notices.append(doubt)
     old, new = dict(listed_options(definition_of(source))), dict(listed_options(definition_of(moved)))
     rows = preview_splits(kind, upstream, stands, target, left=left if left is not upstream else None)
+    if may_be_elsewhere(kind.spec, old_options, options):
+        rows = without_identity(rows, stands.states, target, upstream)
     if is_taken_back:
         rows = tuple(replace(row, verdict="NONE", duplicates=0, gaps=0, is_exact=True) for row in rows)
     else:

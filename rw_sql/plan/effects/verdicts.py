@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.model.offset_ranges import covered, uncovered
-from rw_sql.model.split_status import ORPHAN, OTHER_CLUSTER, RECREATED, identity_status, split_order
+from rw_sql.model.split_status import (
+    OK,
+    ORPHAN,
+    OTHER_CLUSTER,
+    RECREATED,
+    identity_status,
+    is_known_same,
+    split_order,
+)
 from rw_sql.plan.result.plan import SplitPreview
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamSplit
     from rw_sql.model.offset_ranges import ReadIncarnation
@@ -24,6 +32,7 @@ UNREACHABLE = "UNKNOWN (no answer)"
 OTHER_CLUSTER_SPLIT = "UNKNOWN (other cluster)"
 RECREATED_SPLIT = "UNKNOWN (topic was re-created)"
 FORGOTTEN_SPLIT = "UNKNOWN (forgotten)"
+UNTOLD_SPLIT = "UNKNOWN (the brokers report no cluster id)"
 """The verdicts for a split whose offsets before and after cannot be compared."""
 
 
@@ -152,6 +161,29 @@ def preview_splits(
             )
         )
     return tuple(rows)
+
+
+def without_identity(
+    rows: Iterable[SplitPreview],
+    before: Mapping[str, SplitState],
+    after: Mapping[str, SplitState | None],
+    upstream: Upstream,
+) -> tuple[SplitPreview, ...]:
+    """The rows of a move to an upstream that may be another one, which it does not say.
+
+    The verdict on a split that keeps its position there is UNKNOWN: the offset may be that of another record.
+    """
+    return tuple(
+        replace(row, verdict=UNTOLD_SPLIT, duplicates=0, gaps=0, is_exact=True)
+        if (state := after.get(row.split)) is not None
+        and state == before.get(row.split)
+        and (seen := upstream.splits.get(row.split)) is not None
+        and not seen.is_endless
+        and identity_status(state, seen) == OK
+        and not is_known_same(state, seen)
+        else row
+        for row in rows
+    )
 
 
 def shown_offset(kind: Connector, offset: int) -> str:

@@ -121,6 +121,7 @@ class DirectTable:
         if is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
             small = as_stored(found.toArrow(), pa.schema(self.output.table.schema().to_arrow()))
             due.require(RowCount(written=small.num_rows))
+            self.output.prove()
         with self.turn():
             self.output.lives = lives
             if small is not None:

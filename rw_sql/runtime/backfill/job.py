@@ -12,6 +12,7 @@ import logging
 import threading
 from concurrent.futures import wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
@@ -28,12 +29,11 @@ from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.model.backfill_ranges import History, next_chunk, plan_portions
 from rw_sql.model.definitions import definition_of, has_changes
 from rw_sql.model.offset_ranges import total
-from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.statements.table.source_of_table import added_fields
-from rw_sql.runtime.backfill.checks import filled_path, history_path, require_readable, state_at
+from rw_sql.runtime.backfill.checks import filled_path, history_path, require_readable
 from rw_sql.runtime.backfill.direct_table import DirectTable
 from rw_sql.runtime.backfill.log_rows import rows_of_chunk
-from rw_sql.runtime.backfill.staging_table import BackfillStaging, is_there, is_whole, table_id, unproved_lives
+from rw_sql.runtime.backfill.staging_table import BackfillStaging, is_there, is_whole, table_id
 from rw_sql.runtime.decoding.decoder import ERROR, decode, log_schema
 from rw_sql.runtime.decoding.upstream_records import (
     has_small_batches,
@@ -319,7 +319,6 @@ class BackfillReader:
         warehouse = own.context.warehouse
         if own.direct_table is None and is_whole(warehouse, self.path):
             return self.before + self.history.offsets
-        self._prove_last_chunk()
         table = own.direct_table or BackfillStaging.open(
             warehouse,
             self.path,
@@ -373,6 +372,8 @@ class BackfillReader:
         require_readable(self.backfill.spec.name, self.splits, look_anew(self.kind, options), chunk)
         if self.watch is None:
             self.watch = self.kind.watch(options)
+        before = table.output.before_commit
+        table.output.before_commit = partial(self._require_same_incarnation, chunk)
         try:
             rows = self._from_upstream(spark, options, chunk)
             lives = {portion.split: self._life(portion.split) for portion in chunk}
@@ -382,7 +383,8 @@ class BackfillReader:
             if not self.backfill.stopping.is_set():
                 require_readable(self.backfill.spec.name, self.splits, look_anew(self.kind, options), chunk)
             raise
-        self._require_same_incarnation(chunk)
+        finally:
+            table.output.before_commit = before
         return True
 
     def _append(
@@ -444,32 +446,12 @@ class BackfillReader:
         return decode(records, statement, options, run=self.backfill.run, batch=0, bucket=0, added=added)
 
     def _require_same_incarnation(self, chunk: tuple[BackfillChunk, ...]) -> None:
-        """Checks that the chunk came from the expected incarnation. A deleted topic's id is never used again."""
+        """Checks that the chunk came from the expected incarnation, after it was read and before it is committed: the
+        table may already have readers. A deleted topic's id is never used again. Raises StalledError."""
         if self.watch is None:
             return
         topics = {self.kind.split_topic(portion.split): self._life(portion.split)[1] for portion in chunk}
         now = self.watch.incarnations(tuple(topics))
         for topic, known in topics.items():
             if known is not None and now.get(topic, "") not in (None, known):
-                self._forget(topic)
-
-    def _prove_last_chunk(self) -> None:
-        """Checks the incarnations of the last chunk, because a crash may have prevented the check after it was
-        written."""
-        lives = unproved_lives(self.backfill.context.warehouse, self.path)
-        if not lives:
-            return
-        upstream = look_anew(self.kind, self._options())
-        if upstream.error is not None:
-            raise StalledError(f"UNREACHABLE {upstream.error}")
-        for split, (cluster, incarnation) in lives.items():
-            seen = upstream.splits.get(split)
-            known = state_at(self.splits[split], 0)
-            if seen is None or identity_status(known, seen) != OK:
-                logger.warning("%s: %s was read as %s %s", self.backfill.spec.job, split, cluster, incarnation)
-                self._forget(self.kind.split_topic(split))
-
-    def _forget(self, topic: str) -> None:
-        """Discards the staging table, because some rows may come from another incarnation. Raises StalledError."""
-        self.backfill.context.warehouse.remove(self.path)
-        raise StalledError(f"RECREATED {topic} while history was read from it")
+                raise StalledError(f"RECREATED {topic} while history was read from it")

@@ -54,17 +54,6 @@ def held_spans(warehouse: Warehouse, path: str) -> dict[str, Spans]:
     return spans
 
 
-def unproved_lives(warehouse: Warehouse, path: str) -> Mapping[str, SplitIdentity]:
-    """The splits that the newest chunk read from upstream, with their incarnations.
-
-    A crash may have prevented the check of these incarnations after the chunk.
-    """
-    for _, commit in job_commits(warehouse, path):
-        if commit.batch >= 0:
-            return commit.lives
-    return {}
-
-
 def table_id(path: str) -> str:
     """The Delta id of a table."""
     return str(DeltaTable(path).metadata().id)
@@ -110,6 +99,7 @@ class BackfillStaging:
         if is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
             small = as_stored(rows.toArrow(), self.schema)
             expected.require(RowCount(written=small.num_rows))
+            self.output.prove()
             self.output.append_rows(small, self.batch, ranges)
         else:
             self.output.append_frame(rows, self.batch, ranges, expected=expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
@@ -22,6 +23,7 @@ from rw_sql.runtime.direct.positions import (
     read_fragment_ranges,
 )
 from rw_sql.runtime.jobs.groups import least_applied, owned_groups, owners_of
+from rw_sql.runtime.jobs.made_upstream import has_slot_to_drop
 from rw_sql.runtime.jobs.statuses import present_statuses, with_unreported
 from rw_sql.runtime.jobs.table_paths import look_at_table, table_path
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
@@ -82,7 +84,7 @@ class WarehouseInspector:
 
     @property
     def upstreams(self) -> Upstreams:
-        return Upstreams(self._resolve, self._looks)
+        return Upstreams(self._resolve, self._looks, partial(has_slot_to_drop, self._context, self._snapshot))
 
     @property
     def positions(self) -> _ReaderPositions:

@@ -11,7 +11,7 @@ from rw_sql.connectors.schemas.look import look_at_subject, read_schema_file, re
 from rw_sql.connectors.snapshots import ColumnChecker, ColumnLister
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rw_sql.connectors.base import GroupOffsets, Upstream
     from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
@@ -33,11 +33,17 @@ class Resolve(Protocol):
 
 
 class Upstreams:
-    """Implements ``UpstreamPort``. ``looks`` caches the results, so that each upstream is looked at only once."""
+    """Implements ``UpstreamPort``. ``looks`` caches the results, so that each upstream is looked at only once.
 
-    def __init__(self, resolve: Resolve, looks: dict[Look, Upstream]) -> None:
+    ``drops_slot`` is true for the options of a server on which a slot of a dropped source is still to be dropped.
+    """
+
+    def __init__(
+        self, resolve: Resolve, looks: dict[Look, Upstream], drops_slot: Callable[[Mapping[str, str]], bool]
+    ) -> None:
         self._resolve = resolve
         self._looks = looks
+        self._drops_slot = drops_slot
 
     def look(self, connector: str, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> Upstream:
         key = (connector, options, candidates)
@@ -74,7 +80,11 @@ class Upstreams:
     def find_lacks(
         self, connector: str, options: PlannedOptions, tables: Mapping[str, Mapping[str, str] | None]
     ) -> tuple[Lack, ...]:
-        return change_connector(connector).find_lacks(self._resolve(options), tables)
+        resolved = self._resolve(options)
+        lacks = change_connector(connector).find_lacks(resolved, tables)
+        if any(lack.is_for_slot for lack in lacks) and self._drops_slot(resolved):
+            return tuple(lack for lack in lacks if not lack.is_for_slot)
+        return lacks
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
         try:

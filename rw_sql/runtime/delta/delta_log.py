@@ -32,7 +32,8 @@ class JobCommit:
     only). ``lives`` are the cluster and incarnation (Kafka: topic id) of each split when it was read. ``rewind`` is
     the epoch of the REWIND that restored the table with this commit; 0 in other commits. ``tables`` is the progress
     of snapshots (change data capture only); commits without new progress may omit it. ``rows`` are the numbers of rows
-    by upstream table (change data capture only; None in commits of earlier versions).
+    by upstream table (change data capture only; None in commits of earlier versions). ``terms`` are the known terms of
+    the splits' logs at the ends of the ranges (see :class:`rw_sql.connectors.base.SplitState`).
     """
 
     job: str
@@ -46,6 +47,7 @@ class JobCommit:
     rewind: int = 0
     tables: Mapping[str, list[str]] = field(default_factory=dict)
     rows: Mapping[str, int] | None = None
+    terms: Mapping[str, int] = field(default_factory=dict)
 
     def identity_of(self, split: str) -> SplitIdentity:
         """The cluster and the incarnation in which a split was read; None if the commit does not have them."""
@@ -70,6 +72,12 @@ class JobCommit:
             body["tables"] = self.tables
         if self.rows is not None:
             body["rows"] = self.rows
+        if self.terms:
+            by_term: dict[int | None, list[str]] = {}
+            for split in self.ranges:
+                by_term.setdefault(self.terms.get(split), []).append(split)
+            # As above: usually the leaders of few brokers have few epochs.
+            body["terms"] = [[term, None if len(by_term) == 1 else splits] for term, splits in by_term.items()]
         return json.dumps({METADATA_KEY: body}, separators=(",", ":"))
 
     @staticmethod
@@ -93,6 +101,12 @@ class JobCommit:
             rewind=body.get("rewind", 0),
             tables=body.get("tables", {}),
             rows=body.get("rows"),
+            terms={
+                split: term
+                for term, splits in body.get("terms", [])
+                if term is not None
+                for split in (ranges if splits is None else splits)
+            },
             lives={
                 split: (cluster, incarnation)
                 for cluster, incarnation, splits in body.get("lives", [])

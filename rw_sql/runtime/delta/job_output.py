@@ -54,11 +54,11 @@ class JobOutput:
     """The table that one run of a job writes. Not thread-safe; one batch at a time.
 
     ``done`` is the newest batch of the generation that earlier runs wrote, -1 if there is none. ``lives`` are the
-    incarnations that a reader's commits record. ``ranges`` are the ranges of the batch in progress, unless the
-    caller passes them with the rows. ``follows`` is the table's transaction version at the start of a run without a
-    fence. ``before_commit`` is called between reading and committing a large batch; an exception aborts the batch.
-    ``tables`` is the progress of snapshots that the batch in progress stores, ``rows`` the number of its rows by
-    upstream table.
+    incarnations and ``terms`` the terms of the logs that a reader's commits record. ``ranges`` are the ranges of the
+    batch in progress, unless the caller passes them with the rows. ``follows`` is the table's transaction version at
+    the start of a run without a fence. ``before_commit`` is called between reading and committing a large batch; an
+    exception aborts the batch. ``tables`` is the progress of snapshots that the batch in progress stores, ``rows`` the
+    number of its rows by upstream table.
     """
 
     warehouse: Warehouse
@@ -71,6 +71,7 @@ class JobOutput:
     done: int = -1
     follows: int | None = None
     lives: Mapping[str, SplitIdentity] = field(default_factory=dict)
+    terms: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     before_commit: Callable[[], None] | None = None
     tables: Mapping[str, list[str]] = field(default_factory=dict)
@@ -224,6 +225,7 @@ class JobOutput:
             generation=self.generation,
             ranges=ranges,
             lives=self.lives if ranges else {},
+            terms={split: self.terms[split] for split in ranges if split in self.terms},
             tables=self.tables,
             rows=self.rows,
         )
@@ -282,6 +284,11 @@ class JobOutput:
     def mark(self, batch: int) -> None:
         """Commits only the number of a batch, whose rows are elsewhere. Raises FencedError as above."""
         self.append_rows(self._empty(), batch)
+
+    def prove(self) -> None:
+        """Calls ``before_commit``. The caller does so for a small batch, after it was read."""
+        if self.before_commit is not None:
+            self.before_commit()
 
     def append_rows(self, rows: pa.Table, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
         """Appends a batch through delta-rs. Raises FencedError if another run has taken over."""
@@ -343,8 +350,7 @@ class JobOutput:
                     self.warehouse.remove(f"{self.path}/{action.path}")
                 raise
         fault("batch.written")
-        if self.before_commit is not None:
-            self.before_commit()
+        self.prove()
         # Spark may have taken minutes: checks commits made meanwhile. No further check follows.
         self._require_turn(version)
         self._commit_files(written.actions, self._properties(version, commit), list(given))

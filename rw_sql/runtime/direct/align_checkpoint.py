@@ -73,7 +73,7 @@ def positions_of(
             continue
         state = kind.decode_state(split, row.state)
         if row.epoch <= reflected and split in known:
-            state = replace(state, offset=known[split])
+            state = replace(state, offset=known[split], term=None)
         states[split] = state
     return states
 

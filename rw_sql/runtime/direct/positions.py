@@ -74,7 +74,7 @@ class _ReaderContext:
             planned = self.head.planned_offsets(self.files, fragment, self.kind) or {}
             reflected = self.head.record.epochs.get(fragment, -1)
             states |= {
-                split: replace(state, offset=planned[split])
+                split: replace(state, offset=planned[split], term=None)
                 for split, state in states.items()
                 if split in planned and stored[split].epoch <= reflected
             }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rw_sql.connectors.base import HoldingConnector
+from rw_sql.connectors.base import HoldingConnector, TermFetcher
 from rw_sql.connectors.changes import CaptureError, ChangeConnector
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import captures_changes
@@ -26,6 +26,7 @@ from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput
 from rw_sql.runtime.delta.row_counts import RowCount, exactly, expected_of
 from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.ingest.capture import Capture, is_new_upstream, note_progress, rows_by_table, stalled
+from rw_sql.runtime.ingest.log_terms import LogTerms
 from rw_sql.runtime.ingest.schemas import write_by_known_schemas
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.made_upstream import note_made
@@ -98,6 +99,7 @@ class Ingest:
     fetcher: RecordFetcher | None
     feed: RangeFeed | None
     capture: Capture | None
+    terms: LogTerms | None
     pace: BatchLimits
     throttle: Throttle
     upkeep: Upkeep
@@ -105,6 +107,8 @@ class Ingest:
     schemas: SchemaRecords | MessageRecords | None
     streaming: StreamingRun
     session: SparkSession | None = None
+    unproved: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The ranges of the batch in progress, if its records do not show the term of their log."""
 
     @staticmethod
     def start(
@@ -162,13 +166,16 @@ class Ingest:
         is_unread = isinstance(kind, ChangeConnector) and is_new_upstream(context, snapshot, source, known)
         if not is_unread and any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in asked):
             # The look is older than the positions: an earlier run may have read on until the fence.
-            require_readable(source.name, asked, states, kind.look(options), kind)
+            upstream = kind.look(options)
+            require_readable(source.name, asked, states, upstream, kind)
+        terms = LogTerms.open(source.name, kind, options, {split: states[split] for split in asked}, upstream.splits)
         capture = None
         if isinstance(kind, ChangeConnector):
             capture = Capture.open(context, snapshot, kind, source, spec, options, known, pace.batch_records)
         elif isinstance(kind, HoldingConnector):
             note_made(context.warehouse, source, slot=True)
         output.lives = {split: (states[split].cluster, states[split].incarnation) for split in spec.splits}
+        output.terms = terms.known if terms is not None else {}
         fault("ingest.after_position")
         job = Ingest(
             context=context,
@@ -188,6 +195,7 @@ class Ingest:
             fetcher=opening.fetcher,
             feed=None,
             capture=capture,
+            terms=terms,
             pace=pace,
             throttle=Throttle(pace.per_second),
             upkeep=Upkeep(
@@ -240,6 +248,7 @@ class Ingest:
         with self.streaming.batch():
             statement = source_definition(self.spec.definition)
             records, read, heads = self._fetched(frame, ranges, expected)
+            self.unproved = moved if read is None else {}
             if isinstance(self.kind, RangedConnector):
                 lives = {split: self.output.lives[split][1] for split in moved}
                 records = read_records(self.kind, frame.sparkSession, self.options, moved, statement, lives)
@@ -329,6 +338,8 @@ class Ingest:
         if self.fetcher is not None and expected <= SMALL_ROWS:
             records = self.fetcher.fetch(ranges)
             if records is not None:
+                if self.terms is not None and isinstance(self.fetcher, TermFetcher):
+                    self.terms.note_fetched(ranges, self.fetcher.terms)
                 heads = frozenset[bytes]() if self.schemas is None else self.schemas.heads_in(records)
                 made = records if self.schemas is None else self.schemas.decoded(records, heads)
                 return local_frame(frame.sparkSession, made), records.num_rows, heads
@@ -361,11 +372,16 @@ class Ingest:
         return text.split("\n")[2]
 
     def _require_same_incarnation(self) -> None:
-        """Checks that the batch came from the expected incarnation. A deleted topic's id is never used again."""
+        """Checks that the batch came from the expected incarnation, and from the log that was read before.
+
+        A deleted topic's id is never used again.
+        """
         if self.watch is None:
             return
         now = self.watch.incarnations(tuple(self.incarnations))
         require_incarnations(self.source.name, self.incarnations, now)
+        if self.terms is not None and self.unproved:
+            self.terms.require_read(self.unproved)
 
     @property
     def identities(self) -> Mapping[str, SplitIdentity]:

@@ -17,7 +17,7 @@ from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.delta.table_settings import STATISTICS, TABLE_SETTINGS
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.jobs.counters import DecodeErrors, JobFigures
-from rw_sql.runtime.jobs.lease import is_owned
+from rw_sql.runtime.jobs.lease import LeaseWatch, is_owned
 from rw_sql.runtime.jobs.wakes import Wakes
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import read_secret
@@ -38,7 +38,8 @@ class Context:
     """One attached warehouse in this process. ``owner`` is this process's name in the lease.
 
     ``group`` is the resource group whose jobs this process runs, if it runs any. ``owning`` is set while it does;
-    ``applied`` then contains the epoch that they have adopted. ``made`` contains objects that packages above this one
+    ``applied`` then contains the epoch that they have adopted. ``lease_watches`` observe the owners of other groups.
+    ``made`` contains objects that packages above this one
     create once per warehouse.
     """
 
@@ -52,6 +53,7 @@ class Context:
     decode_errors: DecodeErrors = field(default_factory=DecodeErrors, repr=False, compare=False)
     figures: JobFigures = field(default_factory=JobFigures, repr=False, compare=False)
     wakes: Wakes = field(default_factory=Wakes, repr=False, compare=False)
+    lease_watches: dict[str, LeaseWatch] = field(default_factory=dict, repr=False, compare=False)
     made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def note_batch(self, job: str, at_ms: int, seconds: float) -> None:

@@ -8,8 +8,8 @@ from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.job_ids import job_object
 from rw_sql.model.resource_groups import group_of
 from rw_sql.plan.ports.jobs import Owner
-from rw_sql.runtime.jobs.lease import LEASE_SECONDS, is_held, is_owned, suspended_pid
-from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.jobs.lease import LEASE_SECONDS, LeaseWatch, is_held, is_owned, suspended_pid
+from rw_sql.runtime.support.processes import now_ms, this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -43,13 +43,22 @@ def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Ma
     ``without`` is a group that does not count. A lease that another process could take does not count either: its owner
     has ended, or is fenced in an object store.
     """
-    leases = context.metastore.jobs.leases()
-    is_local, at = context.warehouse.is_local, now_ms()
     return {
         group: lease
-        for group, lease in leases.items()
-        if group != without and lease.applied_epoch < epoch and is_held(lease, is_local=is_local, now_ms=at)
+        for group, lease in context.metastore.jobs.leases().items()
+        if group != without and lease.applied_epoch < epoch and _may_run(context, lease)
     }
+
+
+def _may_run(context: Context, lease: Lease) -> bool:
+    """True if the owner of a group may still run jobs.
+
+    The heartbeat of a process on another machine is by that machine's clock: its renewals are observed instead.
+    """
+    at, is_here = now_ms(), lease.host == this_machine()
+    if is_here or lease.is_released:
+        return is_held(lease, is_local=context.warehouse.is_local, now_ms=at)
+    return context.lease_watches.setdefault(lease.group, LeaseWatch()).is_renewed(lease, at)
 
 
 def owners_of(context: Context) -> dict[str, Owner]:
@@ -86,11 +95,10 @@ def holding(context: Context, epoch: int) -> Mapping[str, Lease]:
 
     An owner stops its jobs without waiting for other owners: two owners that exchange jobs do not wait for each other.
     """
-    is_local, at = context.warehouse.is_local, now_ms()
     return {
         group: lease
         for group, lease in context.metastore.jobs.leases().items()
-        if group != context.group and lease.let_go < epoch and is_held(lease, is_local=is_local, now_ms=at)
+        if group != context.group and lease.let_go < epoch and _may_run(context, lease)
     }
 
 

@@ -110,14 +110,14 @@ def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:
 
 @dataclass(slots=True)
 class LeaseWatch:
-    """Observes lease renewals with this process's monotonic clock.
+    """Observes lease renewals with this process's monotonic clock. Any thread may call it.
 
     The times in the lease are those of its owner's clock, which may be ahead or behind, or may have been set.
     """
 
     clock: Callable[[], float] = time.monotonic
-    _seen: tuple[str, int] | None = None
-    _seen_at: float = 0.0
+    _seen: tuple[tuple[str, int], float] | None = None
+    """The newest heartbeat, and when it was first seen. Replaced as a whole: threads may read it meanwhile."""
 
     def is_renewed(self, lease: Lease, now_ms: int) -> bool:
         """True if the lease was renewed within LEASE_SECONDS, or has been observed for less than that time.
@@ -126,10 +126,10 @@ class LeaseWatch:
         """
         if lease.heartbeat_ms + int(CLOCKS_SECONDS * 1000) <= now_ms:
             return False
-        beat = (lease.owner, lease.heartbeat_ms)
-        if beat != self._seen:
-            self._seen, self._seen_at = beat, self.clock()
-        return self.clock() - self._seen_at < LEASE_SECONDS
+        beat, at, seen = (lease.owner, lease.heartbeat_ms), self.clock(), self._seen
+        if seen is None or seen[0] != beat:
+            seen = self._seen = (beat, at)
+        return at - seen[1] < LEASE_SECONDS
 
 
 def try_take(

@@ -21,6 +21,8 @@ from rw_sql.model.options import plan_options
 from rw_sql.runtime.support.event_log import log_event
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.runtime.jobs.context import Context
@@ -32,6 +34,8 @@ _NAME = "upstream.json"
 _OBJECTS = {"slot": "slot.name", "publication": "publication.name"}
 _PLACE = ("hostname", "port", "database.name", *_OBJECTS.values())
 """The options that determine where the objects of a captured database are."""
+
+_SERVER = ("hostname", "port")
 
 _SECONDS = 8.0
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 5.0, 3600.0
@@ -74,6 +78,27 @@ def note_made(warehouse: Warehouse, source: SourceRecord, **made: bool) -> None:
 def _place(definition: str) -> dict[str, str]:
     options = source_definition(definition).options
     return {option.key: option_text(option.value) for option in options if option.key in _PLACE}
+
+
+def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str, str]) -> bool:
+    """True if a source that is not in the catalog ``snapshot`` still has a slot on the server of these options: it is
+    dropped soon, and another one can take its place."""
+    warehouse = context.warehouse
+    for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
+        id_ = name.removeprefix("ranges-")
+        if id_ == name or not id_.isdigit() or snapshot.get(int(id_)) is not None:
+            continue
+        made = _read(warehouse, int(id_))
+        if not made.get("slot"):
+            continue
+        try:
+            statement = source_definition(made["definition"])
+            there = context.resolve(plan_options(snapshot, statement), snapshot)
+        except SqlError:
+            continue  # Its connection or secret no longer exists: its slot has to be dropped by hand.
+        if all(there.get(key) == options.get(key) for key in _SERVER):
+            return True
+    return False
 
 
 def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bool:

@@ -61,7 +61,8 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
         floor[split] = row.log_version + 1
         note = noted.get(split)
         if note is not None and _counts(note, row):
-            states[split] = replace(states[split], offset=kind.decode_state(split, note.state).offset)
+            reached = kind.decode_state(split, note.state)
+            states[split] = replace(states[split], offset=reached.offset, term=reached.term)
             floor[split] = note.log_version + 1
         if mark is not None and _counts(mark, row):
             floor[split] = max(floor[split], mark.log_version + 1)
@@ -76,7 +77,8 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
             read.update(split for split, (start, end) in commit.ranges.items() if end > start)
             for split in missing & commit.ranges.keys():
                 if at >= floor[split] and commit.epoch >= stored[split].epoch:
-                    states[split] = replace(states[split], offset=commit.ranges[split][1])
+                    reached_term = commit.terms.get(split)
+                    states[split] = replace(states[split], offset=commit.ranges[split][1], term=reached_term)
                     missing.discard(split)
             missing -= {split for split in missing if at <= floor[split]}
             if not missing:
@@ -114,14 +116,15 @@ def read_positions_before(
     floor = min((row.log_version for row in waiting.values()), default=0) + 1
     for at, commit in job_commits(warehouse, table, down_to=floor):
         if commit.epoch < epoch:
-            _take(states, waiting, commit.epoch, {split: (end, at) for split, (_, end) in commit.ranges.items()})
+            reached = {split: (end, at) for split, (_, end) in commit.ranges.items()}
+            _take(states, waiting, commit.epoch, reached, commit.terms)
         if not waiting:
             return states
     _, stretches = noted_stretches(warehouse, source)
     for stretch in reversed(stretches):
         if stretch.epoch < epoch:
             ends = {split: (end, stretch.at[split]) for split, (_, end) in stretch.ranges.items()}
-            _take(states, waiting, stretch.epoch, ends)
+            _take(states, waiting, stretch.epoch, ends, {})
     return states
 
 
@@ -130,15 +133,16 @@ def _take(
     waiting: dict[str, StoredState],
     epoch: int,
     ends: Mapping[str, tuple[int, int]],
+    terms: Mapping[str, int],
 ) -> None:
-    """Applies the end offsets of a commit, (offset, version) by split, to the waiting splits.
+    """Applies the end offsets of a commit, (offset, version) by split, and their terms, to the waiting splits.
 
     ``epoch`` is the epoch at which the commit's run started.
     """
     for split in waiting.keys() & ends.keys():
         row, (end, at) = waiting[split], ends[split]
         if at > row.log_version and epoch >= row.epoch:
-            states[split] = replace(states[split], offset=end)
+            states[split] = replace(states[split], offset=end, term=terms.get(split))
             del waiting[split]
 
 

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import sink_connector
-from rw_sql.connectors.sink import ON_ERROR, SKIP, RefusedRowsError, SinkError, TakenOverError, TargetUnfitError
+from rw_sql.connectors.sink import (
+    ON_ERROR,
+    SKIP,
+    MarkingSink,
+    RefusedRowsError,
+    SinkError,
+    TakenOverError,
+    TargetUnfitError,
+)
 from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.model.job_specs import sink_spec
 from rw_sql.runtime.delta.change_feed import feed_begin
@@ -36,6 +44,8 @@ from rw_sql.runtime.upkeep.table_upkeep import Upkeep
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark, sql_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
@@ -95,11 +105,35 @@ def _fenced(context: Context, spec: SinkSpec, writer: SinkWriter, run: int, chec
     return held
 
 
+def _require_marks(context: Context, spec: SinkSpec, options: Mapping[str, str]) -> None:
+    """Raises StalledError if the target lacks the marks of the batches that the sink has written: it is another table
+    of the same name. The sink would continue with its next batch, and earlier rows would be missing there."""
+    kind = sink_connector(spec.connector)
+    done = last_batch(context.warehouse, context.warehouse.data(spec.sink_id, spec.generation), spec.generation)
+    if done < 0 or not isinstance(kind, MarkingSink):
+        return
+    try:
+        has_marks = kind.has_marks(options, spec.identity)
+    except SinkError as error:
+        raise StalledError(f"UNREACHABLE {error}") from error
+    if not has_marks:
+        raise StalledError(
+            f"REPLACED the target does not have the batches up to {done} that this sink wrote: it was deleted or "
+            f"created again: {_again(spec)}",
+            is_final=True,
+        )
+
+
+def _again(spec: SinkSpec) -> str:
+    return (
+        f"DROP SINK {sql_name(spec.name)} and create it again, which writes all rows of its input; or WITH (snapshot = "
+        "'false') only the new ones"
+    )
+
+
 def _restored(spec: SinkSpec, fact: str) -> StalledError:
-    name = sql_name(spec.name)
     return StalledError(
-        f"RESTORED {fact}: the warehouse is older than the target, as after the restore of a backup: DROP SINK {name} "
-        "and create it again, which writes all rows of its input; or WITH (snapshot = 'false') only the new ones",
+        f"RESTORED {fact}: the warehouse is older than the target, as after the restore of a backup: {_again(spec)}",
         is_final=True,
     )
 
@@ -134,6 +168,7 @@ class Sink:
         options = context.resolve(spec.options, snapshot)
         # Before anything is written: while the target is unavailable, each retry would add a run and a fence.
         _require_target(kind.look(options, spec.shape))
+        _require_marks(context, spec, options)
         tables: dict[int, DeltaTable] = {}
         for given in spec.inputs:
             source = snapshot.get(given.id)
@@ -293,14 +328,12 @@ class Sink:
         return left.slice(0, 0) if error.is_rest_written else left
 
     def _misfit(self, said: str) -> StalledError:
-        """The reason why the target no longer accepts rows: the result of a new look at the target or, without one,
-        the target's message."""
-        snapshot = self.context.metastore.snapshot()
-        look = sink_connector(self.spec.connector).look(
-            self.context.resolve(self.spec.options, snapshot), self.spec.shape
-        )
+        """The reason why the target no longer accepts rows: that it is another one, the result of a new look at it or,
+        without one, its message."""
+        options = self.context.resolve(self.spec.options, self.context.metastore.snapshot())
         try:
-            _require_target(look)
+            _require_marks(self.context, self.spec, options)
+            _require_target(sink_connector(self.spec.connector).look(options, self.spec.shape))
         except StalledError as stalled:
             return stalled
         return StalledError(f"UNFIT {said}: VALIDATE SINK {sql_name(self.spec.name)}", is_lasting=True)

@@ -17,6 +17,8 @@ _MEANINGS = {
     "ORPHAN": "the position belongs to a topic that the source no longer names",
     "RECREATED": "the position belongs to an earlier topic of the same name",
     "OTHER_CLUSTER": "the position belongs to another cluster",
+    "DIVERGED": "the upstream has lost records that were read",
+    "REPLACED": "the target is not the one that the sink has written",
 }
 
 

@@ -4,6 +4,7 @@ commit."""
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from rw_sql.connectors.delta.sink import _UNWRITABLE, DeltaSink
 from rw_sql.connectors.sink import DELETE, OP, UPDATE, SinkError, SinkShape, TargetUnfitError
+from tests.support.s3_store import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Store
 from tests.support.sink_batches import ARROW, batch, shape
 
 if TYPE_CHECKING:
@@ -71,6 +73,70 @@ def test_the_marks_outlive_the_log(tmp_path: Path) -> None:
     for commit in sorted((tmp_path / "t" / "_delta_log").glob("*.json"))[:-1]:
         commit.unlink()
     assert opened(tmp_path / "t", shape(), 2)[1] == 0
+
+
+@pytest.mark.parametrize("commits", [None, 0, 12], ids=["deleted", "made anew", "made anew with more commits"])
+def test_a_table_that_was_made_anew_is_not_written(tmp_path: Path, commits: int | None) -> None:
+    sink, options = DeltaSink(), {"location": str(tmp_path / "t")}
+    assert not sink.has_marks(options, "me")
+    writer, _ = opened(tmp_path / "t", shape(), 1)
+    writer.write(batch((1, "a")), 0)
+    assert sink.has_marks(options, "me")
+    assert not sink.has_marks(options, "other")
+    theirs = batch((9, "theirs")).select(["id", "word"])
+    shutil.rmtree(tmp_path / "t")
+    for _ in range(0 if commits is None else commits + 1):
+        write_deltalake(str(tmp_path / "t"), theirs, mode="append")
+    with pytest.raises(TargetUnfitError, match="was deleted"):
+        writer.write(batch((2, "b")), 1)
+    assert not sink.has_marks(options, "me")
+    if commits is None:
+        assert not (tmp_path / "t").exists()
+    else:
+        assert rows(tmp_path / "t") == [(9, "theirs")] * (commits + 1)
+
+
+def test_a_table_in_a_bucket_that_was_made_anew_is_not_written(tmp_path: Path) -> None:
+    store = S3Store(tmp_path)
+    try:
+        location = f"{store.warehouse()}/t"
+        options = {
+            "location": location,
+            "s3.endpoint": store.endpoint,
+            "s3.access.key": ACCESS_KEY,
+            "s3.secret.key": SECRET_KEY,
+            "s3.region": REGION,
+        }
+        sink = DeltaSink()
+        writer = sink.open(options, shape(), "me")
+        assert writer.fence(1, 1) == -1
+        writer.write(batch((1, "a")), 0)
+        storage = sink.storage(options)
+        theirs = batch((9, "theirs")).select(["id", "word"])
+        write_deltalake(location, theirs, mode="append", storage_options=storage)
+        writer.write(batch((2, "b")), 1)
+        assert sink.has_marks(options, "me")
+        keys = [each["Key"] for each in store.client.list_objects_v2(Bucket=BUCKET)["Contents"]]
+        store.client.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": key} for key in keys]})
+        for _ in range(12):
+            write_deltalake(location, theirs, mode="append", storage_options=storage)
+        with pytest.raises(TargetUnfitError, match="created again"):
+            writer.write(batch((3, "c")), 2)
+        assert not sink.has_marks(options, "me")
+    finally:
+        store.stop()
+
+
+def test_a_table_whose_commits_were_cleaned_up_is_the_same(tmp_path: Path) -> None:
+    writer, _ = opened(tmp_path / "t", shape(), 1)
+    writer.write(batch((1, "a")), 0)
+    for _ in range(3):
+        write_deltalake(str(tmp_path / "t"), batch((9, "theirs")).select(["id", "word"]), mode="append")
+    DeltaTable(str(tmp_path / "t")).create_checkpoint()
+    for commit in sorted((tmp_path / "t" / "_delta_log").glob("*.json"))[:-1]:
+        commit.unlink()
+    writer.write(batch((2, "b")), 1)
+    assert rows(tmp_path / "t") == [(1, "a"), (2, "b"), *[(9, "theirs")] * 3]
 
 
 def test_a_commit_of_somebody_else_in_between_is_no_obstacle(tmp_path: Path) -> None:

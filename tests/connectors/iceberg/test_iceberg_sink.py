@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from rw_sql.connectors.iceberg import catalog
 from rw_sql.connectors.iceberg.sink import IcebergSink
-from rw_sql.connectors.sink import DELETE, OP, UPDATE, RefusedRowsError, SinkError, SinkLook, SinkShape
+from rw_sql.connectors.sink import (
+    DELETE,
+    OP,
+    UPDATE,
+    RefusedRowsError,
+    SinkError,
+    SinkLook,
+    SinkShape,
+    TargetUnfitError,
+)
 from tests.connectors.iceberg.lake import NAME, Lake
 from tests.support.sink_batches import ARROW, batch, shape
 
@@ -56,6 +66,24 @@ def test_a_later_run_knows_what_is_there_and_an_earlier_one_is_kept_out(lake: La
     summary = lake.table().current_snapshot().summary  # type: ignore[union-attr]
     assert summary is not None
     assert (summary["rw_sql.sink"], summary["rw_sql.run"], summary["rw_sql.batch"]) == ("me", "2", "4")
+
+
+def test_a_table_that_was_made_anew_is_not_written(lake: Lake) -> None:
+    sink, options = IcebergSink(), {**lake.options, **MADE}
+    assert not sink.has_marks(options, "me")
+    writer, _ = opened(lake, shape(), 1)
+    writer.write(batch((1, "a")), 0)
+    assert sink.has_marks(options, "me")
+    assert not sink.has_marks(options, "other")
+    catalog.open_catalog(sink.spec, options).drop_table(NAME)
+    with pytest.raises(SinkError):
+        writer.write(batch((2, "b")), 1)
+    assert not sink.has_marks(options, "me")
+    opened(lake, shape(), 1, identity="other")
+    with pytest.raises(TargetUnfitError):
+        writer.write(batch((2, "b")), 1)
+    assert not sink.has_marks(options, "me")
+    assert lake.rows() == []
 
 
 def test_a_commit_under_way_when_another_run_takes_over_fails(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,14 +14,21 @@ from rw_sql.errors import SqlError
 
 words = st.none() | st.text(max_size=30)
 offsets = st.integers(min_value=0, max_value=MAX_OFFSET)
+terms = st.none() | st.integers(min_value=0, max_value=2**31 - 1)
 
 
-@given(offsets, words, words)
-def test_what_is_encoded_is_decoded(offset: int, cluster: str | None, incarnation: str | None) -> None:
-    state = SplitState(split="orders:0", offset=offset, cluster=cluster, incarnation=incarnation)
+@given(offsets, words, words, terms)
+def test_what_is_encoded_is_decoded(
+    offset: int, cluster: str | None, incarnation: str | None, term: int | None
+) -> None:
+    state = SplitState(split="orders:0", offset=offset, cluster=cluster, incarnation=incarnation, term=term)
     text = encode_state(state)
     assert decode_state("orders:0", text) == state
-    assert list(json.loads(text)) == sorted(json.loads(text))
+    order = ["cluster", "incarnation", "term", "offset"]
+    assert list(json.loads(text)) == [name for name in order if name in json.loads(text)]
+    # A person may write the fields in any order.
+    fields = dict(reversed(json.loads(text).items()))
+    assert decode_state("orders:0", json.dumps(fields)) == state
 
 
 @given(st.lists(st.tuples(offsets, words, words), max_size=8))

@@ -11,8 +11,9 @@ from deltalake import DeltaTable
 
 from rw_sql.model.backfill_ranges import BackfillChunk
 from rw_sql.runtime.backfill import staging_table as history_table
-from rw_sql.runtime.backfill.staging_table import BackfillStaging, held_spans, is_there, is_whole, unproved_lives
+from rw_sql.runtime.backfill.staging_table import BackfillStaging, held_spans, is_there, is_whole
 from rw_sql.runtime.delta.job_output import FencedError
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -62,11 +63,9 @@ def test_a_later_run_goes_on_where_the_commits_end(warehouse: Warehouse, path: s
     table.append(rows(table, 0, 5), (BackfillChunk(split="t:0", start=0, end=5),), LIFE)
     again = opened(warehouse, path, run=2)
     assert again.held == {"t:0": ((0, 5),)}
-    assert unproved_lives(warehouse, path) == LIFE
     with pytest.raises(FencedError):
         table.append(rows(table, 5, 9), (BackfillChunk(split="t:0", start=5, end=9),), LIFE)
     again.append(rows(again, 5, 7), (BackfillChunk(split="t:0", start=5, end=7, runs=(1, 1)),), {})
-    assert unproved_lives(warehouse, path) == {}
     assert held_spans(warehouse, path) == {"t:0": ((0, 7),)}
     assert not is_whole(warehouse, path)
     again.finish(7)
@@ -81,3 +80,17 @@ def test_an_empty_history_has_something_for_a_query_to_begin_with(warehouse: War
     assert is_whole(warehouse, path)
     assert DeltaTable(path).to_pyarrow_table().num_rows == 1
     assert history_table.table_id(path) == str(DeltaTable(path).metadata().id)
+
+
+def test_a_chunk_is_not_committed_if_the_check_after_its_read_fails(warehouse: Warehouse, path: str) -> None:
+    table = opened(warehouse, path)
+    table.append(rows(table, 0, 5), (BackfillChunk(split="t:0", start=0, end=5),), LIFE)
+
+    def refuse() -> None:
+        raise StalledError("RECREATED t")
+
+    table.output.before_commit = refuse
+    with pytest.raises(StalledError):
+        table.append(rows(table, 5, 9), (BackfillChunk(split="t:0", start=5, end=9),), LIFE)
+    assert held_spans(warehouse, path) == {"t:0": ((0, 5),)}
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 5

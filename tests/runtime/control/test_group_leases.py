@@ -18,8 +18,8 @@ from rw_sql.metastore.records import (
 from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.jobs.context import Context
-from rw_sql.runtime.jobs.groups import least_applied, owned_groups, unapplied
-from rw_sql.runtime.jobs.lease import try_take
+from rw_sql.runtime.jobs.groups import holding, least_applied, owned_groups, unapplied
+from rw_sql.runtime.jobs.lease import LEASE_SECONDS, LeaseWatch, try_take
 from rw_sql.runtime.jobs.statuses import present_statuses
 from rw_sql.runtime.spark.absent import NoSpark
 from rw_sql.runtime.support.processes import now_ms
@@ -29,6 +29,8 @@ from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rw_sql.metastore.facts import Lease
 
 
 def test_leases_of_groups_are_apart_and_one_of_today_is_the_default_group(tmp_path: Path) -> None:
@@ -72,6 +74,35 @@ def test_statuses_and_epochs_count_per_group(tmp_path: Path) -> None:
     assert least_applied(context) == 1
     assert unapplied(context, 2) == {DEFAULT_GROUP: lease}
     assert unapplied(context, 2, without=DEFAULT_GROUP) == {}
+
+
+@pytest.mark.parametrize("skew_ms", [-1_800_000, -60_000, 0, 60_000, 1_800_000])
+def test_owners_on_other_machines_are_judged_by_this_ones_clock(tmp_path: Path, skew_ms: int) -> None:
+    """The other machine's clock is ahead or behind: its owner counts as long as it renews its lease."""
+    written = WrittenWarehouse(tmp_path / "warehouse")
+    context, clock, facts = written.context(), [0.0], written.metastore.jobs
+    context.lease_watches["a"] = LeaseWatch(clock=lambda: clock[0])
+    lease = replace(written.lease(), owner="other", group="a", host="another machine", applied_epoch=1, let_go_epoch=1)
+
+    def beaten(lease: Lease) -> Lease:
+        at = lease.heartbeat_ms + 2000
+        return replace(lease, heartbeat_ms=at, expires_ms=at + 15_000)
+
+    def others() -> set[str]:
+        return set(unapplied(context, 2, without=DEFAULT_GROUP))
+
+    lease = replace(lease, heartbeat_ms=now_ms() + skew_ms, expires_ms=now_ms() + skew_ms + 15_000)
+    assert facts.take_lease(lease, replacing=None)
+    for _ in range(12):
+        clock[0] += 2.0
+        lease = beaten(lease)
+        assert facts.renew_lease(lease)
+        assert others() == holding(context, 2).keys() == {"a"}
+    clock[0] += LEASE_SECONDS - 0.1
+    assert others() == {"a"}
+    clock[0] += 0.2
+    assert not others()
+    assert not holding(context, 2)
 
 
 def answers(executor: Executor, text: str) -> list[tuple[object, ...]]:

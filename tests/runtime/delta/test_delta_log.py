@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
 from rw_sql.runtime.delta.delta_log import (
+    JobCommit,
     changed_rows,
     commits,
     job_commits,
@@ -174,3 +175,16 @@ def test_the_rows_of_a_commit_in_the_change_feed(warehouse: Warehouse) -> None:
 )  # fmt: skip
 def test_commits_whose_changed_rows_are_known(actions: list[dict[str, Any]], rows: int | None) -> None:
     assert changed_rows(actions) == rows
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [{}, {"orders:0": 3, "orders:1": 3}, {"orders:0": 3, "orders:1": 0}, {"orders:1": 7}],
+    ids=["none", "the same", "different", "of one split"],
+)
+def test_a_commit_has_the_terms_of_its_splits(terms: dict[str, int]) -> None:
+    commit = JobCommit(
+        job="ingest-1", run=1, epoch=2, batch=3, ranges={"orders:0": (0, 5), "orders:1": (4, 4)}, terms=terms
+    )
+    assert JobCommit.from_json(commit.to_json()) == commit
+    assert ("terms" in commit.to_json()) == bool(terms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -11,9 +12,10 @@ from rw_sql.connectors.postgres_cdc import setup
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import SourceRecord
+from rw_sql.runtime.control.upstreams import Upstreams
 from rw_sql.runtime.jobs import made_upstream as made_upstream_module
 from rw_sql.runtime.jobs.context import Context
-from rw_sql.runtime.jobs.made_upstream import made_upstream, note_made, release_upstream
+from rw_sql.runtime.jobs.made_upstream import has_slot_to_drop, made_upstream, note_made, release_upstream
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax import parse_statement, render
 from tests.support.postgres import running_server
@@ -111,3 +113,32 @@ def test_a_slot_is_dropped_when_its_server_answers_again(tmp_path: Path, monkeyp
         assert release_upstream(context, Snapshot(), 7)
         assert server.run("SELECT count(*) FROM pg_replication_slots") == [(0,)]
         assert server.run("SELECT count(*) FROM pg_publication") == [(0,)]
+
+
+@pytest.mark.postgres
+def test_a_slot_that_is_dropped_soon_does_not_keep_another_source_from_being_created(tmp_path: Path) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    context = Context(warehouse=warehouse, metastore=cast("Any", None), sessions=cast("Any", None), owner="me")
+    with running_server(wal_level="logical", max_replication_slots="1") as server:
+        old = cdc_options(server.info)
+        setup.prepare(old, [], TIMEOUT)
+        source = captured(old)
+        note_made(warehouse, source, slot=True, publication=True)
+        new = old | {"slot.name": f"{old['slot.name']}_2"}
+
+        def lacks(snapshot: Snapshot) -> list[str]:
+            upstreams = Upstreams(
+                lambda options, _=(): dict(options),
+                {},
+                partial(has_slot_to_drop, context, snapshot),
+            )
+            return [lack.message for lack in upstreams.find_lacks("postgres-cdc", tuple(new.items()), {})]
+
+        with_source = Snapshot(records={source.id: source})
+        assert lacks(with_source) == ["all 1 replication slots are in use"]
+        assert lacks(Snapshot()) == []
+        assert not has_slot_to_drop(context, Snapshot(), new | {"port": "1"})
+        assert release_upstream(context, Snapshot(), source.id)
+        warehouse.remove(f"{warehouse.uri}/checkpoints/ranges-{source.id}")  # as the sweep does
+        server.run("SELECT pg_create_physical_replication_slot('other')")
+        assert lacks(Snapshot()) == ["all 1 replication slots are in use"]

@@ -389,7 +389,7 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
         dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(current.id)),
         properties=differs,
         splits=tuple(split for _, effect in effects for split in effect.splits),
-        notices=tuple(doubts),
+        notices=(*doubts, *dict.fromkeys(notice for _, effect in effects for notice in effect.notices)),
     )
     answers = [ResultRow(object=name, change="ALTERED", detail=spell(*change)) for change in differs]
     answers += [ResultRow(object=user.name, change="FOLLOWS", detail=f"connection {name}") for user in followers]

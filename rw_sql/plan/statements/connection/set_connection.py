@@ -72,7 +72,7 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
         dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(source.id)),
         properties=((_KEY, *names), *differs),
         splits=effect.splits,
-        notices=(effect.doubt,) if effect.doubt else (),
+        notices=(*((effect.doubt,) if effect.doubt else ()), *effect.notices),
     )
     return Plan(
         statement=statement,

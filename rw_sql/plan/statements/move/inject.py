@@ -183,7 +183,8 @@ def _checked(
                 span=entry.span,
                 hint="give an offset of 0 or more",
             )
-        return replace(state, cluster=old.cluster, incarnation=old.incarnation) if old else state
+        known = (old.cluster, old.incarnation) if old else (state.cluster, state.incarnation)
+        return replace(state, cluster=known[0], incarnation=known[1], term=None)
     return identified(state, seen)
 
 

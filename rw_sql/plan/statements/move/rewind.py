@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import captures_changes
 from rw_sql.errors import CANNOT_REWIND, NOT_SUPPORTED, SqlError
-from rw_sql.metastore.codec import BeforeImage, before_from_json, changes_back
+from rw_sql.metastore.codec import BeforeImage, before_from_json, changes_back, changes_from_json
 from rw_sql.metastore.records import (
     FORGOTTEN,
     REWIND,
@@ -35,7 +35,8 @@ from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import Step, after, steps_of
 from rw_sql.plan.statements.common import require_movable
-from rw_sql.plan.statements.move.restored import checked
+from rw_sql.plan.statements.move.restored import checked, put_records
+from rw_sql.plan.statements.move.undo import History
 from rw_sql.plan.statements.table.source_of_table import RESHAPING, without_tables
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import sql_name
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.ports.rewinds import RewindLook, TableBack
     from rw_sql.syntax.statements import RewindSource
+
+
+_NAMING = ("RENAME ", "SET SCHEMA ", "SWAP ")
+"""How the kinds of operations begin that only give an object another name."""
 
 
 def rewind_statement(source: SourceRecord, operation: int) -> str:
@@ -155,13 +160,14 @@ def _before(
     objects: dict[int, ObjectRecord | None] = {}
     splits: dict[str, int | None] = {}
     states: dict[str, StoredState | None] = {}
-    for record in records:
-        image = before_from_json(record.before)
-        _require_same_connection(statement, snapshot, source, record, image)
-        if record.kind in RESHAPING and source.id in image.objects:
-            raise _refused(
-                statement, f"operation {record.epoch} ({record.kind}) has changed its columns or its name since then"
-            )
+    images = [before_from_json(record.before) for record in records]
+    given_back = next((old for each in images if isinstance(old := each.objects.get(source.id), SourceRecord)), source)
+    _require_same_connections(statement, snapshot, given_back, records, images)
+    _require_same_name(statement, source, given_back, records, images)
+    for record, image in zip(records, images, strict=True):
+        is_reshaped = record.kind in RESHAPING and not record.kind.startswith(_NAMING)
+        if is_reshaped and source.id in image.objects:
+            raise _refused(statement, f"operation {record.epoch} ({record.kind}) has changed its columns since then")
         if source.id in image.objects:
             objects.setdefault(source.id, image.objects[source.id])
         for split, epoch in image.splits.get(fragment, {}).items():
@@ -180,18 +186,65 @@ def _before(
     return BeforeImage(objects=objects, splits={fragment: splits}, states={fragment: states})
 
 
-def _require_same_connection(
-    statement: RewindSource, snapshot: Snapshot, source: SourceRecord, record: OperationRecord, image: BeforeImage
+def _require_same_name(
+    statement: RewindSource,
+    source: SourceRecord,
+    given_back: SourceRecord,
+    records: Sequence[OperationRecord],
+    images: Sequence[BeforeImage],
 ) -> None:
-    for id_, old in image.objects.items():
-        if isinstance(old, ConnectionRecord) and id_ in source.uses and snapshot.get(id_) != old:
-            raise _refused(
-                statement,
-                f'operation {record.epoch} ({record.kind}) altered connection "{old.name}", which other objects may '
-                "use",
-                f"UNDO OPERATION {record.epoch} restores the connection; then "
-                f"{rewind_statement(source, statement.operation)}",
-            )
+    """Raises SqlError if the source had another name: what reads it uses its present name, and another object may have
+    the former one."""
+    if given_back.name == source.name:
+        return
+    history = History.of(records)
+    renamed = [
+        record
+        for record, image in zip(records, images, strict=True)
+        if (old := image.objects.get(source.id)) is not None
+        and (new := put_records(changes_from_json(record.changes)).get(source.id)) is not None
+        and old.name != new.name
+        and history.is_in_effect(record.epoch)
+        and history.undoes.get(record.epoch, 0) < statement.operation
+    ]
+    undos = "; ".join(f"UNDO OPERATION {record.epoch}" for record in reversed(renamed))
+    raise _refused(
+        statement,
+        f'it was called "{given_back.name}" at that time',
+        f"{undos}; then {rewind_statement(given_back, statement.operation)}" if undos else None,
+    )
+
+
+def _require_same_connections(
+    statement: RewindSource,
+    snapshot: Snapshot,
+    given_back: SourceRecord,
+    records: Sequence[OperationRecord],
+    images: Sequence[BeforeImage],
+) -> None:
+    """Raises SqlError if a connection of the source that is given back is not what it was before the operation.
+
+    ``records`` and their ``images`` are the operations since then, oldest first.
+    """
+    for id_ in given_back.uses:
+        changed = [(record, image) for record, image in zip(records, images, strict=True) if id_ in image.objects]
+        old, now = changed[0][1].objects[id_] if changed else None, snapshot.get(id_)
+        if not isinstance(old, ConnectionRecord) or now is None or now == old:
+            continue
+        history = History.of(records)
+        # An operation that was undone, and its undo, are no reason.
+        stands = [
+            record
+            for record, _ in reversed(changed)
+            if history.is_in_effect(record.epoch) and history.undoes.get(record.epoch, 0) < statement.operation
+        ]
+        newest = stands[0] if stands else changed[-1][0]
+        undos = "; ".join(f"UNDO OPERATION {record.epoch}" for record in stands or (newest,))
+        raise _refused(
+            statement,
+            f'operation {newest.epoch} ({newest.kind}) altered connection "{old.name}", which other objects may use',
+            f"{undos} restores the connection; then {rewind_statement(given_back, statement.operation)}",
+        )
 
 
 def _require_settled(statement: RewindSource, snapshot: Snapshot, readers: Sequence[ObjectRecord]) -> None:

@@ -79,7 +79,7 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
         if sparse:
             what = "the record at"
             notices.append(_may_be_no_record(source.name, split, statement.offset, sparse))
-    new = replace(old, offset=offset)
+    new = replace(old, offset=offset, term=None)  # The skipped records may be of a later term.
     after: dict[str, SplitState | None] = {name: stands.states.get(name) for name in assigned}
     rows = preview_splits(kind, upstream, stands, {**after, split: new})
     preview = Preview(

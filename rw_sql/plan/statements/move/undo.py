@@ -26,7 +26,7 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.model.job_ids import fragment_source
 from rw_sql.model.names import find_operation
-from rw_sql.model.split_status import OTHER_CLUSTER
+from rw_sql.model.split_status import OTHER_CLUSTER, split_order
 from rw_sql.plan.effects.source_impact import (
     GONE,
     all_answers,
@@ -38,6 +38,7 @@ from rw_sql.plan.effects.source_impact import (
     remedy_without_records,
     touched_sources,
 )
+from rw_sql.plan.effects.verdicts import UNTOLD_SPLIT
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import prediction_from_json
@@ -53,11 +54,11 @@ from rw_sql.plan.statements.move.undo_rename import lower_undo_rename, renaming_
 from rw_sql.plan.statements.move.undo_swap import lower_undo_swap, swapped_pair
 from rw_sql.plan.statements.table.source_of_table import follows_source, without_tables
 from rw_sql.syntax import parse_statement, render
-from rw_sql.syntax.lexing.identifiers import sql_name
+from rw_sql.syntax.lexing.identifiers import literal, sql_name
 from rw_sql.syntax.statements import UndoOperation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.codec import BeforeImage
@@ -241,10 +242,15 @@ def _require_undoable(
     if later:
         named = ", ".join(f"{found.epoch} ({found.kind})" for found in later)
         never_undone = next((found for found in later if _why_never(found) is not None), None)
-        hint = "; ".join(f"{UNDO} {found.epoch}" for found in later) + f"; then {UNDO} {record.epoch}"
+        hint = _in_order(later, record)
         if never_undone is not None:
             hint = f"operation {never_undone.epoch} cannot be undone; use a separate statement to get the wanted state"
         raise _refused(statement, f"later operations depend on it: {named}", hint)
+
+
+def _in_order(later: Sequence[OperationRecord], record: OperationRecord) -> str:
+    """The statements that undo later operations, and then ``record``."""
+    return "; ".join(f"{UNDO} {found.epoch}" for found in later) + f"; then {UNDO} {record.epoch}"
 
 
 def _only_changes_group(record: OperationRecord) -> bool:
@@ -256,6 +262,8 @@ def _only_changes_group(record: OperationRecord) -> bool:
         return False
     for id_, old in before.objects.items():
         new = put.get(id_)
+        if follows_source(old, new):
+            continue
         if not isinstance(old, _GROUPED) or not isinstance(new, _GROUPED) or old.resource_group == new.resource_group:
             return False
         as_new = replace(old, resource_group=new.resource_group, group_since=new.group_since, definition=new.definition)
@@ -362,25 +370,73 @@ def _require_readable(
     record: OperationRecord,
     moves: Sequence[SourceImpact],
 ) -> tuple[str, ...]:
-    """Raises the refusal if a source could not continue. Returns a notice for each source that has to wait until an
-    earlier operation is undone too: the one that led it to another cluster."""
+    """Raises the refusal if a source could not continue.
+
+    Returns a notice for each source that has to wait until an earlier operation is undone too: the one that led it to
+    another cluster; and for each source whose brokers do not say which cluster they are.
+    """
     notices: list[str] = []
     for move in moves:
+        if move.reader.view is None and any(row.verdict == UNTOLD_SPLIT for row in move.preview.splits):
+            notices += _positions_before(record, move)
         if not move.unreadable:
             continue
-        redirect = _redirect_before(snapshot, inspector, record, move)
+        later = _later_moves(snapshot, inspector, record, move)
+        redirect = _redirect_before(snapshot, inspector, record, move) if not later else None
         if redirect is None:
             listed = ", ".join(found.describe() for found in move.unreadable[:8])
             raise _refused(
                 statement,
                 f'the upstream of source "{move.source.name}" no longer has the records to continue with: {listed}',
-                remedy_without_records(move.source),
+                _in_order(later, record)
+                if later and all(_why_never(found) is None for found in later)
+                else remedy_without_records(move.source),
             )
         notices.append(
             f"source {move.source.name} gets back positions in the cluster that it read before operation "
             f"{redirect.epoch} ({redirect.kind}), so it stalls until {UNDO} {redirect.epoch}"
         )
     return tuple(notices)
+
+
+def _positions_before(record: OperationRecord, move: SourceImpact) -> Iterator[str]:
+    """The statement that sets the positions which a source had before an operation, if the operation stored them."""
+    known = prediction_from_json(record.prediction).get(move.reader.fragment)
+    kind = connector(move.source.connector)
+    stood = {} if known is None else {split: kind.decode_state(split, text) for split, text in known.stood.items()}
+    pairs = [f"{literal(split)} = {stood[split].offset}" for split in sorted(stood, key=split_order)]
+    if pairs:
+        name = sql_name(move.source.name)
+        yield (
+            "if the source has read another cluster since, its positions are those of that cluster: PAUSE SOURCE "
+            f"{name}; INJECT SOURCE OFFSETS {name} VALUES ({', '.join(pairs)}) sets those from before operation "
+            f"{record.epoch}; RESUME SOURCE {name}"
+        )
+
+
+def _later_moves(
+    snapshot: Snapshot, inspector: Inspector, record: OperationRecord, move: SourceImpact
+) -> list[OperationRecord]:
+    """The operations after ``record`` that moved a source on, newest first.
+
+    Its upstream or its positions are theirs, which is why the source could not continue after an undo of ``record``.
+    """
+    records = inspector.operations(since=record.epoch)
+    history = History.of(records)
+    return [
+        found
+        for found in sorted(records, key=lambda found: -found.epoch)
+        if found.epoch > record.epoch
+        and found.kind != DISCOVERY
+        and history.is_in_effect(found.epoch)
+        and history.undoes.get(found.epoch, 0) <= record.epoch
+        and (move.source.id in _redirected_sources(found, snapshot) or move.reader.fragment in _set_positions(found))
+    ]
+
+
+def _set_positions(record: OperationRecord) -> frozenset[str]:
+    """The fragments of which an operation set positions."""
+    return frozenset(before_from_json(record.before).states)
 
 
 def _redirect_before(

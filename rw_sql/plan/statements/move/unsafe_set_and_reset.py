@@ -26,10 +26,11 @@ from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.capture_moves import notes_on_capture
+from rw_sql.plan.effects.connection_impact import may_be_elsewhere
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.effects.per_reader import for_each_reader
-from rw_sql.plan.effects.verdicts import preview_splits, shown_offset
+from rw_sql.plan.effects.verdicts import preview_splits, shown_offset, without_identity
 from rw_sql.plan.ports.positions import Positions
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.allow import unallowed_words
@@ -193,6 +194,8 @@ def _unsafe_set(
     target: dict[str, SplitState | None] = {**dict.fromkeys(orphans), **found.states, **stalled}
     left = look_closely(inspector.upstreams, source.connector, plan_options(snapshot, current)) if orphans else None
     rows = preview_splits(kind, upstream, stands, target, left=left)
+    if may_be_elsewhere(kind.spec, plan_options(snapshot, current), options):
+        rows = without_identity(rows, stands.states, target, upstream)
     preview = Preview(
         title=f"UNSAFE SET on source {source.name}",
         dependents=dependents_of(snapshot, reader),

@@ -118,7 +118,9 @@ def _records(
 ) -> list[SourceRecord | MaterializedViewRecord | SinkRecord]:
     match statement.kind:
         case "SOURCE":
-            return [find_source(snapshot, statement.name)]
+            named = find_source(snapshot, statement.name)
+            of_it = snapshot.table_of(named.id)
+            return [named, *((of_it,) if of_it is not None else ())]
         case "SINK":
             return [find_sink(snapshot, statement.name)]
         case "TABLE":

@@ -23,6 +23,7 @@ from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import split_order
 from rw_sql.plan.result.plan import Plan, Table
 from rw_sql.plan.result.prediction import PredictedSplit, prediction_from_json
+from rw_sql.plan.statements.show.operations_on import operations_on
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import RewindSource
 
@@ -157,7 +158,7 @@ def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snap
     """SHOW SOURCE CONTINUITY: compares prediction and observation per operation and split, and reports the reading
     between operations."""
     source = find_source(snapshot, statement.name)
-    all_records = tuple(reversed(inspector.operations(object_name=source.name)))
+    all_records = tuple(reversed(operations_on(inspector, source)))
     rows: list[tuple[object, ...]] = []
     for reader in readers_of(snapshot, source):
         rows += _rows_of(inspector, reader.fragment, source.id, all_records)

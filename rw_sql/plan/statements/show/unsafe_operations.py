@@ -10,25 +10,43 @@ from rw_sql.model.names import object_name
 from rw_sql.plan.result.plan import Plan, Table
 from rw_sql.plan.statements.move.rewind import rewind_statement
 from rw_sql.plan.statements.move.undo import History, undo_statement
+from rw_sql.plan.statements.show.operations_on import operations_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import RewindPoint
-    from rw_sql.metastore.records import OperationRecord
+    from rw_sql.metastore.records import ObjectRecord, OperationRecord
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import ShowUnsafeOperations
+
+
+def _find(snapshot: Snapshot, name: str) -> ObjectRecord | None:
+    """The object with a name, as far as operations move objects of its kind."""
+    return (
+        snapshot.find("table", name)
+        or snapshot.find("source", name)
+        or snapshot.find("materialized_view", name)
+        or snapshot.find("sink", name)
+        or snapshot.find("connection", name)
+    )
 
 
 def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """SHOW UNSAFE OPERATIONS [FOR n]: the audit log, newest first. ``n`` may be the name of a dropped source.
 
+    Operations on an existing object are listed under all names that it has had.
+
     ``undo`` is the statement that would undo an operation; whether that is possible is only checked when it is run.
     ``rewind`` is the statement that also restores the rows, if there is a rewind point.
     """
     name = object_name(statement.name) if statement.name else None
+    known = None if name is None else _find(snapshot, name)
     records = inspector.operations(is_unsafe=True, object_name=name)
+    if known is not None:
+        both = {each.epoch: each for each in (*records, *operations_on(inspector, known, is_unsafe=True))}
+        records = tuple(both[epoch] for epoch in sorted(both, reverse=True))
     history = History.of(records)
     points = inspector.rewinds.points()
     rows: list[tuple[object, ...]] = [

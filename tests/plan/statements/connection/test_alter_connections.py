@@ -7,7 +7,9 @@ import pytest
 
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink import SinkLook
+from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.metastore.records import ConnectionRecord, SinkRecord, SourceRecord
+from rw_sql.model.job_ids import view_job
 from rw_sql.plan.lower import lower
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import UnsafeBlock
@@ -164,6 +166,35 @@ def test_brokers_that_do_not_report_their_cluster_may_be_others() -> None:
         assert plan.preview is not None
         assert "they may be another cluster" in plan.preview.notices[0]
     assert not world.plan("ALTER CONNECTION c SET (properties.client.id = 'x')").is_unsafe
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_needed"),
+    [
+        (f"ALTER CONNECTION c SET (properties.bootstrap.server = '{ELSEWHERE}')", True),
+        ("ALTER SOURCE a SET CONNECTION e", True),
+        ("ALTER CONNECTION c SET (properties.client.id = 'x')", False),
+    ],
+)
+def test_a_move_by_the_connection_names_the_backfills_that_need_what_is_left(statement: str, is_needed: bool) -> None:
+    world = with_connection(connected_world(), "e", ELSEWHERE)
+    world.put_topic("t", (0, 9), at=ELSEWHERE)
+    world.run("CREATE MATERIALIZED VIEW v AS SELECT id FROM a")
+    view = world.snapshot.find("materialized_view", "v")
+    assert view is not None
+    told = "the backfill of v is not complete and needs the records that are left"
+    assert told not in world.explained(statement)
+    world.backfills[view_job(view.id)] = BackfillProgress(
+        job=view_job(view.id),
+        object_id=view.id,
+        generation=1,
+        phase="reading history",
+        done=5,
+        total=40,
+        started_ms=0,
+        updated_ms=0,
+    )
+    assert (told in " ".join(world.explained(statement).split())) == is_needed
 
 
 def test_a_dead_address_is_refused_or_stored_as_an_unsafe_operation() -> None:

@@ -12,7 +12,8 @@ from rw_sql.metastore.records import RewindRecord
 from rw_sql.plan.ports.rewinds import RewindLook, TableBack
 from rw_sql.plan.statements.move.block import require_inside
 from rw_sql.syntax import parse_statement
-from tests.plan.canned import ELSEWHERE, CannedWorld, moved_world, refused
+from tests.plan.canned import ELSEWHERE, CannedWorld, create_source, moved_world, refused
+from tests.plan.statements.move.test_undo_combined import world_with_connection
 
 STATE = '{{"cluster":"cluster 127.0.0.1:9092","incarnation":"first","offset":{}}}'
 
@@ -240,3 +241,65 @@ def test_what_was_made_after_the_operation_stands_in_the_way() -> None:
     error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
     assert 'materialized view "late" was created after the operation' in error.message
     assert (error.hint or "").startswith("DROP MATERIALIZED VIEW late; then rewind")
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "former"),
+    [
+        (("ALTER SOURCE s RENAME TO t",), "t", "s"),
+        (("ALTER SOURCE s RENAME TO t", "ALTER SOURCE t RENAME TO u"), "u", "s"),
+        (("CREATE SCHEMA raw", "ALTER SOURCE s SET SCHEMA raw"), "raw.s", "s"),
+        ((create_source("other", "new"), "ALTER SOURCE s SWAP WITH other"), "other", "s"),
+        (("UNDO OPERATION {renamed}",), "before", "s"),
+    ],
+    ids=["renamed", "twice", "moved to a schema", "swapped", "given back its former name"],
+)
+def test_a_source_gets_its_name_back_before_a_rewind(changes: tuple[str, ...], name: str, former: str) -> None:
+    world = moved_world()
+    world.run("ALTER SOURCE s RENAME TO before", "ALTER SOURCE before RENAME TO s")
+    renamed = world.operations[0].epoch
+    operation = moved_on(world)
+    with_point(world, operation)
+    world.run(*(each.format(renamed=renamed) for each in changes))
+    error = refused_rewind(world, f"REWIND SOURCE {name} TO OPERATION {operation}")
+    assert f'it was called "{former}" at that time' in error.message
+    *undos, rewind = (error.hint or "").replace("then ", "").split("; ")
+    world.run(*undos, rewind)
+    assert world.states("s") == {"old:0": 40, "old:1": 50}
+    view = world.snapshot.find("materialized_view", "v")
+    assert view is not None
+    assert "FROM s" in view.definition
+
+
+def test_the_connection_that_it_gives_back_must_be_what_it_was() -> None:
+    world = world_with_connection()
+    operation = moved_on(world)
+    with_point(world, operation)
+    world.run(
+        "ALTER SOURCE s SET CONNECTION NONE",
+        f"ALTER CONNECTION c SET (properties.bootstrap.server = '{ELSEWHERE}')",
+    )
+    altered = world.operations[0].epoch
+    error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
+    assert f'operation {altered} (ALTER CONNECTION) altered connection "c"' in error.message
+    assert (
+        error.hint == f"UNDO OPERATION {altered} restores the connection; then REWIND SOURCE s TO OPERATION {operation}"
+    )
+    world.run(f"UNDO OPERATION {altered}", f"REWIND SOURCE s TO OPERATION {operation}")
+    assert world.states("s") == {"old:0": 40, "old:1": 50}
+
+
+def test_each_change_of_the_connection_is_undone_before_a_rewind() -> None:
+    world = world_with_connection()
+    world.put_topic("old", (10, 90), (0, 90))
+    operation = moved_on(world)
+    with_point(world, operation)
+    rewind = f"REWIND SOURCE s TO OPERATION {operation}"
+    for change in (f"properties.bootstrap.server = '{ELSEWHERE}'", "properties.client.id = 'x'"):
+        world.run(f"ALTER CONNECTION c SET ({change})")
+    second, first = (f"UNDO OPERATION {found.epoch}" for found in world.operations[:2])
+    assert refused_rewind(world, rewind).hint == f"{second}; {first} restores the connection; then {rewind}"
+    world.run(second)
+    assert refused_rewind(world, rewind).hint == f"{first} restores the connection; then {rewind}"
+    world.run(first, rewind)
+    assert world.states("s") == {"old:0": 40, "old:1": 50}

@@ -127,3 +127,27 @@ def test_a_later_change_besides_the_group_blocks_the_undo() -> None:
     limited = world.operations[0].epoch
     error = refused(world, moved)
     assert f"later operations depend on it: {limited} " in error.message
+
+
+def test_a_table_and_its_source_are_in_one_group_whichever_is_named() -> None:
+    world = CannedWorld()
+    world.put_topic("a", (0, 50))
+    world.put_topic("b", (0, 50))
+    world.run(
+        "CREATE TABLE t (id INT PRIMARY KEY) WITH (connector = 'kafka', topic = 'a', "
+        f"properties.bootstrap.server = '{HERE}') FORMAT UPSERT ENCODE JSON",
+        "ALTER TABLE t UNSAFE SET (topic = 'b')",
+    )
+    moved = undo(world)
+
+    def groups() -> set[str]:
+        records = (world.snapshot.find("table", "t"), world.snapshot.find("source", "t"))
+        return {record.resource_group for record in records if record is not None}
+
+    world.run("ALTER SOURCE t SET RESOURCE_GROUP TO g")
+    assert groups() == {"g"}
+    assert refused(world, moved).hint == "ALTER TABLE t SET RESOURCE_GROUP TO 'default'; then again"
+    world.run("ALTER TABLE t SET RESOURCE_GROUP TO 'default'")
+    assert groups() == {"default"}
+    world.run(moved)
+    assert world.named("t") == ("a",)

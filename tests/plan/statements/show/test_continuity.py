@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rw_sql.plan.ports.positions import CommittedRanges
-from tests.plan.canned import CannedWorld, moved_world
+from tests.plan.canned import CannedWorld, create_source, moved_world
 
 LIFE = ("cluster", "first")
 
@@ -88,3 +90,30 @@ def test_a_hole_that_no_operation_made_is_reported() -> None:
     read(world, old_0=(49, 52))
     rows = {row[1]: row for row in shown(world)}
     assert rows["old:0"] == ("READING", "old:0", "NONE", 1, 2, None, None, "BROKEN")
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        (("ALTER SOURCE s RENAME TO t",), "t"),
+        (("ALTER SOURCE s RENAME TO t", "ALTER SOURCE t RENAME TO u"), "u"),
+        (("CREATE SCHEMA raw", "ALTER SOURCE s SET SCHEMA raw"), "raw.s"),
+        ((create_source("other", "new"), "ALTER SOURCE s SWAP WITH other"), "other"),
+        (("ALTER SOURCE s RENAME TO t", create_source("s", "new"), "ALTER SOURCE s SWAP WITH t"), "s"),
+    ],
+    ids=["renamed", "twice", "moved to a schema", "swapped", "swapped back"],
+)
+def test_a_name_given_later_changes_nothing(changes: tuple[str, ...], name: str) -> None:
+    world = read_world()
+    world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 20)", "RESUME SOURCE s")
+    (injected,) = [found.epoch for found in world.operations if found.kind == "INJECT SOURCE OFFSETS"]
+    read(world, old_0=(20, 45), old_1=(50, 52))
+    before = shown(world)
+    assert [row[-1] for row in before] == ["AS PREDICTED", "AS PREDICTED", "UNBROKEN", "UNBROKEN"]
+    world.run(*changes)
+    plan = world.plan(f"SHOW SOURCE CONTINUITY {name}")
+    assert plan.table is not None
+    assert [row[2:-1] for row in plan.table.rows] == before
+    listed = world.plan(f"SHOW UNSAFE OPERATIONS FOR {name}").table
+    assert listed is not None
+    assert injected in [row[0] for row in listed.rows]

@@ -1,0 +1,106 @@
+"""Finds partitions whose log lost records, by the epochs of their leaders (Kafka's KIP-320).
+
+Each leader of a partition has an epoch, and its records carry it. A leader that was elected although it lacked records
+(an unclean election), or whose disk lost them, continues the log with other records at the same offsets. The broker
+therefore reports where the log of an earlier epoch ends now: if that is before a position, the records that were read
+before the position are not those of the log.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.kafka.admin import BrokerError
+from rw_sql.connectors.kafka.client_pool import ClientPool
+from rw_sql.connectors.kafka.peek import close_consumer, make_consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from confluent_kafka import Consumer, Message
+
+Part = tuple[str, int]
+
+_TRUNCATED = re.compile(r"truncation detected .*broker end offset is (\d+)")
+"""librdkafka reports the result of its check only in the text of an error."""
+
+_POLL_SECONDS = 0.05
+_RETRY_SECONDS = 0.02
+
+
+def diverged(
+    properties: Mapping[str, str], positions: Mapping[Part, tuple[int, int]], *, timeout: float
+) -> dict[Part, int]:
+    """The partitions whose log ends before a position, as far as the epoch of the position is concerned.
+
+    ``positions`` are the next offset to read and a leader epoch in which the record before it was in the log. The
+    result is the first offset that is not in the log of that epoch any more. Partitions that the brokers do not check
+    are omitted. Raises BrokerError if the brokers do not answer within ``timeout`` seconds.
+    """
+    return (
+        _CONSUMERS.with_client(properties, lambda consumer: _check(consumer, positions, timeout)) if positions else {}
+    )
+
+
+def _check(consumer: Consumer, positions: Mapping[Part, tuple[int, int]], timeout: float) -> dict[Part, int]:
+    import confluent_kafka as ck
+
+    deadline = time.monotonic() + timeout
+    found: dict[Part, int] = {}
+    try:
+        for topic in {topic for topic, _ in positions}:
+            consumer.list_topics(topic, timeout=timeout)
+        consumer.assign([ck.TopicPartition(*part, offset) for part, (offset, _) in positions.items()])
+        # Only a seek makes librdkafka compare epochs. Records from before the seek are never returned after it.
+        for part, (offset, epoch) in positions.items():
+            _seek(consumer, ck.TopicPartition(*part, offset, leader_epoch=epoch), deadline)
+        waiting = set(positions)
+        while waiting:
+            if time.monotonic() > deadline:
+                raise BrokerError(f"no answer within {timeout:g} s")
+            message = consumer.poll(_POLL_SECONDS)
+            if message is not None:
+                _note(message, waiting, found)
+        consumer.unassign()
+    except ck.KafkaException as error:
+        raise BrokerError(str(error)) from error
+    return found
+
+
+def _seek(consumer: Consumer, target: object, deadline: float) -> None:
+    """Seeks as soon as the assignment of the partition has taken effect."""
+    import confluent_kafka as ck
+
+    while True:
+        try:
+            consumer.seek(target)  # type: ignore[arg-type]  # the stub lacks the type of a variable
+        except ck.KafkaException as error:
+            if error.args[0].code() != ck.KafkaError._STATE or time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_SECONDS)
+        else:
+            return
+
+
+def _note(message: Message, waiting: set[Part], found: dict[Part, int]) -> None:
+    """Records what a message says about its partition: a record or the end of the partition shows that the check
+    succeeded."""
+    import confluent_kafka as ck
+
+    part, fault = (str(message.topic()), int(message.partition() or 0)), message.error()
+    if fault is not None and fault.code() in (ck.KafkaError._ALL_BROKERS_DOWN, ck.KafkaError._TRANSPORT):
+        return  # It is retried.
+    if fault is not None and (cut := _TRUNCATED.search(fault.str())) is not None and part in waiting:
+        found[part] = int(cut[1])
+    # Any other error is of the position, such as one that was removed: a start of the reader reports it.
+    waiting.discard(part)
+
+
+def _consumer(properties: Mapping[str, str]) -> Consumer:
+    # Otherwise the consumer would silently go on at the end of the log of the epoch.
+    return make_consumer({**properties, "auto.offset.reset": "error"})
+
+
+_CONSUMERS: ClientPool[Consumer] = ClientPool(_consumer, close_consumer)

@@ -1,0 +1,39 @@
+"""The operations on an object under all names that it has had: the log names objects as they were called then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.codec import before_from_json
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import ObjectRecord, OperationRecord
+    from rw_sql.plan.ports.inspector import Inspector
+
+_NAMING = ("RENAME ", "SET SCHEMA ", "SWAP ", "UNDO ")
+"""How the kinds of operations begin that may give an object another name."""
+
+
+def operations_on(
+    inspector: Inspector, record: ObjectRecord, *, is_unsafe: bool | None = None
+) -> tuple[OperationRecord, ...]:
+    """The operations on an object, newest first; with ``is_unsafe``, only those."""
+    found: dict[int, OperationRecord] = {}
+    name: str | None = record.name
+    below: int | None = None
+    while name is not None:
+        named = inspector.operations(object_name=name)
+        listed = [each for each in named if below is None or each.epoch <= below]
+        found |= {each.epoch: each for each in listed if is_unsafe is None or each.is_unsafe == is_unsafe}
+        renamed = next((each for each in listed if _name_before(each, record.id) not in (None, name)), None)
+        name = None if renamed is None else _name_before(renamed, record.id)
+        below = None if renamed is None else renamed.epoch
+    return tuple(found[epoch] for epoch in sorted(found, reverse=True))
+
+
+def _name_before(operation: OperationRecord, id_: int) -> str | None:
+    """The name of an object before an operation that may have given it another one; None for other operations."""
+    if not operation.kind.startswith(_NAMING):
+        return None
+    old = before_from_json(operation.before).objects.get(id_)
+    return None if old is None else old.name

@@ -1,0 +1,123 @@
+"""Checks that the records of a source come from the log that was read before, also if that log has lost records.
+
+A log that lost records continues with others at the same offsets, in a greater term (Kafka: leader epoch). Each commit
+stores the terms of its positions. A run compares them with the upstream's when it starts and with each batch, and asks
+the upstream about a position only if they differ, as after each change of a partition's leader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import SplitState, TermConnector
+from rw_sql.runtime.support.failures import StalledError, cause_line
+from rw_sql.syntax.lexing.identifiers import literal, sql_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.base import Connector, UpstreamSplit
+
+DIVERGED = "DIVERGED"
+"""The first word of the stall reason of a source whose upstream has lost records that were read."""
+
+_MOST_NAMED = 8
+
+
+@dataclass(slots=True)
+class LogTerms:
+    """The terms of one run of a source's reader. ``known`` are those in which the records before the run's positions
+    were in the log; splits without a known term are absent."""
+
+    name: str
+    kind: TermConnector
+    options: Mapping[str, str]
+    known: dict[str, int]
+
+    @staticmethod
+    def open(
+        name: str,
+        kind: Connector,
+        options: Mapping[str, str],
+        states: Mapping[str, SplitState],
+        upstream: Mapping[str, UpstreamSplit],
+    ) -> LogTerms | None:
+        """The terms of a run that begins at these positions; None for a connector without terms.
+
+        Raises StalledError if the log of a split has lost records that were read.
+        """
+        if not isinstance(kind, TermConnector):
+            return None
+        stored = {split: state.term for split, state in states.items() if state.term is not None}
+        seen = {split: found.term for split in states if (found := upstream.get(split)) and found.term is not None}
+        terms = LogTerms(name=name, kind=kind, options=options, known=stored)
+        terms._require({split: states[split].offset for split, term in seen.items() if _is_newer(stored, split, term)})
+        terms._note(seen)
+        return terms
+
+    def note_fetched(self, ranges: Mapping[str, tuple[int, int]], terms: Mapping[str, int]) -> None:
+        """Checks a batch by the greatest term of each split's records. Raises StalledError as :meth:`open`.
+
+        If the log loses records while it is fetched, the fetch itself fails.
+        """
+        self._require({split: ranges[split][0] for split, term in terms.items() if _is_newer(self.known, split, term)})
+        self._note(terms)
+
+    def require_read(self, ranges: Mapping[str, tuple[int, int]]) -> None:
+        """Checks a batch whose records have no terms, after it was read and before it is committed.
+
+        Raises StalledError: as :meth:`open`, or if the log may have lost records while they were read, so that the
+        batch has to be read again.
+        """
+        try:
+            now = self.kind.terms(self.options, tuple(ranges))
+        except OSError as error:
+            raise _silent(error) from error
+        newer = [split for split, term in now.items() if _is_newer(self.known, split, term)]
+        self._require({split: ranges[split][0] for split in newer})
+        if again := self._diverged({split: ranges[split][1] for split in newer}):
+            raise StalledError(f"{', '.join(sorted(again)[:_MOST_NAMED])}: another leader was elected; reading again")
+        self._note(now)
+
+    def _note(self, terms: Mapping[str, int]) -> None:
+        for split, term in terms.items():
+            self.known[split] = max(term, self.known.get(split, term))
+
+    def _require(self, positions: Mapping[str, int]) -> None:
+        lost = self._diverged(positions)
+        if not lost:
+            return
+        shown = sorted(lost)[:_MOST_NAMED]
+        more = f" and {len(lost) - len(shown)} more" if len(lost) > len(shown) else ""
+        named = ", ".join(f"{split} at {positions[split]}" for split in shown)
+        cuts = ", ".join(str(lost[split]) for split in shown)
+        raise StalledError(
+            f"{DIVERGED} {named}{more}: the log was cut at {cuts} and has other records from there on: "
+            f"PAUSE SOURCE {sql_name(self.name)}; {self._inject(shown, lost)} reads them, "
+            f"{self._inject(shown, positions)} does not; RESUME SOURCE {sql_name(self.name)}",
+            is_final=True,
+        )
+
+    def _inject(self, splits: list[str], offsets: Mapping[str, int]) -> str:
+        pairs = ", ".join(f"{literal(split)} = {offsets[split]}" for split in splits)
+        return f"INJECT SOURCE OFFSETS {sql_name(self.name)} VALUES ({pairs})"
+
+    def _diverged(self, positions: Mapping[str, int]) -> Mapping[str, int]:
+        states = {
+            split: SplitState(split=split, offset=offset, term=self.known[split])
+            for split, offset in positions.items()
+            if split in self.known
+        }
+        try:
+            return self.kind.diverged(self.options, states) if states else {}
+        except OSError as error:
+            raise _silent(error) from error
+
+
+def _is_newer(known: Mapping[str, int], split: str, term: int) -> bool:
+    return term > known.get(split, term)
+
+
+def _silent(error: OSError) -> StalledError:
+    return StalledError(f"UNREACHABLE {cause_line(str(error))}")

@@ -1,0 +1,44 @@
+"""Lets the log of a partition lose its newest records, as an unclean leader election or a lost disk does.
+
+The broker has to be one that no other test uses, because it is stopped meanwhile.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rw_sql.cli.kafka_broker import start_broker, stop_broker
+
+if TYPE_CHECKING:
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+_HEAD = 12
+"""The bytes of a record batch before those that its length counts: its first offset and its length."""
+
+_MADE_FROM_LOG = (".index", ".timeindex", ".txnindex", ".snapshot")
+
+
+def cut_log(broker: BrokerInfo, topic: str, end: int, partition: int = 0) -> BrokerInfo:
+    """Removes the records of a partition from an offset on, which must be the first of a batch.
+
+    Stops the broker and starts it again. The partition keeps its topic id; its leader gets a new epoch.
+    """
+    stop_broker(broker.folder)
+    data = Path(broker.folder) / "data"
+    folder = data / f"{topic}-{partition}"
+    (log,) = folder.glob("*.log")
+    content = log.read_bytes()
+    at = 0
+    while at < len(content) and int.from_bytes(content[at : at + 8], "big") < end:
+        at += _HEAD + int.from_bytes(content[at + 8 : at + _HEAD], "big")
+    assert at < len(content), f"no record at {end}"
+    assert int.from_bytes(content[at : at + 8], "big") == end, f"{end} is inside a batch"
+    log.write_bytes(content[:at])
+    for file in folder.iterdir():
+        if file.suffix in _MADE_FROM_LOG:
+            file.unlink()
+    # Without these, the broker examines the whole log.
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (data / name).unlink(missing_ok=True)
+    return start_broker(broker.folder, port=0)
