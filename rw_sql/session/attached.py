@@ -40,12 +40,14 @@ from rw_sql.runtime.sql.spark_names import with_spark_names
 from rw_sql.runtime.status.served import ServedWarehouse
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault, know_jvm
+from rw_sql.runtime.support.store_errors import NOTHING_CHANGED, store_errors
 from rw_sql.syntax import could_be_ours, route
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.lexing.identifiers import PUBLIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from wsgiref.simple_server import WSGIServer
 
     from pyspark.sql import DataFrame, SparkSession
@@ -252,8 +254,9 @@ class Attached:
         if not could_be_ours(text):
             return None
         try:
-            self._views.refuse_other_kinds(text)
-            return route(text, self._names)
+            with self._store_errors():
+                self._views.refuse_other_kinds(text)
+                return route(text, self._names)
         except SqlError as error:
             self.abort_block()
             raise error.located(text) from error.__cause__
@@ -279,11 +282,16 @@ class Attached:
 
     def _run(self, text: str, statement: Statement) -> Table:
         try:
-            return self._runtime.run(text, statement, self._state)
-        except (Py4JError, OSError):
+            with self._store_errors():
+                return self._runtime.run(text, statement, self._state)
+        except Py4JError:
             # After the commit, every error is an SqlError that says so.
-            self._runtime.context.sessions.require_alive("nothing was changed")
+            self._runtime.context.sessions.require_alive(NOTHING_CHANGED)
             raise
+
+    def _store_errors(self) -> AbstractContextManager[None]:
+        """Raises errors of the warehouse's store as SqlError, for what changes nothing."""
+        return store_errors(self._runtime.context.sessions.require_alive)
 
     def _show(self, *, is_moved: bool) -> None:
         """Makes the views match the catalog after a statement. ``is_moved``: unqualified names are looked up in other
@@ -308,16 +316,18 @@ class Attached:
     def refuse_changes(self, text: str) -> None:
         """Raises SqlError, located in ``text``, if a Spark statement would change rw_sql's tables."""
         try:
-            self._views.refuse_changes(text)
+            with self._store_errors():
+                self._views.refuse_changes(text)
         except SqlError as error:
-            raise error.located(text) from None
+            raise error.located(text) from error.__cause__
 
     def before_spark(self, text: str) -> None:
         """Makes the rw_sql objects that a Spark statement or table name may refer to readable.
 
         Must be called before Spark runs it. Checks for views of other sessions at most every LOOK_SECONDS, to be fast.
         """
-        self._views.before(text)
+        with self._store_errors():
+            self._views.before(text)
         metastore = self._runtime.context.metastore
         if _CATALOG_NAME in text.casefold():
             metastore.flush()
@@ -343,7 +353,11 @@ class Attached:
         """
         sources = sources_in(self._seen, text)
         try:
-            with interruptible(), readable_errors(self.spark, text, self.object_names, partial(other_kinds, self)):
+            with (
+                self._store_errors(),
+                interruptible(),
+                readable_errors(self.spark, text, self.object_names, partial(other_kinds, self)),
+            ):
                 found = read() if not sources else scanned(self._runtime.context, self.spark, sources, read, text)
             if _USE.match(text) and self.spark.catalog.currentDatabase() == self._views.database:
                 # USE with the database of public's views resets the search path, just as USE with a schema
