@@ -133,8 +133,9 @@ def wrap_table(
         attached = attached_to(spark)
         if attached is not None:
             attached.before_spark(tableName)
-            begin = "SELECT * FROM "
-            name = with_schemas(spark, f"{begin}{tableName}").removeprefix(begin).partition(" AS ")[0]
+            # With an alias of its own, no alias is added.
+            begin, end = "SELECT * FROM ", " AS t"
+            name = with_schemas(spark, f"{begin}{tableName}{end}").removeprefix(begin).removesuffix(end)
             return attached.read(f"{begin}{name}", partial(original, self, name))
         found: DataFrame = original(self, tableName)
         return found

@@ -68,9 +68,9 @@ class KafkaFetcher:
 
         Records of the same split are in order.
 
-        Returns None if Spark's reader should read the batch instead, for one of three reasons: the first record no
+        Returns None if Spark's reader should read the batch instead, for one of four reasons: the first record no
         longer exists; the brokers do not respond within 5 seconds or report an error; the batch is too large for
-        memory.
+        memory; the name of a header is not UTF-8.
         """
         import confluent_kafka as ck
 
@@ -183,5 +183,9 @@ class KafkaFetcher:
     def _headers(self, message: Message) -> list[dict[str, Any]] | None:
         if not self.with_headers:
             return None
-        headers: Any = message.headers() or ()
+        try:
+            headers: Any = message.headers() or ()
+        except (SystemError, UnicodeError) as error:
+            # The client decodes the names of headers, and one of them is not UTF-8. Spark's reader replaces the bytes.
+            raise _GivenUpError from error
         return [{"key": key, "value": value} for key, value in headers] or None

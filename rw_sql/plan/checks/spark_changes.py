@@ -34,10 +34,10 @@ _UPKEEP = frozenset({"OPTIMIZE", "VACUUM", "REORG", "MSCK"})
 
 def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
     """The table, source or materialized view that a name refers to in Spark, which ignores case."""
-    folded = name.casefold()
+    folded = name.lower()
     for kind in _ROWS:
         for record in snapshot.all(kind):
-            if record.name.casefold() == folded:
+            if record.name.lower() == folded:
                 return record
     return None
 

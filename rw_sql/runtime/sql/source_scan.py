@@ -62,9 +62,22 @@ def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
     """
     if not snapshot.kinds.get("source"):
         return ()
-    words = {word[1:-1].replace("``", "`") if word.startswith("`") else word.lower() for word in _WORD.findall(text)}
-    found = (snapshot.find("source", name) for name in sorted(words))
+    words = {(word[1:-1].replace("``", "`") if word.startswith("`") else word).lower() for word in _WORD.findall(text)}
+    known = _folded(snapshot)
+    found = (known.get(name) for name in sorted(words))
     return tuple(source for source in found if source is not None and snapshot.table_of(source.id) is None)
+
+
+_newest: tuple[Snapshot, dict[str, SourceRecord]] | None = None
+"""The sources of the newest snapshot by folded name, so that a statement need not look at ten thousand of them."""
+
+
+def _folded(snapshot: Snapshot) -> dict[str, SourceRecord]:
+    global _newest
+    found = _newest
+    if found is None or found[0] is not snapshot:
+        found = _newest = (snapshot, {source.name.lower(): source for source in reversed(snapshot.all("source"))})
+    return found[1]
 
 
 @dataclass(slots=True)

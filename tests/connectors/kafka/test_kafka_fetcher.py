@@ -12,6 +12,7 @@ from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, produc
 from rw_sql.connectors.base import FetchingConnector
 from rw_sql.connectors.kafka.fetcher import KafkaFetcher
 from rw_sql.connectors.kafka.source import KafkaConnector
+from tests.support.raw_kafka import produce_raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -153,3 +154,17 @@ def test_a_fetch_ends_with_its_owner(broker: BrokerInfo, topic: str, monkeypatch
 
 def test_kafka_fetches() -> None:
     assert isinstance(KAFKA, FetchingConnector)
+
+
+def test_a_header_whose_name_is_not_utf8_is_left_to_sparks_reader(
+    broker: BrokerInfo, topic: str, fetching: KafkaFetcher
+) -> None:
+    """The client cannot decode it; its error must not end the job."""
+    produce(broker.bootstrap, topic, [Record(value=b"0", partition=0)])
+    produce_raw(broker.bootstrap, topic, b"1", [(b"ok", b"x"), (b"\xff\xfe", b"y")])
+    produce(broker.bootstrap, topic, [Record(value=b"2", partition=0)])
+    split = f"{topic}:0"
+    assert rows(fetching, {split: (0, 1)}) == [(split, 0, b"0")]
+    for _ in range(2):
+        assert fetching.fetch({split: (0, 3)}) is None
+    assert rows(fetching, {split: (2, 3)}) == [(split, 2, b"2")]
