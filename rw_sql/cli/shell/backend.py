@@ -296,7 +296,12 @@ class CatalogNames:
 
     def connector(self, name: str) -> str | None:
         """The connector of a source, table, sink or connection."""
-        snapshot = self._backend.snapshot()
+        from deltalake.exceptions import DeltaError
+
+        try:
+            snapshot = self._backend.snapshot()
+        except (SqlError, OSError, DeltaError):
+            return None
         if snapshot is None:
             return None
         for kind in ("source", "sink", "connection"):
