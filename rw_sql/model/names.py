@@ -16,7 +16,7 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
-from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted, sql_name
+from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted, spark_name, sql_name
 from rw_sql.syntax.query.spark_tokens import spark_tokens
 from rw_sql.syntax.query.tables_read import replaced_tables, table_places
 
@@ -284,7 +284,7 @@ def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> Sql
         return None
     shown = f"SHOW CREATE {spoken(found.kind).upper()} {sql_name(found.name)}"
     reads = [record.name for id_ in getattr(found, "inputs", ()) if (record := snapshot.get(id_)) is not None]
-    hint = f'SELECT * FROM {sql_name(reads[0])}: "{found.name}" writes these rows to its target' if reads else (
+    hint = f'SELECT * FROM {spark_name(reads[0])}: "{found.name}" writes these rows to its target' if reads else (
         f"{shown} shows the {spoken(found.kind)}; SHOW SOURCES and SHOW MATERIALIZED VIEWS list the objects that "
         "can be read"
     )  # fmt: skip
@@ -355,10 +355,15 @@ def require_free(snapshot: Snapshot, name: Name, *, renamed: str | None = None) 
     of the object that gets the name, if it exists.
     """
     require_schema(snapshot, name)
-    _require_fit(name)
     taken = find_relation(snapshot, object_name(name)) or snapshot.find("sink", object_name(name))
     if taken is not None:
         raise _taken(snapshot, taken.kind, name)
+    require_new_name(snapshot, name, renamed=renamed)
+
+
+def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
+    """Like :func:`require_free`, for a name that no other object has exactly."""
+    _require_fit(name)
     suffix = next((end for end in (ERRORS, REJECTED) if name.last.lower().endswith(end)), None)
     if suffix is not None:
         raise SqlError(

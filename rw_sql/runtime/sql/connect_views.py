@@ -20,7 +20,7 @@ from rw_sql.runtime.sql.catalog_views import CATALOG_DATABASE, SparkViews
 from rw_sql.runtime.sql.failed_records import FailedRecordViews
 from rw_sql.runtime.sql.spark_names import find_folded
 from rw_sql.runtime.sql.view_columns import written_columns
-from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark, sql_name
+from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark, spark_name
 from rw_sql.syntax.query.qualify import written_relations
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ class ConnectViews(SparkViews):
                         CONNECT_SESSION,
                         f'source "{record.name}" cannot be read in a session of Spark Connect, whose server has no '
                         "reader of its upstream",
-                        hint=f"CREATE MATERIALIZED VIEW a_view AS SELECT * FROM {sql_name(record.name)}; then read it",
+                        hint=f"CREATE MATERIALIZED VIEW a_view AS SELECT * FROM {spark_name(record.name)}; then read "
+                        "it",
                     )
             if len(parts) > 1 or key != parts[0]:
                 alias = "" if has_alias else f" AS {quoted_for_spark(parts[-1])}"

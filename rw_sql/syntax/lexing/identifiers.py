@@ -62,6 +62,12 @@ def spark_word(name: str) -> str:
     return name if _PLAIN_IN_SPARK.match(name) and name.upper() not in RESERVED else quoted_for_spark(name)
 
 
+def spark_name(key: str) -> str:
+    """The name of an object as written in a query of Spark, from its name in the catalog: ``orders``,
+    ``raw.`Odd one` ``."""
+    return ".".join(map(spark_word, key_parts(key)))
+
+
 def literal(text: str) -> str:
     """A text in single quotes."""
     return "'" + text.replace("'", "''") + "'"
