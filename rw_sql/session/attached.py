@@ -97,7 +97,8 @@ class WarehouseRuntime:
     """A warehouse in a process that has a JVM and therefore may run the jobs."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, *, group: str = DEFAULT_GROUP) -> None:
-        metastore = Metastore.open(warehouse.uri)
+        with store_errors(lambda _: None):
+            metastore = Metastore.open(warehouse.uri)
         metastore.faults = fault
         self.context = Context(
             warehouse=warehouse,
@@ -226,7 +227,7 @@ class Attached:
         is invalid or in use.
         """
         metrics = metrics_of(self._runtime.context)
-        metrics.count_rows()
+        self.served().count()
         server = serve_metrics(metrics, where)
         self._runtime.servers.append(server)
         return int(server.server_port)

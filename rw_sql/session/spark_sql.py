@@ -95,7 +95,7 @@ def wrap_class(
         attached: TakesStatements, spark: SparkSession, text: str, args: Any, kwargs: dict[str, Any]
     ) -> DataFrame:
         given: tuple[Any, ...] = ()
-        if args is not None or kwargs:
+        if args or kwargs or not (args is None or isinstance(args, dict | list)):
             given = (args,)
         else:
             statement = attached.route(text)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax import ScriptStatement
     from rw_sql.syntax.variables.source_map import Expanded
 
-_WATCH_SECONDS = 2.0
+_WATCH_SECONDS, _MOST_WATCH_SECONDS = 2.0, 86_400.0
 _JOBS = ("job", "kind", "object", "state", "reason", "last_error", "lag", "run", "restarts")
 _SHOW_CREATE = re.compile(r"\s*SHOW\s+CREATE\b", re.IGNORECASE)
 _PASSING = (STORE_UNREACHABLE, UPSTREAM_UNREACHABLE)
@@ -268,7 +268,9 @@ class Shell:
         try:
             seconds = float(argument) if argument else _WATCH_SECONDS
         except ValueError:
-            raise SqlError(INVALID_COMMAND, f'"{argument}" is not a number of seconds', hint=r"\watch 2") from None
+            seconds = -1.0
+        if not 0 <= seconds <= _MOST_WATCH_SECONDS:
+            raise SqlError(INVALID_COMMAND, f'"{argument}" is not a number of seconds', hint=r"\watch 2")
         if not self._last.strip():
             raise SqlError(INVALID_COMMAND, "there is no statement to run again", hint=r"SHOW JOBS \watch 2")
         was_paged, self._is_paged = self._is_paged, False

@@ -479,8 +479,8 @@ def _require_unread(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted
                     DEPENDENTS_EXIST,
                     f'{spoken(wanted.kind)} "{wanted.name}" at {wanted.place} reads {spoken(record.kind)} '
                     f'"{record.name}", which is not in the folder',
-                    hint=f"SHOW CREATE {spoken(record.kind).upper()} {sql_name(record.name)} shows the statement to add "
-                    "to the folder",
+                    hint=f"SHOW CREATE {spoken(record.kind).upper()} {sql_name(record.name)} shows the statement to "
+                    "add to the folder",
                 )
 
 

@@ -251,6 +251,11 @@ class SparkViews:
         """True if the user has a temporary view with this name."""
         return self._own.is_users(name)
 
+    @property
+    def has_odd(self) -> bool:
+        """True if an object is shown as a temporary view."""
+        return bool(self._own)
+
     def is_odd(self, name: str) -> bool:
         """True if the object with this name in the catalog is a temporary view in Spark, named by its whole name.
 

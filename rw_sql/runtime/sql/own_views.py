@@ -28,6 +28,9 @@ class OwnTemporaryViews:
         self._texts: dict[str, str | None] = {}
         """The text of each view as Spark stores it, by folded name."""
 
+    def __len__(self) -> int:
+        return len(self._texts)
+
     def make(self, name: str, select: str) -> None:
         """Creates or replaces a view."""
         plain_sql(self._spark, f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} {select}")

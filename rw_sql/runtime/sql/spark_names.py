@@ -26,7 +26,7 @@ def with_spark_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views
     ``public``, for which Spark has no database. The name of a temporary view becomes a single word: those of sources,
     and of objects whose names Spark accepts only for temporary views.
     """
-    if not _READS.match(text) or not _may_need_names(snapshot, text, path):
+    if not _READS.match(text) or not _may_need_names(snapshot, text, path, views):
         return text
     for parts, start, end, has_alias in reversed(written_relations(text)):
         key = _key(snapshot, parts, path, views)
@@ -46,13 +46,14 @@ def with_spark_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views
     return text
 
 
-def _may_need_names(snapshot: Snapshot, text: str, path: tuple[str, ...]) -> bool:
+def _may_need_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views: SparkViews) -> bool:
     """False if Spark resolves all names of a text itself. Does not parse it."""
     if path != DEFAULT_PATH or SCHEMA_ALIAS in text.lower():
         return True
-    if "`" in text and "." in text:
+    has_schemas = bool(snapshot.all("schema"))
+    if "`" in text and "." in text and (has_schemas or views.has_odd):
         return True  # Only a quoted name can be that of a temporary view, and only a qualified one is rewritten.
-    return bool(snapshot.all("schema")) and any("." in source.name for source in snapshot.all("source"))
+    return has_schemas and any("." in source.name for source in snapshot.all("source"))
 
 
 def find_folded(snapshot: Snapshot, key: str) -> ObjectRecord | None:
