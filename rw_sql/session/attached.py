@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
@@ -43,6 +43,7 @@ from rw_sql.runtime.support.faults import fault, know_jvm
 from rw_sql.runtime.support.store_errors import NOTHING_CHANGED, store_errors
 from rw_sql.syntax import could_be_ours, route
 from rw_sql.syntax import statements as ast
+from rw_sql.syntax.dialect.markers import with_values
 from rw_sql.syntax.lexing.identifiers import PUBLIC
 
 if TYPE_CHECKING:
@@ -347,19 +348,21 @@ class Attached:
         except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
-    def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
+    def read(self, text: str, read: Callable[[], DataFrame], args: Any = None) -> DataFrame:
         """Runs ``read`` for a Spark statement. Sources in the statement are read once from their upstreams.
 
-        Raises SqlError, located in ``text``, if a source cannot be read.
+        ``args`` are the arguments with which ``read`` runs the statement. Raises SqlError, located in ``text``, if a
+        source cannot be read.
         """
-        sources = sources_in(self._seen, text)
+        parsed = with_values(text, args if isinstance(args, dict | list) else None)
+        sources = sources_in(self._seen, parsed)
         try:
             with (
                 self._store_errors(),
                 interruptible(),
                 readable_errors(self.spark, text, self.object_names, partial(other_kinds, self)),
             ):
-                found = read() if not sources else scanned(self._runtime.context, self.spark, sources, read, text)
+                found = read() if not sources else scanned(self._runtime.context, self.spark, sources, read, parsed)
             if _USE.match(text) and self.spark.catalog.currentDatabase() == self._views.database:
                 # USE with the database of public's views resets the search path, just as USE with a schema
                 # sets it.

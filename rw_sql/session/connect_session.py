@@ -91,7 +91,7 @@ class ConnectAttached(Attached):
         """A text for Spark in which objects have the names of this session's temporary views."""
         return self._views.for_spark(self._seen, text, self._state.search_path)
 
-    def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
+    def read(self, text: str, read: Callable[[], DataFrame], args: Any = None) -> DataFrame:
         """Runs ``read`` for a Spark statement."""
         return read()
 

@@ -43,8 +43,8 @@ class TakesStatements(Protocol):
         """Must be called before Spark runs a statement or resolves a table name."""
         ...
 
-    def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
-        """Runs ``read`` for a Spark statement, with the sources in the statement made readable."""
+    def read(self, text: str, read: Callable[[], DataFrame], args: Any = None) -> DataFrame:
+        """Runs ``read`` for a Spark statement with these arguments, with the sources in the statement made readable."""
         ...
 
     def abort_block(self) -> None:
@@ -105,7 +105,7 @@ def wrap_class(
             attached.refuse_changes(text)
             attached.before_spark(text)
             text = with_schemas(spark, text)
-            return attached.read(text, partial(original, spark, text, *given, **kwargs))
+            return attached.read(text, partial(original, spark, text, *given, **kwargs), args)
         except BaseException:
             # A mistyped RESUME is not an rw_sql statement: committing the rest would leave the source paused.
             attached.abort_block()

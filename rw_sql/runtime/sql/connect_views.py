@@ -20,6 +20,7 @@ from rw_sql.runtime.sql.catalog_views import CATALOG_DATABASE, SparkViews
 from rw_sql.runtime.sql.failed_records import FailedRecordViews
 from rw_sql.runtime.sql.spark_names import find_folded
 from rw_sql.runtime.sql.view_columns import written_columns
+from rw_sql.syntax.dialect.markers import without_fields
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark, spark_name
 from rw_sql.syntax.query.qualify import written_relations
 
@@ -123,7 +124,7 @@ class ConnectViews(SparkViews):
 
         Raises SqlError CONNECT_SESSION if it reads a source: only the process that runs the jobs reads upstreams.
         """
-        for parts, start, end, has_alias in reversed(written_relations(text)):
+        for parts, start, end, has_alias in reversed(written_relations(without_fields(text))):
             if len(parts) == 2 and parts[0] == CATALOG_DATABASE:
                 key = ".".join(parts)
             else:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from rw_sql.connectors.base import look_anew, missing_hint
@@ -216,12 +217,10 @@ def _parsed(spark: SparkSession, text: str) -> str | None:
 
     Parsing ensures that a string, column or alias with a source's name does not cause a request to the upstream.
     """
-    from py4j.protocol import Py4JError
-
     try:
         tree = str(parsed_plan(spark, text).treeString())
     except (PySparkException, Py4JError):
-        return None  # It is invalid, or has placeholders for arguments.
+        return None  # It is invalid, or a marker of an argument is where no literal can be.
     return None if any(node in tree for node in _OPAQUE) else tree
 
 
@@ -251,8 +250,8 @@ def _is_command(spark: SparkSession, text: str) -> bool:
     """True if Spark may execute a statement during planning. Such a statement must not be planned twice."""
     try:
         parsed = parsed_plan(spark, text)
-    except PySparkException:
-        return True  # It has {names} of arguments, which PySpark replaces later.
+    except (PySparkException, Py4JError):
+        return True  # It is invalid, or a marker of an argument is where no literal can be.
     classes = java_packages(spark).java.lang.Class
     command = classes.forName("org.apache.spark.sql.catalyst.plans.logical.Command")
     statement = classes.forName("org.apache.spark.sql.catalyst.plans.logical.ParsedStatement")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH
+from rw_sql.syntax.dialect.markers import without_fields
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark
 from rw_sql.syntax.query.qualify import written_relations
 
@@ -28,7 +29,7 @@ def with_spark_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views
     """
     if not _READS.match(text) or not _may_need_names(snapshot, text, path, views):
         return text
-    for parts, start, end, has_alias in reversed(written_relations(text)):
+    for parts, start, end, has_alias in reversed(written_relations(without_fields(text))):
         key = _key(snapshot, parts, path, views)
         record = None if key is None else find_folded(snapshot, key)
         if record is None:
