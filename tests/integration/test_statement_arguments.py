@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as f
 
+from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.errors import SqlError
 from rw_sql.runtime.sql import source_scan
 from tests.integration.attached import produce_json
@@ -93,6 +94,7 @@ def test_no_arguments_are_none(files: AttachedSession) -> None:
 def test_an_argument_narrows_what_is_read(
     session: AttachedSession, broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
     produce_json(broker.bootstrap, topic_name, [{"id": id_} for id_ in range(10)], 0)
     session.sql(
         f"""CREATE SOURCE s (id INT) INCLUDE partition AS part INCLUDE offset AS place WITH (
