@@ -186,6 +186,10 @@ class Attached:
         """True if the Spark session is still running."""
         return self._runtime.context.sessions.is_alive()
 
+    def require_alive(self) -> None:
+        """Raises SqlError SPARK_ENDED if the Spark session does not run any more."""
+        self._runtime.context.sessions.require_alive()
+
     @property
     def why_ended(self) -> str | None:
         """The reason why this process has permanently stopped running the warehouse's jobs; None if it has not."""

@@ -12,12 +12,15 @@ from pyspark.sql import functions as f
 from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.errors import SqlError
 from rw_sql.runtime.sql import source_scan
+from rw_sql.session.results import read_rows
+from rw_sql.session.scripts import run_statements
 from tests.integration.attached import produce_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.session.results import Rows
     from tests.integration.attached import AttachedSession
 
 pytestmark = pytest.mark.spark
@@ -112,3 +115,16 @@ def test_an_argument_narrows_what_is_read(
     found = session.spark.sql("SELECT id FROM s WHERE part = :p AND place::bigint >= :o", {"p": "0", "o": 7}).collect()
     assert sorted(row.id for row in found) == [7, 8, 9]
     assert read[-1] == {"0": (7, 10)}
+
+
+def test_a_result_that_python_cannot_represent_has_a_code(session: AttachedSession) -> None:
+    """In a shell, a raw error would end the process, which may run the jobs."""
+    taken: list[Rows | None] = []
+    with pytest.raises(SqlError, match="its result cannot be shown") as caught:
+        run_statements(
+            session.spark,
+            "SELECT 1;\nSELECT TIMESTAMP '+12345-01-01 00:00:00' AS t",
+            answer=None,
+            on_result=lambda _, frame: taken.append(None if frame is None else read_rows(frame)),
+        )
+    assert (caught.value.code, caught.value.line) == ("RW409", 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import signal
 import sys
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 _WATCH_SECONDS, _MOST_WATCH_SECONDS = 2.0, 86_400.0
 _JOBS = ("job", "kind", "object", "state", "reason", "last_error", "lag", "run", "restarts")
 _SHOW_CREATE = re.compile(r"\s*SHOW\s+CREATE\b", re.IGNORECASE)
+logger = logging.getLogger(__name__)
+
 _PASSING = (STORE_UNREACHABLE, UPSTREAM_UNREACHABLE)
 """The errors that do not end ``\\watch``: the next run of the statement may succeed."""
 
@@ -94,6 +97,11 @@ class Shell:
         except KeyboardInterrupt as interrupt:
             print_error(f"cancelled: {interrupt}" if str(interrupt) else "cancelled")
             return INTERRUPTED
+        except Exception as error:
+            # The process may run the jobs of the warehouse, so no statement may end it.
+            logger.debug("a statement failed", exc_info=True)
+            print_error(f"{type(error).__name__}: {error}")
+            return FAILED
         return DONE
 
     def _run_timed(self, text: str, layout: Layout | None = None) -> None:
