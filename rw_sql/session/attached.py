@@ -386,7 +386,9 @@ def end_servers(servers: list[WSGIServer]) -> None:
 
 def catalog_of(attached: Attached) -> Snapshot:
     """The current catalog of a session's warehouse."""
-    return attached._runtime.context.metastore.snapshot()
+    context = attached._runtime.context
+    with store_errors(context.sessions.require_alive):
+        return context.metastore.snapshot()
 
 
 def statement_progress(attached: Attached) -> StatementProgress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,19 +25,18 @@ def written(tmp_path: Path) -> WrittenWarehouse:
     return written
 
 
-@pytest.fixture
-def shell(written: WrittenWarehouse, capsys: pytest.CaptureFixture[str]) -> Iterator[Shell]:
-    capsys.readouterr()  # The shell takes the standard output of its beginning.
+@contextmanager
+def shell_on(written: WrittenWarehouse) -> Iterator[Shell]:
+    """A shell without Spark. It takes the standard output that the test has at this moment."""
     backend = Backend(written.uri)
     yield Shell(backend, is_interactive=False)
     backend.close()
 
 
 def test_watch_outlasts_an_error_of_the_store(
-    shell: Shell, written: WrittenWarehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    written: WrittenWarehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     catalog, away, pauses = written.folder / "rw_catalog", written.folder / "away", 0
-    assert shell.run("SHOW SOURCES") == DONE
 
     def pause(_: float) -> None:
         nonlocal pauses
@@ -49,32 +49,39 @@ def test_watch_outlasts_an_error_of_the_store(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(loop.time, "sleep", pause)
-    assert shell.run("SHOW SOURCES \\watch 1") == DONE
+    with shell_on(written) as shell:
+        assert shell.run("SHOW SOURCES") == DONE
+        assert shell.run("SHOW SOURCES \\watch 1") == DONE
     said = capsys.readouterr()
     assert said.out.count("my source") == 3
     assert said.err.count("RW418") == 1
 
 
 @pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "soon"])
-def test_watch_takes_a_number_of_seconds(shell: Shell, capsys: pytest.CaptureFixture[str], seconds: str) -> None:
-    assert shell.run(f"SHOW SOURCES \\watch {seconds}") not in (DONE, INTERRUPTED)
+def test_watch_takes_a_number_of_seconds(
+    written: WrittenWarehouse, capsys: pytest.CaptureFixture[str], seconds: str
+) -> None:
+    with shell_on(written) as shell:
+        assert shell.run(f"SHOW SOURCES \\watch {seconds}") not in (DONE, INTERRUPTED)
     assert f'"{seconds}" is not a number of seconds' in capsys.readouterr().err
 
 
 def test_an_error_without_a_code_is_shown_too(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    written: WrittenWarehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(_: str) -> None:
         raise ValueError("year 10000 is out of range")
 
-    monkeypatch.setattr(shell.backend, "answer_early", fails)
-    assert shell.run("SHOW SOURCES") == FAILED
+    with shell_on(written) as shell:
+        monkeypatch.setattr(shell.backend, "answer_early", fails)
+        assert shell.run("SHOW SOURCES") == FAILED
     assert "ValueError: year 10000 is out of range" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ['"my view"', "my view"])
 def test_an_object_with_a_blank_in_its_name_is_described(
-    shell: Shell, capsys: pytest.CaptureFixture[str], name: str
+    written: WrittenWarehouse, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    assert shell.run(f"\\d {name}") == DONE
+    with shell_on(written) as shell:
+        assert shell.run(f"\\d {name}") == DONE
     assert "BIGINT" in capsys.readouterr().out.upper()
