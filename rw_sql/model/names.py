@@ -396,10 +396,11 @@ def _require_fit(name: Name) -> None:
     if odd is None and name.last.strip():
         return
     better = "".join(letter if letter.isprintable() else "_" for letter in name.last).strip()
+    shown = "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in name.last)
     why = "consists of blanks" if odd is None else f"has the character U+{ord(odd):04X}, which cannot be printed"
     raise SqlError(
         INVALID_DEFINITION,
-        f'the name "{name.last if odd is None else better}" {why}',
+        f'the name "{shown}" {why}',
         span=name.span,
         hint=f"use another name: {quoted(better) if better.strip('_ ') else 'a_name'}",
     )

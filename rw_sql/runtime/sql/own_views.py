@@ -33,6 +33,8 @@ class OwnTemporaryViews:
 
     def make(self, name: str, select: str) -> None:
         """Creates or replaces a view."""
+        # Before it exists: otherwise another thread would take it for the user's.
+        self._texts[name.lower()] = select.removeprefix("AS ")
         plain_sql(self._spark, f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} {select}")
         found = self._find(name)
         self._texts[name.lower()] = None if found is None else _text(found)

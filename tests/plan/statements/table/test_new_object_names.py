@@ -29,8 +29,8 @@ def with_source(world: CannedWorld, statement: str, name: str) -> str:
     ("name", "why"),
     [
         ("  ", 'the name "  " consists of blanks'),
-        ("a\nb", 'the name "a_b" has the character U+000A, which cannot be printed'),
-        ("a\u200bb", 'the name "a_b" has the character U+200B, which cannot be printed'),
+        ("a\nb", 'the name "a\\u000ab" has the character U+000A, which cannot be printed'),
+        ("a\u200bb", 'the name "a\\u200bb" has the character U+200B, which cannot be printed'),
         ("x$errors", 'the name "x$errors" cannot end in $errors: the failed records of an object have such a name'),
         ("X$Rejected", 'the name "X$Rejected" cannot end in $rejected: the failed records of an object have'),
     ],
