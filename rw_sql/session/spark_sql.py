@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark.sql import DataFrameReader, SparkSession
 
+from rw_sql.runtime.spark.arguments import bound_arguments
 from rw_sql.runtime.spark.interrupts import interruptible
 from rw_sql.runtime.spark.sessions import ORIGINAL_SQL
 
@@ -105,7 +107,9 @@ def wrap_class(
             attached.refuse_changes(text)
             attached.before_spark(text)
             text = with_schemas(spark, text)
-            return attached.read(text, partial(original, spark, text, *given, **kwargs), args)
+            # Spark Connect analyzes a query later, so that no setting can be restored.
+            with bound_arguments(spark) if args and isinstance(spark, SparkSession) else nullcontext():
+                return attached.read(text, partial(original, spark, text, *given, **kwargs), args)
         except BaseException:
             # A mistyped RESUME is not an rw_sql statement: committing the rest would leave the source paused.
             attached.abort_block()
