@@ -5,6 +5,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -25,7 +28,11 @@ def bound_arguments(spark: SparkSession) -> Iterator[None]:
     It changes a setting of the session, and restores it at the end. In a version of Spark without the setting, it does
     nothing.
     """
-    if spark.conf.get(_IN_THE_ANALYZER, None) != "false":
+    try:
+        is_needed = spark.conf.get(_IN_THE_ANALYZER) == "false"
+    except (PySparkException, Py4JError):  # This version of Spark has no such setting.
+        is_needed = False
+    if not is_needed:
         yield
         return
     spark.conf.set(_IN_THE_ANALYZER, "true")
