@@ -88,7 +88,8 @@ def test_a_missing_argument_is_named(files: AttachedSession) -> None:
 
 
 def test_no_arguments_are_none(files: AttachedSession) -> None:
-    for args in ({}, []):
+    none: tuple[dict[str, object] | list[object], ...] = ({}, [])
+    for args in none:
         assert {row.name for row in files.spark.sql("SHOW SOURCES", args).collect()} == {"src", "my src"}
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED
-from rw_sql.cli.shell import loop
 from rw_sql.cli.shell.backend import Backend
 from rw_sql.cli.shell.loop import Shell
 from tests.support.warehouses import WrittenWarehouse
@@ -48,7 +47,7 @@ def test_watch_outlasts_an_error_of_the_store(
         else:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop.time, "sleep", pause)
+    monkeypatch.setattr("rw_sql.cli.shell.loop.time.sleep", pause)
     with shell_on(written) as shell:
         assert shell.run("SHOW SOURCES") == DONE
         assert shell.run("SHOW SOURCES \\watch 1") == DONE

@@ -53,7 +53,7 @@ def store(session: Session) -> Iterator[Store]:
 
 def fail_in_append(monkeypatch: pytest.MonkeyPatch, store: Store, *, is_written: bool) -> None:
     """The store goes away during the next write to the log of record, before or after the write takes effect."""
-    write = stored_table.write_deltalake
+    write: Any = stored_table.__dict__["write_deltalake"]
 
     def written(table: DeltaTable, *given: Any, **named: Any) -> None:
         if not str(table.table_uri).rstrip("/").endswith("operations"):
@@ -94,7 +94,7 @@ def test_a_commit_waits_for_a_store_that_comes_back(
 ) -> None:
     epoch = session.epoch
     fail_in_append(monkeypatch, store, is_written=is_written)
-    monkeypatch.setattr(metastore_store.time, "sleep", lambda _: store.return_())
+    monkeypatch.setattr("rw_sql.metastore.store.time.sleep", lambda _: store.return_())
     if is_written:
         assert session.sql("RESUME SOURCE s")
     else:
