@@ -104,6 +104,7 @@ LIBRARY_MISSING = ErrorCode("RW414", "58000", "a Java library that a connector o
 CONNECT_SESSION = ErrorCode("RW415", "0A000", "the session uses Spark Connect")
 PACKAGE_MISSING = ErrorCode("RW416", "58000", "a Python package that the command needs is not installed")
 SPARK_VERSION = ErrorCode("RW417", "0A000", "rw_sql does not run on this version of Spark")
+STORE_UNREACHABLE = ErrorCode("RW418", "58030", "the warehouse cannot be read or written")
 OWNER_MISSING = ErrorCode("RW425", "57P03", "no process runs the jobs that the statement needs")
 OWNER_ALIVE = ErrorCode("RW426", "55006", "a process holds the lease of the resource group")
 NOT_A_CHECKPOINT = ErrorCode("RW420", "58P01", "the path is not a checkpoint of a streaming query")

@@ -7,6 +7,7 @@ to standard error now and then; the interval increases with the duration of the 
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rw_sql.runtime.observe.waiting import JobPhase
+
+logger = logging.getLogger(__name__)
 
 SHOWN_AFTER = 1.0
 """The time in seconds after which the status line of a statement appears."""
@@ -150,10 +153,18 @@ class StatusLine:
                     continue
                 run = self._run
             # Reading the activity of the jobs may take a while, and the statement must be able to end meanwhile.
-            progress = self._describe()
+            progress = self._described()
             with self._changed:
                 if run == self._run and self._started is not None:
                     self._show(progress, self._clock() - self._started)
+
+    def _described(self) -> Progress:
+        """What runs. An error of the description does not end the display."""
+        try:
+            return self._describe()
+        except Exception:
+            logger.debug("the activity of a statement cannot be read", exc_info=True)
+            return Doing("running")
 
     def _show(self, progress: Progress, seconds: float) -> None:
         console = self._console()

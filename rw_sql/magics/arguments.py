@@ -34,7 +34,10 @@ class Arguments:
 def read_arguments(line: str) -> Arguments:
     """Parses the first line of a cell. Raises UsageError, with the usage, if it is invalid."""
     result_name, line = read_assignment(line)
-    words = shlex.split(line)
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"%%rw cannot read its options: {str(error).lower()}; usage: {USAGE}") from None
     tokens: set[str] = set()
     variables: dict[str, str] = {}
     is_confirmed, frame_name = False, None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rw_sql.session.attach import Question
     from rw_sql.session.scripts import StatementText
 
-_WATCH_SECONDS = 2.0
+_WATCH_SECONDS, _MOST_WATCH_SECONDS = 2.0, 86_400.0
 
 
 class StatementMagic:
@@ -117,7 +117,7 @@ class StatementMagic:
         from rw_sql.session.attach import attach, attached_to
 
         try:
-            seconds = max(0.5, float(words[0])) if words else _WATCH_SECONDS
+            seconds = min(max(0.5, float(words[0])), _MOST_WATCH_SECONDS) if words else _WATCH_SECONDS
         except ValueError:
             raise UsageError(f"%rw watch takes a number of seconds, not {words[0]!r}; usage: {USAGE}") from None
         spark = self._session()

@@ -8,10 +8,13 @@ from collections import Counter
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from deltalake.exceptions import DeltaError
 from IPython.display import display
 
+from rw_sql.errors import SqlError
 from rw_sql.magics.table import ResultTable
-from rw_sql.runtime.status.words import ago, duration, owner_text, worst_first
+from rw_sql.runtime.status.words import ago, duration, owner_text, unreadable, worst_first
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.session.results import Rows
 
 if TYPE_CHECKING:
@@ -24,10 +27,13 @@ _NUMBERS = (False, False, False, True, True, True, True, False)
 
 
 class StatusView:
-    """The status of a warehouse at one moment, as HTML, and as text for front ends without HTML."""
+    """The status of a warehouse at one moment, as HTML, and as text for front ends without HTML.
 
-    def __init__(self, status: WarehouseStatus) -> None:
-        self._status = status
+    ``problem`` is the text that says why there is no newer status.
+    """
+
+    def __init__(self, status: WarehouseStatus, problem: str | None = None) -> None:
+        self._problem = problem
         counts = Counter(job.state for job in status.jobs)
         told = ", ".join(f"{number} {state}" for state, number in sorted(counts.items()))
         self._lines = [
@@ -43,24 +49,50 @@ class StatusView:
     def _repr_html_(self) -> str:
         lines = "<br>".join(map(escape, self._lines))
         to_type = "".join(f"<br><b>{escape(line)}</b>" for line in self._to_type)
-        return f"<div>{lines}{to_type}</div>{self._table._repr_html_()}"
+        problem = "" if self._problem is None else f"<b>{escape(self._problem)}</b><br>"
+        return f"<div>{problem}{lines}{to_type}</div>{self._table._repr_html_()}"
 
     def __repr__(self) -> str:
-        return "\n".join([*self._lines, *self._to_type, repr(self._table)])
+        problem = [] if self._problem is None else [self._problem]
+        return "\n".join([*problem, *self._lines, *self._to_type, repr(self._table)])
+
+
+class _NoStatus:
+    """The text in the place of a status that could not be read even once."""
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def _repr_html_(self) -> str:
+        return f"<div><b>{escape(self._problem)}</b></div>"
+
+    def __repr__(self) -> str:
+        return self._problem
 
 
 def watch(look: Callable[[], WarehouseStatus], seconds: float, looks: int | None = None) -> None:
     """Displays a status and updates it every ``seconds``, until Ctrl-C or for ``looks`` updates.
 
-    An interrupt ends the call without an error; the newest status stays visible.
+    If the status cannot be read, it shows the error and the last status, and tries again. An interrupt ends the call
+    without an error; the newest status stays visible.
     """
     show: Any = display
-    handle = show(StatusView(look()), display_id=True)
-    done = 1
+    last: WarehouseStatus | None = None
+    handle, done = None, 0
     try:
         while looks is None or done < looks:
-            time.sleep(seconds)
-            handle.update(StatusView(look()))
+            if done:
+                time.sleep(seconds)
+            problem = None
+            try:
+                last = look()
+            except (SqlError, OSError, DeltaError) as error:
+                problem = unreadable(error, None if last is None else last.at_ms, now_ms(), seconds)
+            view = StatusView(last, problem) if last is not None else _NoStatus(problem or "")
+            if handle is None:
+                handle = show(view, display_id=True)
+            else:
+                handle.update(view)
             done += 1
     except KeyboardInterrupt:
         return

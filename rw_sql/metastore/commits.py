@@ -27,6 +27,15 @@ class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers pl
         self.based_on = based_on
 
 
+class CommitUnknown(OSError):  # noqa: N818 - it is an event that callers tell from other errors of a store
+    """The store failed during a commit and then did not answer, so that nothing shows whether epoch ``epoch`` is that
+    commit."""
+
+    def __init__(self, epoch: int, error: Exception) -> None:
+        super().__init__(str(error))
+        self.epoch = epoch
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
     """The result of a commit: its epoch, and the catalog right after it."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import getpass
 import logging
 import os
+import time
 import uuid
 from collections import deque
 from contextlib import contextmanager, suppress
@@ -24,7 +25,7 @@ from deltalake.exceptions import DeltaError
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore.catalog import Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
-from rw_sql.metastore.commits import Committed, ConcurrentCommit
+from rw_sql.metastore.commits import Committed, CommitUnknown, ConcurrentCommit
 from rw_sql.metastore.later import DebouncedTask
 from rw_sql.metastore.location import catalog_folder
 from rw_sql.metastore.log_rows import now_ms, operation_record, operation_rows, outcome_row
@@ -47,6 +48,8 @@ _PROJECTED = "projected"
 _RECENT = 64
 _COLLECTING_SECONDS = 1.0
 _PROJECTING_SECONDS = 0.2
+_SETTLING_SECONDS, _SETTLING_LOOK_SECONDS = 10.0, 0.2
+"""How long in seconds a commit whose write failed waits for the store to show whether it arrived."""
 _FOLDED_COLUMNS = ["epoch", "entry", "actor", "changes"]
 
 _log = logging.getLogger(__name__)
@@ -346,12 +349,25 @@ class Metastore:
                     table.append(rows, transaction=transaction)
                 except CommitConflict:
                     continue
-                except (DeltaError, OSError):
+                except (DeltaError, OSError) as error:
                     # The call may have failed before or after the commit. Only the log shows which.
-                    table.refresh()
-                    if not self._is_mine(entries[0]):
+                    seconds = 0.0 if based_on is None else _SETTLING_SECONDS
+                    if not self._has_arrived(entries[0], error, seconds):
                         raise
                 return before
+
+    def _has_arrived(self, row: dict[str, Any], error: Exception, seconds: float) -> bool:
+        """True if the log contains a row although its append failed. Waits up to ``seconds`` until the store answers;
+        raises CommitUnknown if it does not."""
+        ends_at = time.monotonic() + seconds
+        while True:
+            try:
+                self._operations.refresh()
+                return self._is_mine(row)
+            except (DeltaError, OSError):
+                if time.monotonic() >= ends_at:
+                    raise CommitUnknown(row["epoch"], error) from error
+                time.sleep(_SETTLING_LOOK_SECONDS)
 
     def _is_mine(self, row: dict[str, Any]) -> bool:
         """True if the log contains this object's commit although it was reported as failed.

@@ -16,7 +16,7 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
-from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted, sql_name
+from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted, spark_name, sql_name
 from rw_sql.syntax.query.spark_tokens import spark_tokens
 from rw_sql.syntax.query.tables_read import replaced_tables, table_places
 
@@ -34,6 +34,9 @@ SCHEMA_KINDS = ("table", "source", "materialized_view", "sink", "connection", "s
 
 RELATION_KINDS = ("table", "source", "materialized_view")
 """The kinds that a query can read. A table and its source share a name, which refers to the table."""
+
+ERRORS, REJECTED = "$errors", "$rejected"
+"""The suffixes of the Spark views of a source's records that were not decoded, and of a sink's refused rows."""
 
 _LISTED_BY = {
     "table": "SELECT name FROM rw_catalog.rw_tables",
@@ -281,7 +284,7 @@ def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> Sql
         return None
     shown = f"SHOW CREATE {spoken(found.kind).upper()} {sql_name(found.name)}"
     reads = [record.name for id_ in getattr(found, "inputs", ()) if (record := snapshot.get(id_)) is not None]
-    hint = f'SELECT * FROM {sql_name(reads[0])}: "{found.name}" writes these rows to its target' if reads else (
+    hint = f'SELECT * FROM {spark_name(reads[0])}: "{found.name}" writes these rows to its target' if reads else (
         f"{shown} shows the {spoken(found.kind)}; SHOW SOURCES and SHOW MATERIALIZED VIEWS list the objects that "
         "can be read"
     )  # fmt: skip
@@ -338,23 +341,84 @@ def spark_query(text: str, relations: Iterable[str]) -> str:
 
 
 def require_free_of_kind(snapshot: Snapshot, kind: str, name: Name) -> None:
-    """Raises SqlError DUPLICATE_OBJECT if an object of that kind has the name."""
+    """Raises SqlError DUPLICATE_OBJECT if an object of that kind has the name, and INVALID_DEFINITION if no new object
+    can have it."""
     require_schema(snapshot, name)
+    _require_fit(name)
     if snapshot.find(kind, object_name(name)) is not None:
         raise _taken(snapshot, kind, name)
 
 
-def require_free(snapshot: Snapshot, name: Name) -> None:
-    """Raises SqlError DUPLICATE_OBJECT if a table, source, view or sink has the name."""
+def require_free(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
+    """Raises SqlError DUPLICATE_OBJECT if a table, source, view or sink has the name, or one that differs from it only
+    in upper and lower case, and INVALID_DEFINITION if no new object can have it. ``renamed`` is the name in the catalog
+    of the object that gets the name, if it exists.
+    """
     require_schema(snapshot, name)
     taken = find_relation(snapshot, object_name(name)) or snapshot.find("sink", object_name(name))
     if taken is not None:
         raise _taken(snapshot, taken.kind, name)
+    require_new_name(snapshot, name, renamed=renamed)
+
+
+def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
+    """Like :func:`require_free`, for a name that no other object has exactly."""
+    _require_fit(name)
+    suffix = next((end for end in (ERRORS, REJECTED) if name.last.lower().endswith(end)), None)
+    if suffix is not None:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'the name "{name.last}" cannot end in {suffix}: the failed records of an object have such a name in Spark',
+            span=name.span,
+            hint=f"use another name: {quoted(name.last.replace('$', '_'))}",
+        )
+    alike = _alike(snapshot, object_name(name), renamed)
+    if alike is not None:
+        raise SqlError(
+            DUPLICATE_OBJECT,
+            f'the name "{name.key}" differs from that of {spoken(alike.kind)} "{alike.name}" only in upper and lower '
+            "case, which Spark does not distinguish",
+            span=name.span,
+            hint=f"use another name: {sql_name(_free(snapshot, name))}",
+        )
+
+
+def _alike(snapshot: Snapshot, key: str, renamed: str | None) -> ObjectRecord | None:
+    """The object whose name Spark does not distinguish from a key. Objects with the name ``renamed`` do not count."""
+    folded = key.lower()
+    records = (record for kind in (*RELATION_KINDS, "sink") for record in snapshot.all(kind))
+    return next((found for found in records if found.name.lower() == folded and found.name != renamed), None)
+
+
+def _require_fit(name: Name) -> None:
+    """Raises SqlError INVALID_DEFINITION for a name that nobody can read or type."""
+    odd = next((letter for letter in name.last if not letter.isprintable()), None)
+    if odd is None and name.last.strip():
+        return
+    better = "".join(letter if letter.isprintable() else "_" for letter in name.last).strip()
+    shown = "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in name.last)
+    why = "consists of blanks" if odd is None else f"has the character U+{ord(odd):04X}, which cannot be printed"
+    raise SqlError(
+        INVALID_DEFINITION,
+        f'the name "{shown}" {why}',
+        span=name.span,
+        hint=f"use another name: {quoted(better) if better.strip('_ ') else 'a_name'}",
+    )
+
+
+def _free(snapshot: Snapshot, name: Name) -> str:
+    """A name like another one that no object has."""
+    key = name.key
+    return next(
+        other
+        for number in count(2)
+        if find_of_any_kind(snapshot, other := f"{key}_{number}") is None and _alike(snapshot, other, None) is None
+    )
 
 
 def _taken(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
     """The error for a name that is already used by an object of that kind; suggests a free name."""
-    free = next(other for number in count(2) if find_of_any_kind(snapshot, other := f"{name.key}_{number}") is None)
+    free = _free(snapshot, name)
     shown = f"SHOW CREATE {spoken(kind).upper()} {sql_name(name.key)} shows what exists"
     hint = f"use another name: {sql_name(free)}; {shown}"
     return SqlError(DUPLICATE_OBJECT, f'{spoken(kind)} "{name.key}" already exists', span=name.span, hint=hint)

@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
@@ -40,12 +40,15 @@ from rw_sql.runtime.sql.spark_names import with_spark_names
 from rw_sql.runtime.status.served import ServedWarehouse
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault, know_jvm
+from rw_sql.runtime.support.store_errors import NOTHING_CHANGED, store_errors
 from rw_sql.syntax import could_be_ours, route
 from rw_sql.syntax import statements as ast
+from rw_sql.syntax.dialect.markers import with_values
 from rw_sql.syntax.lexing.identifiers import PUBLIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from wsgiref.simple_server import WSGIServer
 
     from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +98,8 @@ class WarehouseRuntime:
     """A warehouse in a process that has a JVM and therefore may run the jobs."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, *, group: str = DEFAULT_GROUP) -> None:
-        metastore = Metastore.open(warehouse.uri)
+        with store_errors(lambda _: None):
+            metastore = Metastore.open(warehouse.uri)
         metastore.faults = fault
         self.context = Context(
             warehouse=warehouse,
@@ -182,6 +186,10 @@ class Attached:
         """True if the Spark session is still running."""
         return self._runtime.context.sessions.is_alive()
 
+    def require_alive(self) -> None:
+        """Raises SqlError SPARK_ENDED if the Spark session does not run any more."""
+        self._runtime.context.sessions.require_alive()
+
     @property
     def why_ended(self) -> str | None:
         """The reason why this process has permanently stopped running the warehouse's jobs; None if it has not."""
@@ -224,7 +232,7 @@ class Attached:
         is invalid or in use.
         """
         metrics = metrics_of(self._runtime.context)
-        metrics.count_rows()
+        self.served().count()
         server = serve_metrics(metrics, where)
         self._runtime.servers.append(server)
         return int(server.server_port)
@@ -252,8 +260,9 @@ class Attached:
         if not could_be_ours(text):
             return None
         try:
-            self._views.refuse_other_kinds(text)
-            return route(text, self._names)
+            with self._store_errors():
+                self._views.refuse_other_kinds(text)
+                return route(text, self._names)
         except SqlError as error:
             self.abort_block()
             raise error.located(text) from error.__cause__
@@ -279,11 +288,16 @@ class Attached:
 
     def _run(self, text: str, statement: Statement) -> Table:
         try:
-            return self._runtime.run(text, statement, self._state)
-        except (Py4JError, OSError):
+            with self._store_errors():
+                return self._runtime.run(text, statement, self._state)
+        except Py4JError:
             # After the commit, every error is an SqlError that says so.
-            self._runtime.context.sessions.require_alive("nothing was changed")
+            self._runtime.context.sessions.require_alive(NOTHING_CHANGED)
             raise
+
+    def _store_errors(self) -> AbstractContextManager[None]:
+        """Raises errors of the warehouse's store as SqlError, for what changes nothing."""
+        return store_errors(self._runtime.context.sessions.require_alive)
 
     def _show(self, *, is_moved: bool) -> None:
         """Makes the views match the catalog after a statement. ``is_moved``: unqualified names are looked up in other
@@ -308,16 +322,18 @@ class Attached:
     def refuse_changes(self, text: str) -> None:
         """Raises SqlError, located in ``text``, if a Spark statement would change rw_sql's tables."""
         try:
-            self._views.refuse_changes(text)
+            with self._store_errors():
+                self._views.refuse_changes(text)
         except SqlError as error:
-            raise error.located(text) from None
+            raise error.located(text) from error.__cause__
 
     def before_spark(self, text: str) -> None:
         """Makes the rw_sql objects that a Spark statement or table name may refer to readable.
 
         Must be called before Spark runs it. Checks for views of other sessions at most every LOOK_SECONDS, to be fast.
         """
-        self._views.before(text)
+        with self._store_errors():
+            self._views.before(text)
         metastore = self._runtime.context.metastore
         if _CATALOG_NAME in text.casefold():
             metastore.flush()
@@ -336,15 +352,21 @@ class Attached:
         except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
-    def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
+    def read(self, text: str, read: Callable[[], DataFrame], args: Any = None) -> DataFrame:
         """Runs ``read`` for a Spark statement. Sources in the statement are read once from their upstreams.
 
-        Raises SqlError, located in ``text``, if a source cannot be read.
+        ``args`` are the arguments with which ``read`` runs the statement. Raises SqlError, located in ``text``, if a
+        source cannot be read.
         """
-        sources = sources_in(self._seen, text)
+        parsed = with_values(text, args if isinstance(args, dict | list) else None)
+        sources = sources_in(self._seen, parsed)
         try:
-            with interruptible(), readable_errors(self.spark, text, self.object_names, partial(other_kinds, self)):
-                found = read() if not sources else scanned(self._runtime.context, self.spark, sources, read, text)
+            with (
+                self._store_errors(),
+                interruptible(),
+                readable_errors(self.spark, text, self.object_names, partial(other_kinds, self)),
+            ):
+                found = read() if not sources else scanned(self._runtime.context, self.spark, sources, read, parsed)
             if _USE.match(text) and self.spark.catalog.currentDatabase() == self._views.database:
                 # USE with the database of public's views resets the search path, just as USE with a schema
                 # sets it.
@@ -364,7 +386,9 @@ def end_servers(servers: list[WSGIServer]) -> None:
 
 def catalog_of(attached: Attached) -> Snapshot:
     """The current catalog of a session's warehouse."""
-    return attached._runtime.context.metastore.snapshot()
+    context = attached._runtime.context
+    with store_errors(context.sessions.require_alive):
+        return context.metastore.snapshot()
 
 
 def statement_progress(attached: Attached) -> StatementProgress:

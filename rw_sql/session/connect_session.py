@@ -16,6 +16,7 @@ from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.spark.absent import NoSpark
 from rw_sql.runtime.spark.frames import arrow_of
 from rw_sql.runtime.sql.connect_views import ConnectViews
+from rw_sql.runtime.support.store_errors import store_errors
 from rw_sql.session.attached import Attached, end_servers
 from rw_sql.session.spark_sql import wrap_class, wrap_table
 
@@ -48,9 +49,10 @@ class ConnectRuntime:
     owner: Owner | None = None
 
     def __init__(self, warehouse: Warehouse) -> None:
-        self.context = Context(
-            warehouse=warehouse, metastore=Metastore.open(warehouse.uri), sessions=NoSpark(), owner=new_owner_name()
-        )
+        sessions = NoSpark()
+        with store_errors(sessions.require_alive):
+            metastore = Metastore.open(warehouse.uri)
+        self.context = Context(warehouse=warehouse, metastore=metastore, sessions=sessions, owner=new_owner_name())
         self._executor = RemoteExecutor(self.context)
         self.users = 0
         self.serves_metrics = False
@@ -89,7 +91,7 @@ class ConnectAttached(Attached):
         """A text for Spark in which objects have the names of this session's temporary views."""
         return self._views.for_spark(self._seen, text, self._state.search_path)
 
-    def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
+    def read(self, text: str, read: Callable[[], DataFrame], args: Any = None) -> DataFrame:
         """Runs ``read`` for a Spark statement."""
         return read()
 

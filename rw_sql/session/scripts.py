@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rw_sql.errors import SqlError
+from rw_sql.errors import SPARK_ERROR, SqlError
 from rw_sql.runtime.spark.interrupts import interruptible
 from rw_sql.runtime.spark.spark_errors import as_sql_error, known_names
+from rw_sql.runtime.support.failures import cause_line
 from rw_sql.session.attach import attach, attached_to, other_kinds, status_shown
 from rw_sql.syntax import parse_statement, split_script
 
@@ -62,7 +64,7 @@ def run_part(
 ) -> None:
     """Runs one statement of a script, either rw_sql's or Spark's. ``on_result`` receives its rows.
 
-    Raises SqlError located in the script.
+    Raises SqlError located in the script, also if Python cannot represent the rows.
     """
     try:
         with interruptible(), status_shown(attached):
@@ -76,6 +78,15 @@ def run_part(
     except PySparkException as error:
         told = as_sql_error(
             error, part.text, known_names(attached.spark, attached.object_names, partial(other_kinds, attached))
+        )
+        raise told.moved_into(script, part.start, part.line, part.column, file) from error
+    except (Py4JError, ValueError, ArithmeticError) as error:
+        # Python has no value for some of Spark's, such as a time after the year 9999.
+        attached.require_alive()
+        told = SqlError(
+            SPARK_ERROR,
+            f"the statement ran, and its result cannot be shown: {cause_line(str(error)) or type(error).__name__}",
+            hint="CAST(a_column AS STRING) shows values that Python cannot represent",
         )
         raise told.moved_into(script, part.start, part.line, part.column, file) from error
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark.sql import DataFrameReader, SparkSession
 
+from rw_sql.runtime.spark.arguments import bound_arguments
 from rw_sql.runtime.spark.interrupts import interruptible
 from rw_sql.runtime.spark.sessions import ORIGINAL_SQL
 
@@ -43,8 +45,8 @@ class TakesStatements(Protocol):
         """Must be called before Spark runs a statement or resolves a table name."""
         ...
 
-    def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
-        """Runs ``read`` for a Spark statement, with the sources in the statement made readable."""
+    def read(self, text: str, read: Callable[[], DataFrame], args: Any = None) -> DataFrame:
+        """Runs ``read`` for a Spark statement with these arguments, with the sources in the statement made readable."""
         ...
 
     def abort_block(self) -> None:
@@ -95,7 +97,7 @@ def wrap_class(
         attached: TakesStatements, spark: SparkSession, text: str, args: Any, kwargs: dict[str, Any]
     ) -> DataFrame:
         given: tuple[Any, ...] = ()
-        if args is not None or kwargs:
+        if args or kwargs or not (args is None or isinstance(args, dict | list)):
             given = (args,)
         else:
             statement = attached.route(text)
@@ -105,7 +107,9 @@ def wrap_class(
             attached.refuse_changes(text)
             attached.before_spark(text)
             text = with_schemas(spark, text)
-            return attached.read(text, partial(original, spark, text, *given, **kwargs))
+            # Spark Connect analyzes a query later, so that no setting can be restored.
+            with bound_arguments(spark) if args and isinstance(spark, SparkSession) else nullcontext():
+                return attached.read(text, partial(original, spark, text, *given, **kwargs), args)
         except BaseException:
             # A mistyped RESUME is not an rw_sql statement: committing the rest would leave the source paused.
             attached.abort_block()
@@ -133,8 +137,9 @@ def wrap_table(
         attached = attached_to(spark)
         if attached is not None:
             attached.before_spark(tableName)
-            begin = "SELECT * FROM "
-            name = with_schemas(spark, f"{begin}{tableName}").removeprefix(begin).partition(" AS ")[0]
+            # With an alias of its own, no alias is added.
+            begin, end = "SELECT * FROM ", " AS t"
+            name = with_schemas(spark, f"{begin}{tableName}{end}").removeprefix(begin).removesuffix(end)
             return attached.read(f"{begin}{name}", partial(original, self, name))
         found: DataFrame = original(self, tableName)
         return found

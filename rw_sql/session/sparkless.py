@@ -14,6 +14,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.spark.absent import NoSpark
+from rw_sql.runtime.support.store_errors import store_errors
 from rw_sql.session.location import warehouse_at
 from rw_sql.session.results import local_time
 
@@ -29,21 +30,24 @@ if TYPE_CHECKING:
 def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Context]:
     """A context manager that opens an existing warehouse. With ``only_reads``, nothing is written to the warehouse.
 
-    Raises SqlError UNDEFINED_OBJECT if the warehouse does not exist.
+    Raises SqlError UNDEFINED_OBJECT if the warehouse does not exist, and STORE_UNREACHABLE if its store fails, inside
+    the context too.
     """
     warehouse = warehouse_at(location)
-    if not warehouse.list_names(f"{warehouse.uri}/rw_catalog/migrations/_delta_log"):
-        raise SqlError(
-            UNDEFINED_OBJECT,
-            f"there is no warehouse at {warehouse.uri}",
-            hint="name one with --warehouse PATH or RW_SQL_WAREHOUSE; rw-sql shell creates one",
-        )
-    metastore = Metastore.open(warehouse.uri, only_reads=only_reads)
-    try:
-        yield Context(warehouse=warehouse, metastore=metastore, sessions=NoSpark(), owner=new_owner_name())
-    finally:
-        if not only_reads:
-            metastore.flush(with_upkeep=True)
+    sessions = NoSpark()
+    with store_errors(sessions.require_alive, done=""):
+        if not warehouse.list_names(f"{warehouse.uri}/rw_catalog/migrations/_delta_log"):
+            raise SqlError(
+                UNDEFINED_OBJECT,
+                f"there is no warehouse at {warehouse.uri}",
+                hint="name one with --warehouse PATH or RW_SQL_WAREHOUSE; rw-sql shell creates one",
+            )
+        metastore = Metastore.open(warehouse.uri, only_reads=only_reads)
+        try:
+            yield Context(warehouse=warehouse, metastore=metastore, sessions=sessions, owner=new_owner_name())
+        finally:
+            if not only_reads:
+                metastore.flush(with_upkeep=True)
 
 
 def answer(context: Context, statement: Statement, *, ask: Callable[[Question], bool] | None = None) -> Table:

@@ -13,7 +13,7 @@ import pytest
 from rw_sql.cli.status_line import Doing, StatusLine, line_of
 from rw_sql.runtime.observe.waiting import JobPhase
 from tests.integration.processes import at_a_terminal
-from tests.support.waits import LAST_RESORT_SECONDS
+from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +83,21 @@ def test_a_short_statement_shows_nothing_and_quiet_says_nothing() -> None:
     with quiet.running():
         assert described.wait(LAST_RESORT_SECONDS)
     assert stream.getvalue() == ""
+
+
+def test_a_description_that_fails_does_not_end_the_display() -> None:
+    described = threading.Event()
+
+    def describe() -> Doing:
+        if not described.is_set():
+            described.set()
+            raise KeyError("a job")
+        return Doing("planning")
+
+    stream = Terminal()
+    status = StatusLine(describe, stream=stream)
+    with status.running():
+        wait_until(lambda: "planning" in stream.getvalue(), "the next description")
 
 
 def test_what_describes_slowly_draws_nothing_behind_the_end() -> None:

@@ -112,7 +112,7 @@ def test_every_statement_of_sparks_own(spark: SparkSession, tmp_path: Path, seen
 
 
 def test_arguments_go_through(session: AttachedSession) -> None:
-    """The arguments have the same effect as in a session with Delta."""
+    """Arguments take effect. The parser of Delta Lake loses them on some versions of Spark, and rw_sql does not."""
     spark = session.spark
     frame = spark.range(3)
     calls: tuple[Callable[[], DataFrame], ...] = (
@@ -125,9 +125,10 @@ def test_arguments_go_through(session: AttachedSession) -> None:
         lambda: spark.sql("SELECT :x", args=5),  # type: ignore[arg-type]
     )
     attached = [outcome_of(call) for call in calls]
+    assert [outcome[2] for outcome in attached[:3]] == ["Row(y=6)", "Row(y=7)", "Row(y=7)"]
     assert attached[3:5] == [("rows", "struct<y:bigint>", "Row(y=2)"), ("rows", "struct<y:int>", "Row(y=2)")]
     session.detach()
-    assert attached == [outcome_of(call) for call in calls]
+    assert attached[3:] == [outcome_of(call) for call in calls[3:]]
 
 
 def test_another_session_is_not_attached(session: AttachedSession) -> None:

@@ -37,7 +37,7 @@ def test_options_of_a_cell() -> None:
     assert read_arguments("--yes --var a=1 --var 'b=x y'").variables == {"a": "1", "b": "x y"}
     assert read_arguments("-o df --yes").frame_name == "df"
     assert read_arguments("result << --yes") == Arguments(result_name="result", is_confirmed=True)
-    for wrong in ("--var", "--var a", "--var a-b=1", "-o", "-o 1x", "a b <<", "<<"):
+    for wrong in ("--var", "--var a", "--var a-b=1", "-o", "-o 1x", "a b <<", "<<", "--var a='x"):
         with pytest.raises(UsageError):
             read_arguments(wrong)
 

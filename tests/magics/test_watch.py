@@ -68,3 +68,39 @@ def test_an_interrupt_ends_it_and_the_newest_look_stays(written: WrittenWarehous
         watch(look, seconds=0.01)
     assert looks == 3
     assert len(captured.outputs) == 2
+
+
+@pytest.mark.usefixtures("shell")
+def test_an_error_of_the_store_is_shown_above_the_last_status_and_ends_with_it(written: WrittenWarehouse) -> None:
+    served = ServedWarehouse(written.context())
+    catalog, away, looks = written.folder / "rw_catalog", written.folder / "away", 0
+
+    def look() -> WarehouseStatus:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            catalog.rename(away)
+        if looks == 3:
+            away.rename(catalog)
+        return served.status()
+
+    with capture_output() as captured:
+        watch(look, seconds=0.01, looks=3)
+    texts = [output.data["text/plain"] for output in captured.outputs]
+    assert len(texts) == 3
+    assert texts[1].startswith("the status cannot be read: ")
+    assert "the last status is of 0" in texts[1]
+    assert "orders is STALLED: type RESUME SOURCE orders;" in texts[1]
+    assert "<b>the status cannot be read: " in captured.outputs[1].data["text/html"]
+    assert "cannot be read" not in texts[2]
+
+
+@pytest.mark.usefixtures("shell")
+def test_without_a_first_status_it_shows_the_error_alone(written: WrittenWarehouse) -> None:
+    served = ServedWarehouse(written.context())
+    (written.folder / "rw_catalog").rename(written.folder / "away")
+    with capture_output() as captured:
+        watch(served.status, seconds=0.01, looks=2)
+    assert [output.data["text/plain"].partition(":")[0] for output in captured.outputs] == [
+        "the status cannot be read"
+    ] * 2

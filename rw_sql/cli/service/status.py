@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +15,7 @@ from rw_sql.cli.interface.options import FileToWrite, WarehouseOption, old_name,
 from rw_sql.errors import UNDEFINED_OBJECT, SqlError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
@@ -42,26 +43,52 @@ def status_command(
     require_output(output, OUTPUTS)
     console = console_for()
     with sparkless(warehouse, only_reads=True) as context:
-        for number, status in enumerate(_statuses(context, is_endless=watch)):
-            if output == "json":
-                # One line per document, so that a reading program can tell where each ends.
-                print(json.dumps(status.to_json(), indent=None if watch else 2, ensure_ascii=False), flush=True)
-            else:
-                if watch and console.is_terminal:
-                    console.clear()
-                elif number:
-                    console.print()
-                print_status(console, status)
+        if not watch:
+            _show(console, _status(context), output)
+            return
+        for number, (status, problem) in enumerate(_looks(partial(_status, context))):
+            is_redrawn = output != "json" and console.is_terminal
+            if is_redrawn:
+                console.clear()
+            elif number and output != "json" and problem is None:
+                console.print()
+            # Where the last status is still visible, only the problem is new.
+            if status is not None and (is_redrawn or problem is None):
+                _show(console, status, output, is_one_line=True)
+            if problem is not None:
+                print(problem, file=sys.stdout if is_redrawn else sys.stderr, flush=True)
+            time.sleep(_WATCH_SECONDS)
 
 
-def _statuses(context: Context, *, is_endless: bool) -> Iterator[WarehouseStatus]:
+def _show(console: Console, status: WarehouseStatus, output: str, *, is_one_line: bool = False) -> None:
+    if output == "json":
+        # One line per document, so that a reading program can tell where each ends.
+        print(json.dumps(status.to_json(), indent=None if is_one_line else 2, ensure_ascii=False), flush=True)
+    else:
+        print_status(console, status)
+
+
+def _status(context: Context) -> WarehouseStatus:
     from rw_sql.runtime.status.reading import measure, read_status
 
+    return read_status(context, measure(context, context.metastore.snapshot(), seconds=LOOK_SECONDS))
+
+
+def _looks(look: Callable[[], WarehouseStatus]) -> Iterator[tuple[WarehouseStatus | None, str | None]]:
+    """The newest status, again and again; and, if it cannot be read now, the text that says so."""
+    from deltalake.exceptions import DeltaError
+
+    from rw_sql.runtime.status.words import unreadable
+    from rw_sql.runtime.support.processes import now_ms
+
+    last: WarehouseStatus | None = None
     while True:
-        yield read_status(context, measure(context, context.metastore.snapshot(), seconds=LOOK_SECONDS))
-        if not is_endless:
-            return
-        time.sleep(_WATCH_SECONDS)
+        problem = None
+        try:
+            last = look()
+        except (SqlError, OSError, DeltaError) as error:
+            problem = unreadable(error, None if last is None else last.at_ms, now_ms(), _WATCH_SECONDS)
+        yield last, problem
 
 
 def print_status(console: Console, status: WarehouseStatus) -> None:

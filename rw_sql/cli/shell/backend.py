@@ -170,10 +170,12 @@ class Backend:
         if context is None:
             return None
         from rw_sql.runtime.control.dry_run import DryRun
+        from rw_sql.runtime.support.store_errors import store_errors
 
         try:
-            statement = route(text, DryRun(context, {}))
-            return None if statement is None else self._read(context, statement)
+            with store_errors(context.sessions.require_alive):
+                statement = route(text, DryRun(context, {}))
+                return None if statement is None else self._read(context, statement)
         except SqlError as error:
             if error.kind is NO_SESSION:
                 return None
@@ -229,7 +231,12 @@ class Backend:
 
             return catalog_of(self._attached)
         context = self._early_context()
-        return None if context is None else context.metastore.snapshot()
+        if context is None:
+            return None
+        from rw_sql.runtime.support.store_errors import store_errors
+
+        with store_errors(context.sessions.require_alive):
+            return context.metastore.snapshot()
 
 
 class CatalogReader(Protocol):
@@ -296,7 +303,12 @@ class CatalogNames:
 
     def connector(self, name: str) -> str | None:
         """The connector of a source, table, sink or connection."""
-        snapshot = self._backend.snapshot()
+        from deltalake.exceptions import DeltaError
+
+        try:
+            snapshot = self._backend.snapshot()
+        except (SqlError, OSError, DeltaError):
+            return None
         if snapshot is None:
             return None
         for kind in ("source", "sink", "connection"):

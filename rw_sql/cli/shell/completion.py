@@ -14,13 +14,14 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from rw_sql.cli.shell.commands import NAMES
 from rw_sql.cli.shell.words import QUERY_WORDS, STATEMENT_WORDS, TYPE_WORDS
 from rw_sql.errors import UNTERMINATED, SqlError
+from rw_sql.syntax.lexing.identifiers import quoted, spark_word
 from rw_sql.syntax.lexing.lexemes import OURS
 from rw_sql.syntax.lexing.tokens import WORD, scan
 from rw_sql.syntax.parsing.lalr_tables import SIGNS, VALUES, Reduction, tables
 from rw_sql.syntax.parsing.parser import Parser
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from prompt_toolkit.document import Document
 
@@ -80,10 +81,23 @@ class Names(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One choice for the text at the cursor; ``meta`` describes it."""
+    """One choice for the text at the cursor; ``meta`` describes it. A choice that is typed in quotes begins with the
+    word at the cursor if its ``name`` does."""
 
     text: str
     meta: str = ""
+    name: str = ""
+
+    def begins_with(self, word: str) -> bool:
+        """True if the choice continues a word, in upper or lower case."""
+        return (self.name or self.text).lower().startswith(word.lower())
+
+
+def _object(name: str, kind: str, objects: Mapping[str, str], write: Callable[[str], str]) -> Offer:
+    """An object's name as it is typed; each of its parts is written by ``write``."""
+    schema, dot, last = name.partition(".")
+    parts = (schema, last) if dot and objects.get(schema) == "schema" else (name,)
+    return Offer(".".join(map(write, parts)), kind.replace("_", " "), name)
 
 
 class StatementCompleter(Completer):
@@ -111,7 +125,7 @@ class StatementCompleter(Completer):
         word, offers = self._offers(statement, place)
         seen = set()
         for offer in offers:
-            if offer.text.lower().startswith(word.lower()) and offer.text not in seen:
+            if offer.begins_with(word) and offer.text not in seen:
                 seen.add(offer.text)
                 yield Completion(offer.text, start_position=-len(word), display_meta=offer.meta)
 
@@ -152,7 +166,8 @@ class StatementCompleter(Completer):
             yield from (Offer(f"'{offer.text}'", offer.meta) for offer in self._values(statement, before))
         if words[:2] == ["ALTER", "TABLE"] and words[-1] == "COLUMN":
             if "ADD" not in words:
-                yield from (Offer(column, "column") for column in self._names.columns(tokens[2].value))
+                columns = self._names.columns(tokens[2].value)
+                yield from (Offer(quoted(column), "column", column) for column in columns)
         elif "NAME" in place.accepted or "WORD" in place.accepted:
             yield from self._named(words)
         if {"STRUCT", "TIMESTAMP"} <= place.accepted:
@@ -183,9 +198,8 @@ class StatementCompleter(Completer):
         if words[:2] in (["CREATE", "CONNECTION"], ["CREATE", "SECRET"]) and len(words) == 2:
             return
         kinds = ("schema",) if words[:1] == ["SHOW"] and last == "FROM" else _KIND_WORDS.get(last, ())
-        yield from (
-            Offer(name, kind.replace("_", " ")) for name, kind in sorted(self._objects().items()) if kind in kinds
-        )
+        objects = self._objects()
+        yield from (_object(name, kind, objects, quoted) for name, kind in sorted(objects.items()) if kind in kinds)
 
     def _keys(self, statement: str, words: list[str], tokens: list[Token]) -> Iterator[Offer]:
         spec = self._spec(statement, words, tokens)
@@ -241,7 +255,8 @@ class StatementCompleter(Completer):
         except SqlError:
             everything = tokens
         last = tokens[-1].upper if tokens and tokens[-1].kind == WORD else ""
-        relations = [Offer(name, kind.replace("_", " ")) for name, kind in sorted(objects.items()) if kind in RELATIONS]
+        found = [(name, kind) for name, kind in sorted(objects.items()) if kind in RELATIONS]
+        relations = [_object(name, kind, objects, spark_word) for name, kind in found]
         is_relation = last in ("FROM", "JOIN", "INTO", "TABLE", "UPDATE")
         if is_relation and "." in word and word.removeprefix("public.") == word:
             return word, relations
@@ -250,12 +265,13 @@ class StatementCompleter(Completer):
             named = _aliases(everything, objects)
             relation = named.get(qualifier.lower()) or named.get(qualifier.rpartition(".")[2].lower())
             columns = () if relation is None else self._names.columns(relation)
-            return word, [Offer(column, "column") for column in columns]
+            return word, [Offer(spark_word(column), "column", column) for column in columns]
         if is_relation:
             return word, relations
         used = dict.fromkeys(_aliases(everything, objects).values())
         columns = tuple(dict.fromkeys(column for relation in used for column in self._names.columns(relation)))
-        offers = [*(Offer(column, "column") for column in columns), *relations, *map(Offer, QUERY_WORDS)]
+        own = (Offer(spark_word(column), "column", column) for column in columns)
+        offers = [*own, *relations, *map(Offer, QUERY_WORDS)]
         if word:
             offers += [Offer(name, "function") for name in _functions()]
         return word, offers

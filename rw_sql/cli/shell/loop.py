@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import signal
 import sys
@@ -18,8 +19,18 @@ from rw_sql.cli.shell.commands import HELP, listing, split_commands, switched, u
 from rw_sql.cli.shell.outside import edited, run_command, show_paged
 from rw_sql.cli.status_line import StatusLine, elapsed, own_stderr
 from rw_sql.cli.text_input import read_text
-from rw_sql.errors import FILE_UNREADABLE, INVALID_COMMAND, UNDEFINED_OBJECT, SqlError
+from rw_sql.errors import (
+    FILE_UNREADABLE,
+    INVALID_COMMAND,
+    STORE_UNREACHABLE,
+    UNDEFINED_OBJECT,
+    UPSTREAM_UNREACHABLE,
+    SqlError,
+)
 from rw_sql.syntax import parse_statement, split_script
+from rw_sql.syntax.lexing.identifiers import sql_name
+from rw_sql.syntax.lexing.tokens import scan
+from rw_sql.syntax.statements import Name
 from rw_sql.syntax.variables.expand import expand
 
 if TYPE_CHECKING:
@@ -34,9 +45,14 @@ if TYPE_CHECKING:
     from rw_sql.syntax import ScriptStatement
     from rw_sql.syntax.variables.source_map import Expanded
 
-_WATCH_SECONDS = 2.0
+_WATCH_SECONDS, _MOST_WATCH_SECONDS = 2.0, 86_400.0
 _JOBS = ("job", "kind", "object", "state", "reason", "last_error", "lag", "run", "restarts")
 _SHOW_CREATE = re.compile(r"\s*SHOW\s+CREATE\b", re.IGNORECASE)
+logger = logging.getLogger(__name__)
+
+_PASSING = (STORE_UNREACHABLE, UPSTREAM_UNREACHABLE)
+"""The errors that do not end ``\\watch``: the next run of the statement may succeed."""
+
 _CREATED = {"sink": "SINK", "connection": "CONNECTION", "secret": "SECRET", "source": "SOURCE", "table": "TABLE"}
 
 
@@ -81,6 +97,11 @@ class Shell:
         except KeyboardInterrupt as interrupt:
             print_error(f"cancelled: {interrupt}" if str(interrupt) else "cancelled")
             return INTERRUPTED
+        except Exception as error:
+            # The process may run the jobs of the warehouse, so no statement may end it.
+            logger.debug("a statement failed", exc_info=True)
+            print_error(f"{type(error).__name__}: {error}")
+            return FAILED
         return DONE
 
     def _run_timed(self, text: str, layout: Layout | None = None) -> None:
@@ -230,12 +251,13 @@ class Shell:
             objects = () if snapshot is None else tuple(listed(snapshot))
             self._show(Rows(columns=("name", "kind"), rows=objects), "", self._layout)
             return
-        wanted = name.removeprefix('"').removesuffix('"') if name.startswith('"') else name.lower()
         kinds = dict(() if snapshot is None else listed(snapshot))
-        kind = kinds.get(wanted)
-        if kind is None:
+        # Without quotes, the whole text may be a name too.
+        wanted = next((each for each in (_name_in(name), name) if each in kinds), None)
+        if wanted is None:
             self._run_statements(f"DESCRIBE {name}", self._layout)
             return
+        kind, name = kinds[wanted], sql_name(wanted)
         if kind not in ("sink", "connection", "secret"):
             self._list(f"DESCRIBE {name}")
             if not with_definition:
@@ -254,14 +276,21 @@ class Shell:
         try:
             seconds = float(argument) if argument else _WATCH_SECONDS
         except ValueError:
-            raise SqlError(INVALID_COMMAND, f'"{argument}" is not a number of seconds', hint=r"\watch 2") from None
+            seconds = -1.0
+        if not 0 <= seconds <= _MOST_WATCH_SECONDS:
+            raise SqlError(INVALID_COMMAND, f'"{argument}" is not a number of seconds', hint=r"\watch 2")
         if not self._last.strip():
             raise SqlError(INVALID_COMMAND, "there is no statement to run again", hint=r"SHOW JOBS \watch 2")
         was_paged, self._is_paged = self._is_paged, False
         try:
             while True:
                 self._say(f"{time.strftime('%Y-%m-%d %H:%M:%S')} (every {seconds:g} s)")
-                self._run_statements(self._last, self._layout)
+                try:
+                    self._run_statements(self._last, self._layout)
+                except SqlError as error:
+                    if error.kind not in _PASSING:
+                        raise
+                    print_error(error.render())
                 time.sleep(seconds)
         except KeyboardInterrupt:
             self._say("")
@@ -311,6 +340,17 @@ class Shell:
     def close(self) -> None:
         """Closes the file of ``\\o``."""
         self._write_to("")
+
+
+def _name_in(text: str) -> str | None:
+    """The name in the catalog that a text writes, as in a statement; None if it writes none."""
+    try:
+        tokens = [token for token in scan(text) if token.text]
+    except SqlError:
+        return None
+    if not tokens or any(token.text != "." for token in tokens[1::2]) or len(tokens) % 2 == 0:
+        return None
+    return Name(parts=tuple(token.value for token in tokens[::2])).key
 
 
 def _with_next(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece | None]]:

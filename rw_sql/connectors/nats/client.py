@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -171,16 +173,39 @@ async def _connected(address: Address) -> Client:
     raise NatsError(reason)
 
 
+_MESSAGE = rb"\A%sMSG[ \t]+([^ \t\r\n]+)[ \t]+([^ \t\r\n]+)[ \t]+(([^ \t\r\n]+)[ \t]+)?%s(\d+)[ \t]*\r\n"
+"""The line before a message: subject, subscription, reply subject, size of the headers, size.
+
+The groups are those of nats-py's expressions.
+"""
+
+
 @cache
 def _client_class() -> type[Client]:
     """The client of nats-py, for messages of any bytes.
 
     Servers forward subjects and headers without a check. If nats-py cannot decode them, its reader ends, and no request
-    of the connection is answered.
+    of the connection is answered. A subject may also contain whitespace other than blanks, tabs and ends of lines.
     """
     from nats.aio.client import Client
+    from nats.protocol import parser
+
+    # Its expressions are global names of its module, which other clients of the process use too.
+    words = {
+        "MSG_RE": re.compile(_MESSAGE % (b"", b"")),
+        "HMSG_RE": re.compile(_MESSAGE % (b"H", rb"(\d+)[ \t]+")),
+    }
+
+    class AnyBytesParser(parser.Parser):
+        parse: Any = FunctionType(
+            parser.Parser.parse.__code__, {**vars(parser), **words}, "parse", parser.Parser.parse.__defaults__
+        )
 
     class AnyBytesClient(Client):
+        def __init__(self) -> None:
+            super().__init__()
+            self._ps = AnyBytesParser(self)
+
         def _build_message(
             self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
         ) -> Any:

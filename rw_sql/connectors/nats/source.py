@@ -389,8 +389,12 @@ def subjects_of(options: Mapping[str, str]) -> tuple[str, ...]:
     return _listed(options.get("subject", ""))
 
 
+_BLANKS = " \t\r\n"
+
+
 def _listed(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    parts = (part.strip(_BLANKS) for part in text.split(","))  # Other whitespace may belong to a subject.
+    return tuple(dict.fromkeys(part for part in parts if part))
 
 
 def _look(

@@ -9,10 +9,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_APART = " \t\r\n\0"
+"""The characters that end a word of NATS's protocol, and the one that JetStream refuses."""
+
+
 def is_valid(subject: str) -> bool:
     """True if the text is a subject that a consumer can filter by."""
     parts = subject.split(".")
-    return all(parts) and not any(" " in part or "\t" in part for part in parts) and ">" not in parts[:-1]
+    return all(parts) and not any(letter in subject for letter in _APART) and ">" not in parts[:-1]
 
 
 def is_covered(subject: str, other: str) -> bool:

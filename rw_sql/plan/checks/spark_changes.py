@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_OBJECT, WRONG_KIND, SqlError
 from rw_sql.model.names import spoken
-from rw_sql.syntax.lexing.identifiers import sql_name
+from rw_sql.syntax.lexing.identifiers import spark_name, sql_name
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -34,10 +34,10 @@ _UPKEEP = frozenset({"OPTIMIZE", "VACUUM", "REORG", "MSCK"})
 
 def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
     """The table, source or materialized view that a name refers to in Spark, which ignores case."""
-    folded = name.casefold()
+    folded = name.lower()
     for kind in _ROWS:
         for record in snapshot.all(kind):
-            if record.name.casefold() == folded:
+            if record.name.lower() == folded:
                 return record
     return None
 
@@ -66,7 +66,8 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
         case "ALTER":
             message, hint = f"{change.verb} does not alter it", _TO_ALTER[record.kind].format(name)
         case "CACHE":
-            message, hint = "a cached copy would not be updated", f"CACHE TABLE a_copy AS SELECT * FROM {name}"
+            message = "a cached copy would not be updated"
+            hint = f"CACHE TABLE a_copy AS SELECT * FROM {spark_name(record.name)}"
         case _ if change.verb.split()[0] in _UPKEEP:
             message, hint = (
                 f"{change.verb} would disturb its job, which maintains its files",

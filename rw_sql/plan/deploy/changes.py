@@ -16,7 +16,7 @@ from rw_sql.model.definitions import (
     table_definition,
     view_definition,
 )
-from rw_sql.model.names import objects_in, spoken
+from rw_sql.model.names import objects_in, require_new_name, spoken
 from rw_sql.plan.deploy.change import ALTER, CREATE, DROP, REBUILD, RECREATE, RENAME, UNSAFE, DeployChange
 from rw_sql.plan.deploy.columns import in_the_way, may_use_dropped
 from rw_sql.plan.deploy.folder import RELATIONS
@@ -26,7 +26,7 @@ from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.replace.least_change import least_change
 from rw_sql.plan.statements.table.new_names import renamed
 from rw_sql.syntax import parse_statement
-from rw_sql.syntax.lexing.identifiers import PUBLIC
+from rw_sql.syntax.lexing.identifiers import PUBLIC, sql_name
 from rw_sql.syntax.statements import (
     AlterConnectionOptions,
     AlterRename,
@@ -256,6 +256,7 @@ def _renamed(snapshot: Snapshot, wanted: FolderObject) -> tuple[Snapshot, Deploy
             f"{wanted.place}: {spoken(wanted.kind)} {wanted.was} cannot be renamed",
             hint=f"omit the comment; then {wanted.name} is created, and {wanted.was} is dropped when no object uses it",
         )
+    require_new_name(snapshot, wanted.statement.name, renamed=record.name)
     made, _ = renamed(snapshot, {record.id: wanted.name}, wanted.statement.name.span)
     change = DeployChange(
         action=RENAME,
@@ -455,8 +456,8 @@ def _require_unread(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted
                     DEPENDENTS_EXIST,
                     f'{spoken(wanted.kind)} "{wanted.name}" at {wanted.place} reads {spoken(record.kind)} '
                     f'"{record.name}", which is not in the folder',
-                    hint=f"SHOW CREATE {spoken(record.kind).upper()} {record.name} shows the statement to add to the "
-                    "folder",
+                    hint=f"SHOW CREATE {spoken(record.kind).upper()} {sql_name(record.name)} shows the statement to "
+                    "add to the folder",
                 )
 
 

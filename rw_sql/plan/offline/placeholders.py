@@ -18,7 +18,7 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.plan.offline.query_answers import schema_json
 from rw_sql.plan.result.steps import after
-from rw_sql.syntax.lexing.identifiers import sql_name
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark, sql_name
 from rw_sql.syntax.statements import Name
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _records(id_: int, kind: str, name: str) -> tuple[ObjectRecord, ...]:
                 id=id_ + 1,
                 name=name,
                 definition=f"CREATE TABLE {columns} FORMAT PLAIN ENCODE JSON",
-                query=f"SELECT unknown FROM `{name}`",
+                query=f"SELECT unknown FROM {quoted_for_spark(name)}",
                 inputs=(id_,),
                 schema=schema,
                 source_id=id_,

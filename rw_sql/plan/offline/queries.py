@@ -5,6 +5,7 @@ The analysis itself is ``rw_sql.plan.queries.analysis``; only :func:`read_text` 
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -150,7 +151,7 @@ def _no_relation(snapshot: Snapshot, name: str, query: Query, start: int, end: i
     near = near_names(name, known)
     hint = f'did you mean "{near[0]}"?' if near else (
         f'create "{name}" before this statement; if it is a Spark table, write its schema too, or pass --spark-table '
-        f'{name}'
+        f'{shlex.quote(name)}'
     )  # fmt: skip
     span = place_in_query(query, start, end)
     other = other_than_relation(snapshot, name, span)

@@ -28,6 +28,7 @@ from rw_sql.model.relations import (
 )
 from rw_sql.plan.ports.queries import UPSERT as AS_UPSERT
 from rw_sql.plan.ports.queries import WHOLE, QueryAnalysis
+from rw_sql.syntax.lexing.identifiers import spark_name, sql_name
 from rw_sql.syntax.query.maintained_form import KEEP, KEY, NOT_TAKEN_APART, ROW, read_view_query
 from rw_sql.syntax.query.signed_aggregates import SIGN
 from rw_sql.syntax.query.trees import DISTINCT, GROUPS, JOIN, ONE_ROW, ROWS
@@ -196,8 +197,8 @@ def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -
         )
     return QueryAnalysis(
         refusal=f"the query cannot be kept up to date over a source{why or ': ' + (streamed.refusal or '')}",
-        hint=f"CREATE MATERIALIZED VIEW {name}_rows AS SELECT * FROM {name}, and query {name}_rows: over that view, "
-        "the query is recomputed when rows arrive",
+        hint=f"CREATE MATERIALIZED VIEW {sql_name(name + '_rows')} AS SELECT * FROM {spark_name(name)}, and query "
+        f"{spark_name(name + '_rows')}: over that view, the query is recomputed when rows arrive",
     )
 
 

@@ -18,7 +18,7 @@ from rw_sql.plan.queries.maintenance import Maintained, decide
 from rw_sql.plan.queries.places import place_of
 from rw_sql.plan.queries.refusals import query_without_inputs, refused_query, unstorable_query
 from rw_sql.syntax.dialect.to_spark import to_spark
-from rw_sql.syntax.lexing.identifiers import quoted_for_spark
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark, spark_name, sql_name
 from rw_sql.syntax.query.maintained_form import renamed_columns
 from rw_sql.syntax.query.tables_read import output_names, table_names
 
@@ -65,7 +65,7 @@ def require_log(source: SourceRecord, span: Span) -> None:
             NOT_SUPPORTED,
             f'source "{source.name}" is not shared, so only views can read it',
             span=span,
-            hint=f"CREATE MATERIALIZED VIEW v AS SELECT * FROM {source.name}, and create the sink FROM v",
+            hint=f"CREATE MATERIALIZED VIEW v AS SELECT * FROM {spark_name(source.name)}, and create the sink FROM v",
         )
 
 
@@ -233,6 +233,6 @@ def _require_appended(records: tuple[ObjectRecord, ...], query: Query) -> None:
                 NOT_SUPPORTED,
                 f"{spoken(record.kind)} {named} replaces its rows; queries of sinks over it are not supported yet",
                 span=query.span,
-                hint=f"create the sink FROM {record.name} to write its changes, or create a materialized view with the "
-                "query",
+                hint=f"create the sink FROM {sql_name(record.name)} to write its changes, or create a materialized "
+                "view with the query",
             )

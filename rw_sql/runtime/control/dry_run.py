@@ -20,6 +20,7 @@ from rw_sql.plan.statements.session.search_path import SEARCH_PATH, is_relation,
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from rw_sql.runtime.control.inspector import WarehouseInspector
+from rw_sql.runtime.support.store_errors import store_errors
 from rw_sql.syntax import statements as ast
 
 if TYPE_CHECKING:
@@ -93,6 +94,10 @@ class DryRun:
         Later statements are planned on the resulting catalog. Raises the same SqlError as the statement itself
         would, except for a missing confirmation.
         """
+        with store_errors(self._context.sessions.require_alive):
+            return self._explain(statement)
+
+    def _explain(self, statement: ast.Statement) -> Foreseen:
         match statement:
             case ast.Explain(statement=inner):
                 return _foreseen(self._plan(inner))

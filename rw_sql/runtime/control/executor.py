@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,8 +28,8 @@ from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limi
 from rw_sql.runtime.control.checkpoint_folders import carry_out
 from rw_sql.runtime.control.group_owners import require_owners
 from rw_sql.runtime.control.inspector import WarehouseInspector
-from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED
-from rw_sql.runtime.control.quiesce import are_valid, lock_sources, release_locks
+from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED, effect_failed, log_commit
+from rw_sql.runtime.control.quiesce import are_valid, lock_sources, try_release
 from rw_sql.runtime.control.session_state import Block, SessionState, user_name
 from rw_sql.runtime.control.statement_kinds import HOLDS, may_be_unsafe
 from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
@@ -42,6 +43,7 @@ from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.gc_pause import gc_paused
 from rw_sql.runtime.support.stall_timeout import StallTimeout, spoken_seconds
+from rw_sql.runtime.support.store_errors import store_errors
 from rw_sql.syntax import statements as ast
 
 if TYPE_CHECKING:
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import QuiesceLock
-    from rw_sql.metastore.records import Operation
     from rw_sql.runtime.control.owner import Owner
     from rw_sql.runtime.jobs.context import Context
 
@@ -73,11 +74,15 @@ class Executor:
     def run(self, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
 
-        If it raises SqlError, nothing was changed, unless the message says that the statement is committed.
+        If it raises SqlError, nothing was changed, unless the message says that the statement is, or may be, committed.
         """
         self._context.sessions.require_alive()
-        if session.block is not None:
-            return self._run_inside(statement, session, session.block)
+        with store_errors(self._context.sessions.require_alive):  # After a commit, no error of the store gets here.
+            if session.block is not None:
+                return self._run_inside(statement, session, session.block)
+            return self._run_outside(statement, session)
+
+    def _run_outside(self, statement: ast.Statement, session: SessionState) -> Table:
         match statement:
             case ast.BeginUnsafe(reason=reason):
                 require_switch(self._context.metastore.snapshot(), statement.span)
@@ -270,9 +275,9 @@ class Executor:
                     raise
                 continue
             finally:
-                release_locks(self._context, locks, self._wake)
+                try_release(self._context, locks, self._wake)
             fault("statement.after_commit")
-            _log_commit(plan, operation, committed.epoch)
+            log_commit(plan, operation, committed.epoch)
             try:
                 with shielded():
                     self._carry_out(plan, committed.epoch, started)
@@ -300,16 +305,20 @@ class Executor:
     def _carry_out(self, plan: Plan, epoch: int, started: float) -> None:
         """Carries out the plan's external effect.
 
-        If it fails, nothing has changed, and the operation's outcome records the failure.
+        If it is refused, nothing has changed. The operation's outcome records the failure.
         """
         if plan.effect is None:
             return
         try:
             carry_out(plan.effect, actor=user_name(), running=self._context.sessions.running_query)
-        except SqlError as error:
+        except (SqlError, OSError, DeltaError) as error:
+            raised = error if isinstance(error, SqlError) else effect_failed(plan.effect, epoch, error)
             duration = int((time.monotonic() - started) * 1000)
-            self._context.metastore.record_outcome(epoch, f"failed: {error.message}", duration)
-            raise
+            with suppress(OSError, DeltaError):  # Without an outcome, SHOW UNSAFE OPERATIONS refers to SHOW CHECKPOINT.
+                self._context.metastore.record_outcome(epoch, f"failed: {raised.message}", duration)
+            if raised is error:
+                raise
+            raise raised from error
 
     def _pass_gate(
         self, snapshot: Snapshot, plan: Plan, session: SessionState, confirmed: set[str], *, in_advance: bool
@@ -476,20 +485,6 @@ def _shown(plan: Plan, token: str) -> str:
     if not isinstance(plan.statement, ast.UnsafeBlock) or plan.preview is None:
         return token
     return f"{token} {[part.splits for part in plan.preview.parts or (plan.preview,)]}"
-
-
-def _log_commit(plan: Plan, operation: Operation, epoch: int) -> None:
-    log_event(
-        "committed",
-        epoch=epoch,
-        kind=operation.kind,
-        objects=", ".join(operation.objects),
-        actor=operation.actor,
-        unsafe=operation.is_unsafe,
-        reason=operation.reason,
-    )
-    for step in plan.steps:
-        log_event("step", epoch=epoch, action=step.action, subject=step.subject, detail=step.detail or None)
 
 
 def _whole(block: Block, statement: ast.Statement) -> ast.UnsafeBlock:

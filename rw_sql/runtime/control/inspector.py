@@ -7,10 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.model.job_ids import job_object
-from rw_sql.model.pauses import pauses_of
-from rw_sql.model.resource_groups import group_of
-from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.ports.positions import Positions
 from rw_sql.plan.ports.queries import STREAM, AnalyzedQuery
 from rw_sql.runtime.control.checkpoint_folders import CheckpointFolders
@@ -22,9 +18,9 @@ from rw_sql.runtime.direct.positions import (
     read_fragment_positions_before,
     read_fragment_ranges,
 )
-from rw_sql.runtime.jobs.groups import least_applied, owned_groups, owners_of
+from rw_sql.runtime.jobs.groups import least_applied, owners_of
 from rw_sql.runtime.jobs.made_upstream import has_slot_to_drop
-from rw_sql.runtime.jobs.statuses import present_statuses, with_unreported
+from rw_sql.runtime.jobs.statuses import shown_statuses
 from rw_sql.runtime.jobs.table_paths import look_at_table, table_path
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.observe.lag import measure_lags
@@ -267,45 +263,4 @@ class _Jobs:
         return metrics_of(self._context).samples()
 
     def statuses(self) -> Mapping[str, JobStatus]:
-        """The status that the owner reported for each job, if it is still valid; STARTING if none was reported.
-
-        Without an owner no job runs. Until the owner has applied a pause, the readers of the paused source count as
-        possibly running, regardless of their reported status.
-        """
-        statuses = present_statuses(self._context)
-        owned = owned_groups(self._context)
-        if not owned:
-            return statuses
-        applied = {group: lease.applied_epoch for group, lease in self._context.metastore.jobs.leases().items()}
-        if self._real is not None:
-            # If only statements of the block pause the source, its reader stops before they are committed.
-            base = self._real
-            for source in self._snapshot.all("source"):
-                if not pauses_of(self._snapshot, source.id) or pauses_of(base, source.id):
-                    continue
-                for job in _jobs_of(self._snapshot, source):
-                    if job in statuses:
-                        statuses[job] = replace(statuses[job], state="STOPPED", run=None)
-            pauses = base.all("pause")
-        else:
-            pauses = self._snapshot.all("pause")
-            statuses = with_unreported(statuses, self._snapshot)
-        for pause in pauses:
-            epoch = self._snapshot.object_epoch(pause.id)
-            if all(epoch <= applied.get(group, -1) for group in owned):
-                continue
-            for source in self._snapshot.all("source"):
-                if pause.source_id not in (None, source.id):
-                    continue
-                for job in _jobs_of(self._snapshot, source):
-                    status, group = statuses.get(job), group_of(self._snapshot, job_object(job))
-                    if group not in owned or epoch <= applied.get(group, -1):
-                        continue
-                    is_own = group == self._context.group
-                    if status is not None and not (is_own and self._context.applied.has_applied(epoch, [job])):
-                        statuses[job] = replace(status, state="STOPPING")
-        return statuses
-
-
-def _jobs_of(snapshot: Snapshot, source: SourceRecord) -> tuple[str, ...]:
-    return tuple(reader.job for reader in readers_of(snapshot, source))
+        return shown_statuses(self._context, self._snapshot, self._real)

@@ -1,16 +1,22 @@
-"""Records the outcomes of operations whose process ended before it recorded them."""
+"""The outcomes of operations, also of those whose process ended before it recorded one."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rw_sql.errors import STORE_UNREACHABLE, SqlError
 from rw_sql.metastore.records import INJECT_CHECKPOINT
+from rw_sql.runtime.support.event_log import log_event
+from rw_sql.runtime.support.failures import cause_line
+from rw_sql.syntax.lexing.identifiers import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rw_sql.metastore.records import OperationRecord
+    from rw_sql.metastore.records import Operation, OperationRecord
+    from rw_sql.plan.result.external_actions import Effect
+    from rw_sql.plan.result.plan import Plan
 
 NOT_YET_APPLIED = "committed, not yet applied"
 """The outcome of a statement that returned before the jobs matched it. The owner later replaces it with APPLIED."""
@@ -42,3 +48,28 @@ def _outcome(record: OperationRecord, applied_epoch: int) -> str | None:
         return APPLIED if record.epoch <= applied_epoch else NOT_YET_APPLIED
     is_lost = record.outcome is None and record.kind == INJECT_CHECKPOINT
     return NOT_KNOWN if is_lost else record.outcome
+
+
+def log_commit(plan: Plan, operation: Operation, epoch: int) -> None:
+    """Writes the commit of a statement and its steps to the event log."""
+    log_event(
+        "committed",
+        epoch=epoch,
+        kind=operation.kind,
+        objects=", ".join(operation.objects),
+        actor=operation.actor,
+        unsafe=operation.is_unsafe,
+        reason=operation.reason,
+    )
+    for step in plan.steps:
+        log_event("step", epoch=epoch, action=step.action, subject=step.subject, detail=step.detail or None)
+
+
+def effect_failed(effect: Effect, epoch: int, error: Exception) -> SqlError:
+    """The error for a committed statement whose change of a checkpoint failed in the checkpoint's store."""
+    return SqlError(
+        STORE_UNREACHABLE,
+        f"the statement is committed as epoch {epoch}, and the checkpoint {effect.path} could not be changed: "
+        f"{cause_line(str(error)) or type(error).__name__}",
+        hint=f"SHOW CHECKPOINT {literal(effect.path)} shows whether the change is complete",
+    )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import NOT_SUPPORTED, SOURCE_IS_RUNNING, SqlError
 from rw_sql.metastore.facts import QuiesceLock
@@ -17,6 +20,7 @@ from rw_sql.model.source_readers import readers_of
 from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.observe.waiting import what_goes_on
+from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import is_process_alive, now_ms, process_start, this_machine
 from rw_sql.runtime.support.stall_timeout import StallTimeout
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.jobs.context import Context
+
+logger = logging.getLogger(__name__)
 
 LOCK_SECONDS = 600.0
 """The maximum age of a lock in seconds.
@@ -169,6 +175,15 @@ def release_locks(context: Context, locks: tuple[QuiesceLock, ...], wake: Callab
     if locks:
         context.metastore.jobs.release_locks(locks)
         wake()
+
+
+def try_release(context: Context, locks: tuple[QuiesceLock, ...], wake: Callable[[], None]) -> None:
+    """Like :func:`release_locks`; an error of the store is only logged, because the locks end with the next commit or
+    after LOCK_SECONDS, and the statement may be committed."""
+    try:
+        release_locks(context, locks, wake)
+    except (OSError, DeltaError) as error:
+        logger.warning("the readers of a statement stay stopped for a while: %s", cause_line(str(error)))
 
 
 def _has_stopped(context: Context, name: str) -> bool:

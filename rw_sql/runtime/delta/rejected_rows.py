@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.sink import Refusal, SinkShape
 
-REJECTED = "$rejected"
-"""The suffix of the table name of a sink's rejected rows."""
-
 BATCH = "_rw_batch"
 _TOLD = ((OP, "string"), ("_rw_column", "string"), ("_rw_reason", "string"), ("_rw_at", "timestamp"), (BATCH, "long"))
 """The additional columns after the row's columns: the operation, the refused column, the reason, the time, and the

@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import DEFAULT_GROUP
+from rw_sql.model.job_ids import job_object
 from rw_sql.model.job_specs import desired_jobs
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.resource_groups import group_of
+from rw_sql.model.source_readers import readers_of
 from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import SourceRecord
     from rw_sql.runtime.jobs.context import Context
 
 STALLED, STARTING, STOPPED = "STALLED", "STARTING", "STOPPED"
@@ -58,10 +62,60 @@ def as_taken_over(
     ]
 
 
-def with_unreported(statuses: Mapping[str, JobStatus], snapshot: Snapshot) -> dict[str, JobStatus]:
-    """These statuses, plus STARTING for each job that the catalog requires and that has no status."""
+def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None = None) -> dict[str, JobStatus]:
+    """The status of each job as all surfaces show it: SHOW statements, the status page and the metrics.
+
+    It is the status that the owner reported, if it is still valid, and STARTING if none was reported. Without an owner
+    of its group no job runs. Until the owner has applied a pause, the readers of the paused source count as possibly
+    running, regardless of their reported status. ``real`` is the catalog of the warehouse if ``snapshot`` is what a
+    block would make of it.
+    """
+    statuses = present_statuses(context)
+    owned = owned_groups(context)
+    if not owned:
+        return statuses
+    applied = {group: lease.applied_epoch for group, lease in context.metastore.jobs.leases().items()}
+    if real is not None:
+        # If only statements of the block pause the source, its reader stops before they are committed.
+        for source in snapshot.all("source"):
+            if not pauses_of(snapshot, source.id) or pauses_of(real, source.id):
+                continue
+            for job in _jobs_of(snapshot, source):
+                if job in statuses:
+                    statuses[job] = replace(statuses[job], state=STOPPED, run=None)
+        pauses = real.all("pause")
+    else:
+        pauses = snapshot.all("pause")
+        statuses = _with_unreported(statuses, snapshot, owned)
+    for pause in pauses:
+        epoch = snapshot.object_epoch(pause.id)
+        if all(epoch <= applied.get(group, -1) for group in owned):
+            continue
+        for source in snapshot.all("source"):
+            if pause.source_id not in (None, source.id):
+                continue
+            for job in _jobs_of(snapshot, source):
+                status, group = statuses.get(job), group_of(snapshot, job_object(job))
+                if group not in owned or epoch <= applied.get(group, -1):
+                    continue
+                is_own = group == context.group
+                if status is not None and not (is_own and context.applied.has_applied(epoch, [job])):
+                    statuses[job] = replace(status, state="STOPPING")
+    return statuses
+
+
+def _jobs_of(snapshot: Snapshot, source: SourceRecord) -> tuple[str, ...]:
+    return tuple(reader.job for reader in readers_of(snapshot, source))
+
+
+def _with_unreported(
+    statuses: Mapping[str, JobStatus], snapshot: Snapshot, owned: Collection[str]
+) -> dict[str, JobStatus]:
+    """These statuses, plus STARTING for each job that the catalog requires, that has no status, and whose group has an
+    owner."""
     missing = {job: id_ for job, id_ in _wanted(snapshot).items() if job not in statuses}
-    return {**statuses, **{job: JobStatus(job=job, object_id=id_, state=STARTING) for job, id_ in missing.items()}}
+    started = {job: id_ for job, id_ in missing.items() if group_of(snapshot, id_) in owned}
+    return {**statuses, **{job: JobStatus(job=job, object_id=id_, state=STARTING) for job, id_ in started.items()}}
 
 
 # Cached for the newest snapshot: a caller that polls need not derive 10,000 jobs each time.

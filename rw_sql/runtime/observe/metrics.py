@@ -24,6 +24,7 @@ from rw_sql.metastore.codec import changes_from_json
 from rw_sql.metastore.records import MaterializedViewRecord, PutSplitStates, SourceRecord
 from rw_sql.model.job_ids import fragment_source, ingest_fragment, sink_job, view_job
 from rw_sql.plan.ports.jobs import Sample
+from rw_sql.plan.statements.show.job_states import job_states
 from rw_sql.runtime.decoding.decoder import ERROR
 from rw_sql.runtime.delta.delta_log import (
     column_count,
@@ -34,8 +35,10 @@ from rw_sql.runtime.delta.delta_log import (
     read_actions,
 )
 from rw_sql.runtime.delta.rejected_rows import rejected_count
-from rw_sql.runtime.jobs.statuses import FLAPPING, present_statuses
+from rw_sql.runtime.jobs.statuses import FLAPPING, shown_statuses
+from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.observe.lag import measure_lag
+from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.version import __version__
 
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)
+
+_OF_STORE = (SqlError, OSError, DeltaError)
 
 HELP = {
     "rw_sql_unsafe_operations_total": "Unsafe operations, by kind and source.",
@@ -69,6 +74,9 @@ HELP = {
     "rw_sql_owner_heartbeat_timestamp_seconds": "When the owner last renewed its lease.",
     "rw_sql_catalog_epoch": "The number of the newest statement.",
     "rw_sql_applied_epoch": "The number of the newest statement that the owner has applied to the jobs.",
+    "rw_sql_catalog_readable": (
+        "1 if the catalog and the jobs' tables could be read for this scrape; else 0, and other metrics are absent."
+    ),
     "rw_sql_build_info": "1, with the versions of rw_sql, Python, Spark and deltalake.",
 }
 """All metrics with their help texts. Names that end in ``_total`` only grow while a process runs."""
@@ -121,20 +129,43 @@ class Metrics:
         self._lock = threading.Lock()
 
     def samples(self) -> tuple[Sample, ...]:
-        """The current value of every metric, in the order of HELP."""
-        snapshot = self._context.metastore.snapshot()
-        with self._lock:
-            self._count_operations(snapshot)
-            found = [
-                *self._of_operations(),
-                *self._of_jobs(snapshot),
-                *self._count_rows(snapshot),
-                *self._of_sinks(snapshot),
-                *self._of_owner(snapshot),
-                Sample(name="rw_sql_build_info", labels=_versions(), value=1),
-            ]
+        """The current value of every metric, in the order of HELP. Raises the error of a store that does not answer."""
+        found, problems = self._read()
+        if problems:
+            raise problems[0]
+        return found
+
+    def readable_samples(self) -> tuple[Sample, ...]:
+        """Like :meth:`samples`; metrics that cannot be read now are absent, and ``rw_sql_catalog_readable`` is 0."""
+        found, problems = self._read()
+        for problem in dict.fromkeys(cause_line(str(each)) for each in problems):
+            logger.warning("metrics cannot be read: %s", problem)
+        return found
+
+    def _read(self) -> tuple[tuple[Sample, ...], list[Exception]]:
+        found: list[Sample] = []
+        problems: list[Exception] = []
+        try:
+            snapshot = self._context.metastore.snapshot()
+        except _OF_STORE as error:
+            problems.append(error)
+        else:
+            with self._lock:
+                for part in (
+                    self._of_operations,
+                    self._of_jobs,
+                    self._count_rows,
+                    self._of_sinks,
+                    self._of_owner,
+                ):
+                    try:
+                        found += part(snapshot)
+                    except _OF_STORE as error:
+                        problems.append(error)
+        found.append(Sample(name="rw_sql_catalog_readable", labels=(), value=int(not problems)))
+        found.append(Sample(name="rw_sql_build_info", labels=_versions(), value=1))
         order = list(HELP)
-        return tuple(sorted(found, key=lambda sample: (order.index(sample.name), sample.labels)))
+        return tuple(sorted(found, key=lambda sample: (order.index(sample.name), sample.labels))), problems
 
     def _count_operations(self, snapshot: Snapshot) -> None:
         counted = self._operations
@@ -150,7 +181,8 @@ class Metrics:
                 counted.states[_name(snapshot, id_)] += number
             counted.epoch = max(counted.epoch, record.epoch)
 
-    def _of_operations(self) -> Iterator[Sample]:
+    def _of_operations(self, snapshot: Snapshot) -> Iterator[Sample]:
+        self._count_operations(snapshot)
         counted = self._operations
         for (kind, source), number in counted.by_kind.items():
             labels = (("kind", kind), ("source", source))
@@ -162,14 +194,16 @@ class Metrics:
             yield Sample(name=name, labels=(("source", source),), value=at_ms / 1000)
 
     def _of_jobs(self, snapshot: Snapshot) -> Iterator[Sample]:
-        statuses = present_statuses(self._context)
+        statuses = shown_statuses(self._context, snapshot)
         # The last status of a dropped object may remain: no owner changes it any more.
         statuses = {job: status for job, status in statuses.items() if snapshot.get(status.object_id) is not None}
         lags = measure_lag(self._context, snapshot)
         at = now_ms()
         figures = self._context.figures
-        others = {job: _name(snapshot, status.object_id) for job, status in statuses.items()}
-        for job, object_name in (others | _jobs(snapshot)).items():
+        shown = {job: (_name(snapshot, status.object_id), status.state) for job, status in statuses.items()}
+        made = unfinished_backfills(self._context.metastore, snapshot)
+        shown |= {each.job: (each.object, each.state) for each in job_states(snapshot, statuses, made)}
+        for job, (object_name, state) in shown.items():
             labels = (("job", job), ("object", object_name))
             lag = lags.get(job)
             if lag is not None and lag.records is not None:
@@ -186,8 +220,7 @@ class Metrics:
                 status is not None and status.state == "STALLED" and (status.reason or "").startswith(FLAPPING)
             )
             yield Sample(name="rw_sql_job_flapping", labels=labels, value=int(is_flapping))
-            state = ("state", status.state if status is not None else "WAITING")
-            yield Sample(name="rw_sql_job_state", labels=(*labels, state), value=1)
+            yield Sample(name="rw_sql_job_state", labels=(*labels, ("state", state)), value=1)
             if self._context.owning.is_set():
                 yield Sample(name="rw_sql_job_stalls_total", labels=labels, value=figures.stalls(job))
             batch = figures.last_batch(job)
@@ -320,18 +353,14 @@ def _name(snapshot: Snapshot, id_: int) -> str:
 
 
 class _Scrape(Collector):
-    """One scrape. If the catalog or an upstream does not answer, only the metrics that depend on it are left out."""
+    """One scrape. If the catalog does not answer, only the metrics that depend on it are left out."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
         """All metrics as Prometheus metric families."""
-        try:
-            samples = self._metrics.samples()
-        except (SqlError, OSError, DeltaError) as error:
-            logger.warning("metrics cannot be read: %s", error)
-            return
+        samples = self._metrics.readable_samples()
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for sample in samples:
             family = families.get(sample.name)

@@ -22,10 +22,11 @@ from rw_sql.connectors.sink import (
 )
 from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.model.job_specs import sink_spec
+from rw_sql.model.names import REJECTED
 from rw_sql.runtime.delta.change_feed import feed_begin
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.delta.job_output import JobOutput
-from rw_sql.runtime.delta.rejected_rows import REJECTED, RejectedRows, reason_of
+from rw_sql.runtime.delta.rejected_rows import RejectedRows, reason_of
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount
 from rw_sql.runtime.jobs.inputs import VERSION, input_frame, path_of, require_input
 from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
@@ -343,7 +344,7 @@ class Sink:
         """The notice about the running sink, for SHOW JOBS."""
         if self.rejected is None or not self.rejected.total:
             return None
-        return f"{self.rejected.total} rows rejected: SELECT * FROM `{self.spec.name}{REJECTED}`"
+        return f"{self.rejected.total} rows rejected: SELECT * FROM {quoted_for_spark(self.spec.name + REJECTED)}"
 
     def _expected(self, batch: int) -> Expected:
         """The expected number of rows of a batch, for a sink that passes on all rows of its input."""

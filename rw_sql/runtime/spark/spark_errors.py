@@ -39,12 +39,18 @@ def known_names(
     ``names`` are the catalog's relations; ``others`` maps the catalog's other objects to their kinds.
     """
 
+    def own() -> list[str]:
+        try:
+            return [*names()]
+        except (SqlError, OSError):  # The catalog cannot be read: the error of the statement matters more.
+            return []
+
     def relations() -> list[str]:
         try:
             catalog = java_session(spark).sessionState().catalog()
-            return [*names(), *_last_parts(catalog.listTables(catalog.getCurrentDatabase()))]
+            return [*own(), *_last_parts(catalog.listTables(catalog.getCurrentDatabase()))]
         except (PySparkException, Py4JError):
-            return [*names()]
+            return own()
 
     def functions() -> list[str]:
         try:

@@ -15,11 +15,8 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from rw_sql.connectors.registry import has_wide_offsets
-from rw_sql.connectors.support.wide_offsets import plain_offset
-from rw_sql.metastore.records import SourceRecord, TableRecord
-from rw_sql.model.definitions import cdc_rows, definition_of, has_unchanged, table_definition
-from rw_sql.model.names import SCHEMA_ALIAS, schema_of
+from rw_sql.metastore.records import TableRecord
+from rw_sql.model.names import ERRORS, REJECTED, SCHEMA_ALIAS, schema_of, spoken
 from rw_sql.plan.checks.spark_changes import (
     catalog_refusal,
     change_refusal,
@@ -27,19 +24,16 @@ from rw_sql.plan.checks.spark_changes import (
     path_refusal,
     schema_refusal,
 )
-from rw_sql.plan.statements.common import shape_in_catalog
-from rw_sql.runtime.decoding.cdc_rows import cdc_frame
-from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RAW, SPLIT
-from rw_sql.runtime.delta.rejected_rows import REJECTED, make_rejected
 from rw_sql.runtime.spark.databases import MARK, drop_database, make_database, warehouse_of_database
-from rw_sql.runtime.spark.jvm import java_session
 from rw_sql.runtime.spark.sessions import plain_sql
+from rw_sql.runtime.sql.failed_records import FailedRecordViews
 from rw_sql.runtime.sql.late_views import LateViews
+from rw_sql.runtime.sql.own_views import OwnTemporaryViews, is_plain
 from rw_sql.runtime.sql.plain_paths import plain_path
-from rw_sql.runtime.sql.view_columns import has_columns, unknown_values, written_columns
+from rw_sql.runtime.sql.view_columns import has_columns, written_columns
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.syntax.dialect.spark_changes import DROP_DATABASE, changed_names
-from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark
+from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,9 +49,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CATALOG_DATABASE = "rw_catalog"
-
-ERRORS = "$errors"
-"""The suffix of the view of a source's undecodable records."""
 
 _OF_TABLES = ("DROP TABLE", "ALTER TABLE")
 _OWN_FOLDERS = frozenset({"data", "checkpoints", CATALOG_DATABASE})
@@ -83,8 +74,8 @@ class SparkViews:
         self.database = spark.catalog.currentDatabase()
         self._epoch = -1
         self._known: dict[str, MaterializedViewRecord] = {}
-        self._errors: dict[str, tuple[int, int, str]] = {}
-        self._rejected: dict[str, tuple[int, int]] = {}
+        self._failed = FailedRecordViews(context, spark)
+        self._own = OwnTemporaryViews(spark)
         self._schemas: dict[str, bool] = {}
         """The schemas beside ``public``, and whether the database of the name is theirs."""
         self._hidden: dict[str, MaterializedViewRecord] = {}
@@ -104,10 +95,7 @@ class SparkViews:
         folded = text.casefold().replace("``", "`")  # A backtick within a name is doubled.
         if self._hidden or not all(self._schemas.values()):
             self._create_uncovered(folded)
-        if ERRORS in folded:
-            self._show_errors(folded)
-        if REJECTED in folded:
-            self._show_rejected(folded)
+        self._failed.show(folded)
         if CATALOG_DATABASE not in folded:
             return
         context, uri = self._spark.sparkContext, self._context.warehouse.uri
@@ -126,58 +114,6 @@ class SparkViews:
             made = [name for name in hidden if self._make_database(name)]
             if made:
                 self._refresh(self._context.metastore.snapshot())
-
-    def _show_errors(self, text: str) -> None:
-        """Creates the views of decode errors that a text mentions.
-
-        They are temporary, because Spark accepts such names only for temporary views. A view that the user has created
-        is kept.
-        """
-        snapshot = self._context.metastore.snapshot()
-        for table in snapshot.all("table"):
-            if table.live_from is not None and f"{table.name}{ERRORS}".casefold() in text:
-                self._show_captured_errors(snapshot, table)
-        for source in snapshot.all("source"):
-            name = f"{source.name}{ERRORS}"
-            if name.casefold() not in text or not isinstance(source, SourceRecord):
-                continue
-            unknown = self._unknown_values(snapshot, source)
-            log = (source.id, source.generation, unknown)
-            offset = plain_offset(OFFSET) if has_wide_offsets(source.connector) else OFFSET
-            if self._errors.get(name) == log:
-                continue
-            if not source.is_shared:  # It has no log.
-                continue
-            if name not in self._errors and self._spark.catalog.tableExists(quoted_for_spark(name)):
-                continue
-            self._context.ensure_log(source)
-            plain_sql(
-                self._spark,
-                f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} (bytes, split, offset, reason) AS "
-                f"SELECT {RAW}, {SPLIT}, {offset}, {ERROR} FROM delta.`{self._context.log_path(source)}` "
-                f"WHERE {ERROR} IS NOT NULL{unknown}",
-            )
-            self._errors[name] = log
-
-    def _show_captured_errors(self, snapshot: Snapshot, table: TableRecord) -> None:
-        """Creates the error view of a table of a change data capture source. Such a table decodes its own rows."""
-        name = f"{table.name}{ERRORS}"
-        source = snapshot.get(table.inputs[0]) if table.inputs else None
-        if not isinstance(source, SourceRecord) or table.live_from is None:
-            return
-        if name not in self._errors and self._spark.catalog.tableExists(quoted_for_spark(name)):
-            return
-        self._context.ensure_log(source)
-        log = self._spark.read.format("delta").load(self._context.log_path(source))
-        rows = cdc_frame(log, cdc_rows(table_definition(table.definition)), table.live_from)
-        bad = rows.where(f"{ERROR} IS NOT NULL").selectExpr(
-            f"{RAW} AS bytes", f"{SPLIT} AS split", f"{OFFSET} AS offset", f"{ERROR} AS reason"
-        )
-        unknown = unknown_values(self._context.warehouse, table).removeprefix(" UNION ALL ")
-        if unknown:
-            bad = bad.union(self._spark.sql(unknown))
-        bad.createOrReplaceTempView(quoted_for_spark(name))
-        self._errors[name] = (table.id, table.generation, table.definition)
 
     def refuse_changes(self, text: str) -> None:
         """Raises SqlError, with the statement to use instead, if a Spark statement would change an rw_sql object.
@@ -235,12 +171,12 @@ class SparkViews:
 
     def _is_companion(self, name: str) -> bool:
         """True if a name refers to the failed records of a source or sink, not to an object of the user."""
-        folded = name.casefold()
-        if folded in {known.casefold() for known in (*self._errors, *self._rejected)}:
+        folded = name.lower()
+        if self._failed.has(folded):
             return True
         snapshot = self._context.metastore.snapshot()
-        companions = {f"{source.name}{ERRORS}".casefold() for source in snapshot.all("source")}
-        companions |= {f"{sink.name}{REJECTED}".casefold() for sink in snapshot.all("sink")}
+        companions = {f"{source.name}{ERRORS}".lower() for source in snapshot.all("source")}
+        companions |= {f"{sink.name}{REJECTED}".lower() for sink in snapshot.all("sink")}
         return folded in companions and not self._spark.catalog.tableExists(quoted_for_spark(name))
 
     def is_hidden(self, name: str) -> bool:
@@ -251,6 +187,8 @@ class SparkViews:
         """
         if self.is_temporary(name):
             return True
+        if self._own.has(name):
+            return False
         return not self._is_in(self.database) and bool(self._spark.catalog.tableExists(quoted_for_spark(name)))
 
     def _key(self, front: Sequence[str], name: str) -> str:
@@ -299,6 +237,8 @@ class SparkViews:
             catalog, database = (["spark_catalog"] + [part.casefold() for part in front])[-2:]
             if len(front) > 2 or catalog != "spark_catalog" or database != self.database.casefold():
                 return False
+        elif self._own.has(name):
+            return True
         elif self.is_temporary(name) or not self._is_in(self.database):
             return False
         return self._warehouse_of(name) in (None, self._context.warehouse.uri)
@@ -308,33 +248,43 @@ class SparkViews:
         return catalog.currentDatabase() == database and catalog.currentCatalog() == "spark_catalog"
 
     def is_temporary(self, name: str) -> bool:
-        """True if a temporary view with this name exists."""
-        return bool(java_session(self._spark).sessionState().catalog().getTempView(name).isDefined())
+        """True if the user has a temporary view with this name."""
+        return self._own.is_users(name)
 
-    def _show_rejected(self, text: str) -> None:
-        """Creates the views of rejected rows that a text mentions, including temporary ones. A view that the user has
-        created is kept."""
-        for sink in self._context.metastore.snapshot().all("sink"):
-            name, table = f"{sink.name}{REJECTED}", (sink.id, sink.generation)
-            if name.casefold() not in text or self._rejected.get(name) == table:
-                continue
-            if name not in self._rejected and self._spark.catalog.tableExists(quoted_for_spark(name)):
-                continue
-            path = self._context.warehouse.rejected(*table)
-            make_rejected(path, shape_in_catalog(sink))
-            plain_sql(
-                self._spark,
-                f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} AS SELECT * FROM delta.`{path}`",
-            )
-            self._rejected[name] = table
+    @property
+    def has_odd(self) -> bool:
+        """True if an object is shown as a temporary view."""
+        return bool(self._own)
 
-    def _unknown_values(self, snapshot: Snapshot, source: SourceRecord) -> str:
-        """The query for the rows of a source's table that have unknown values, with the same columns as the query
-        for errors. In place of the record's bytes, they have the row's key as JSON."""
-        table = next((t for t in snapshot.kept if isinstance(t, TableRecord) and t.source_id == source.id), None)
-        if table is None or not has_unchanged(definition_of(source)):
-            return ""
-        return unknown_values(self._context.warehouse, table)
+    def is_odd(self, name: str) -> bool:
+        """True if the object with this name in the catalog is a temporary view in Spark, named by its whole name.
+
+        Spark accepts only ASCII letters, digits and ``_`` in the names of tables and of views that are not temporary.
+        """
+        schema, dot, last = name.partition(".")
+        return not is_plain(last if dot and schema in self._schemas else name)
+
+    def _wanted(self, snapshot: Snapshot) -> dict[str, MaterializedViewRecord]:
+        """The views and tables that Spark shows, by name.
+
+        In a warehouse of an older version, two names may differ only in upper and lower case, which Spark does not
+        distinguish: the older object is shown.
+        """
+        found: dict[str, MaterializedViewRecord] = {}
+        shown: dict[str, str] = {}
+        for view in sorted(snapshot.kept, key=lambda view: view.id):
+            first = shown.setdefault(view.name.lower(), view.name)
+            if first == view.name:
+                found[view.name] = view
+            elif self._problems.get(view.name) != first:
+                self._problems[view.name] = first
+                words = spoken(view.kind).upper()
+                logger.warning(
+                    '"%s" hides "%s" in Spark, which does not distinguish upper and lower case; to read it: '
+                    "ALTER %s %s RENAME TO a_name",
+                    *(first, view.name, words, sql_name(view.name)),
+                )
+        return found
 
     def is_current(self, epoch: int) -> bool:
         """True if the views match this epoch."""
@@ -351,13 +301,8 @@ class SparkViews:
                 self._refresh(snapshot)
 
     def _refresh(self, snapshot: Snapshot) -> None:
-        logs = {f"{source.name}{ERRORS}": source.id for source in snapshot.all("source")} if self._errors else {}
-        for name in [name for name, (source_id, *_) in self._errors.items() if logs.get(name) != source_id]:
-            self._drop_errors(name)
-        tables = {f"{sink.name}{REJECTED}": sink.id for sink in snapshot.all("sink")} if self._rejected else {}
-        for name in [name for name, (sink_id, _) in self._rejected.items() if tables.get(name) != sink_id]:
-            self._drop_rejected(name)
-        wanted = {view.name: view for view in snapshot.kept}
+        self._failed.refresh(snapshot)
+        wanted = self._wanted(snapshot)
         for name in [name for name in self._known if name not in wanted]:
             self._drop(name)
         self._refresh_schemas(snapshot)
@@ -403,12 +348,16 @@ class SparkViews:
             present = self._warehouse_of(name)
             if present == "":
                 if name not in self._hidden:
+                    away = f"ALTER TABLE spark_catalog.{self._qualified(name)} RENAME TO …"
+                    if self.is_odd(name):
+                        away = f"ALTER VIEW {quoted_for_spark(name)} RENAME TO …"
                     logger.warning(
-                        "a table or view of your own hides materialized view %s; to read the view, rename yours: "
-                        "ALTER TABLE spark_catalog.%s RENAME TO …",
-                        *(name, self._qualified(name)),
+                        "a table or view of your own hides materialized view %s; to read the view, rename yours: %s",
+                        *(name, away),
                     )
                 self._hidden[name] = view
+            elif self.is_odd(name):
+                self._own.make(name, select)
             elif present == uri:
                 # Spark replaces a view by dropping and creating it; between the two, a query would not find it.
                 plain_sql(self._spark, f"ALTER VIEW {self._qualified(name)} {select}")
@@ -443,10 +392,9 @@ class SparkViews:
         """Drops the views of this warehouse. Keeps ``rw_catalog``, the user's own objects, and what the ``others``, the
         views of other sessions of the warehouse, show too."""
         self.close()
-        for name in list(self._errors):
-            self._drop_errors(name)
-        for name in list(self._rejected):
-            self._drop_rejected(name)
+        self._failed.drop()
+        for name in [name for name in self._known if self.is_odd(name)]:  # Temporary views belong to this session.
+            self._drop(name)
         if any(views.database == self.database for views in others):
             return
         for name in list(self._known):
@@ -464,19 +412,13 @@ class SparkViews:
         """Ends the thread that creates views."""
         self._late.close()
 
-    def _drop_rejected(self, name: str) -> None:
-        del self._rejected[name]
-        self._spark.catalog.dropTempView(name)
-
-    def _drop_errors(self, name: str) -> None:
-        del self._errors[name]
-        self._spark.catalog.dropTempView(name)
-
     def _drop(self, name: str) -> None:
         del self._known[name]
         self._hidden.pop(name, None)
         with _changing:
-            if self._warehouse_of(name) == self._context.warehouse.uri:
+            if self.is_odd(name):
+                self._own.drop(name)
+            elif self._warehouse_of(name) == self._context.warehouse.uri:
                 plain_sql(self._spark, f"DROP VIEW IF EXISTS {self._qualified(name)}")
 
     def _warehouse_of(self, name: str) -> str | None:
@@ -484,6 +426,8 @@ class SparkViews:
 
         The result is not cached, because a user may have replaced the view.
         """
+        if self.is_odd(name):
+            return "" if self._own.is_users(name) else self._context.warehouse.uri if self._own.has(name) else None
         if not self._spark.catalog.tableExists(self._qualified(name)):
             return None
         properties = plain_sql(self._spark, f"SHOW TBLPROPERTIES {self._qualified(name)}").collect()

@@ -13,12 +13,15 @@ from pyspark.errors import PySparkException
 
 from rw_sql.errors import CONNECT_SESSION, SqlError
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.names import RELATION_KINDS, find_relation
+from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH
 from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.runtime.sql.catalog_views import CATALOG_DATABASE, SparkViews
+from rw_sql.runtime.sql.failed_records import FailedRecordViews
+from rw_sql.runtime.sql.spark_names import find_folded
 from rw_sql.runtime.sql.view_columns import written_columns
-from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark, sql_name
+from rw_sql.syntax.dialect.markers import without_fields
+from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark, spark_name
 from rw_sql.syntax.query.qualify import written_relations
 
 if TYPE_CHECKING:
@@ -42,8 +45,7 @@ class ConnectViews(SparkViews):
         self.database = spark.catalog.currentDatabase()
         self._epoch = -1
         self._known: dict[str, MaterializedViewRecord] = {}
-        self._errors: dict[str, tuple[int, int, str]] = {}
-        self._rejected: dict[str, tuple[int, int]] = {}
+        self._failed = FailedRecordViews(context, spark)
         self._schemas: dict[str, bool] = {}
         self._covered: set[str] = set()
         self._problems: dict[str, str] = {}
@@ -55,10 +57,7 @@ class ConnectViews(SparkViews):
         if any(name.rpartition(".")[2].casefold() in folded for name in self._covered):
             self._epoch = -1  # The user may have renamed the object that hides it.
             self.refresh()
-        if "$errors" in folded:
-            self._show_errors(folded)
-        if "$rejected" in folded:
-            self._show_rejected(folded)
+        self._failed.show(folded)
         if CATALOG_DATABASE not in folded:
             return
         for name, select in self._context.metastore.view_definitions():
@@ -71,7 +70,7 @@ class ConnectViews(SparkViews):
         snapshot = self._context.metastore.snapshot()
         if self.is_current(snapshot.epoch):
             return
-        wanted = {view.name: view for view in snapshot.kept}
+        wanted = self._wanted(snapshot)
         for name in [name for name in self._known if name not in wanted]:
             self._drop(name)
         self._schemas = {record.name: True for record in snapshot.all("schema")}
@@ -109,14 +108,14 @@ class ConnectViews(SparkViews):
     def remove(self, others: Sequence[SparkViews] = ()) -> None:
         """Drops the views of this warehouse; the user's own objects stay."""
         try:
-            for name in [*self._known, *self._errors, *self._rejected]:
+            self._failed.drop()
+            for name in self._known:
                 self._spark.catalog.dropTempView(name)
             for name in self._of_catalog:
                 self._spark.catalog.dropTempView(f"{CATALOG_DATABASE}.{name}")
         except PySparkException as error:  # The server has ended, and the views with it.
             logger.info("the views of a session of Spark Connect are not dropped: %s", error)
-        for names in (self._known, self._errors, self._rejected):
-            names.clear()
+        self._known.clear()
         self._of_catalog.clear()
 
     def for_spark(self, snapshot: Snapshot, text: str, path: tuple[str, ...]) -> str:
@@ -125,7 +124,7 @@ class ConnectViews(SparkViews):
 
         Raises SqlError CONNECT_SESSION if it reads a source: only the process that runs the jobs reads upstreams.
         """
-        for parts, start, end, has_alias in reversed(written_relations(text)):
+        for parts, start, end, has_alias in reversed(written_relations(without_fields(text))):
             if len(parts) == 2 and parts[0] == CATALOG_DATABASE:
                 key = ".".join(parts)
             else:
@@ -139,7 +138,8 @@ class ConnectViews(SparkViews):
                         CONNECT_SESSION,
                         f'source "{record.name}" cannot be read in a session of Spark Connect, whose server has no '
                         "reader of its upstream",
-                        hint=f"CREATE MATERIALIZED VIEW a_view AS SELECT * FROM {sql_name(record.name)}; then read it",
+                        hint=f"CREATE MATERIALIZED VIEW a_view AS SELECT * FROM {spark_name(record.name)}; then read "
+                        "it",
                     )
             if len(parts) > 1 or key != parts[0]:
                 alias = "" if has_alias else f" AS {quoted_for_spark(parts[-1])}"
@@ -149,8 +149,13 @@ class ConnectViews(SparkViews):
     def _found(self, snapshot: Snapshot, parts: tuple[str, ...], path: tuple[str, ...]) -> str | None:
         """The name in the catalog that a written name has; None for what Spark finds by itself."""
         if len(parts) == 2:
-            known = ".".join(parts)
-            return known if snapshot.find("schema", parts[0]) is not None else None
+            schema = parts[0].lower()
+            is_alias = schema == SCHEMA_ALIAS and not self.has_users_database(SCHEMA_ALIAS)
+            if not is_alias and snapshot.find("schema", schema) is None:
+                return None
+            key = parts[1] if is_alias else f"{schema}.{parts[1]}"
+            known = find_folded(snapshot, key)
+            return key if known is None else known.name
         if len(parts) > 2 or parts[0] in self._covered:
             return None
         for schema in path if path != DEFAULT_PATH else (PUBLIC,):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from rw_sql.connectors.base import look_anew, missing_hint
@@ -62,9 +63,22 @@ def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
     """
     if not snapshot.kinds.get("source"):
         return ()
-    words = {word[1:-1].replace("``", "`") if word.startswith("`") else word.lower() for word in _WORD.findall(text)}
-    found = (snapshot.find("source", name) for name in sorted(words))
+    words = {(word[1:-1].replace("``", "`") if word.startswith("`") else word).lower() for word in _WORD.findall(text)}
+    known = _folded(snapshot)
+    found = (known.get(name) for name in sorted(words))
     return tuple(source for source in found if source is not None and snapshot.table_of(source.id) is None)
+
+
+_newest: tuple[Snapshot, dict[str, SourceRecord]] | None = None
+"""The sources of the newest snapshot by folded name, so that a statement need not look at ten thousand of them."""
+
+
+def _folded(snapshot: Snapshot) -> dict[str, SourceRecord]:
+    global _newest
+    found = _newest
+    if found is None or found[0] is not snapshot:
+        found = _newest = (snapshot, {source.name.lower(): source for source in reversed(snapshot.all("source"))})
+    return found[1]
 
 
 @dataclass(slots=True)
@@ -203,12 +217,10 @@ def _parsed(spark: SparkSession, text: str) -> str | None:
 
     Parsing ensures that a string, column or alias with a source's name does not cause a request to the upstream.
     """
-    from py4j.protocol import Py4JError
-
     try:
         tree = str(parsed_plan(spark, text).treeString())
     except (PySparkException, Py4JError):
-        return None  # It is invalid, or has placeholders for arguments.
+        return None  # It is invalid, or a marker of an argument is where no literal can be.
     return None if any(node in tree for node in _OPAQUE) else tree
 
 
@@ -238,8 +250,8 @@ def _is_command(spark: SparkSession, text: str) -> bool:
     """True if Spark may execute a statement during planning. Such a statement must not be planned twice."""
     try:
         parsed = parsed_plan(spark, text)
-    except PySparkException:
-        return True  # It has {names} of arguments, which PySpark replaces later.
+    except (PySparkException, Py4JError):
+        return True  # It is invalid, or a marker of an argument is where no literal can be.
     classes = java_packages(spark).java.lang.Class
     command = classes.forName("org.apache.spark.sql.catalyst.plans.logical.Command")
     statement = classes.forName("org.apache.spark.sql.catalyst.plans.logical.ParsedStatement")

@@ -6,13 +6,15 @@ import re
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.names import RELATION_KINDS, find_relation
+from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH
+from rw_sql.syntax.dialect.markers import without_fields
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark
 from rw_sql.syntax.query.qualify import written_relations
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
     from rw_sql.runtime.sql.catalog_views import SparkViews
 
 _READS = re.compile(r"\s*(?:EXPLAIN|SELECT|WITH|FROM|INSERT|CREATE|MERGE|CACHE|TABLE|\()", re.IGNORECASE)
@@ -21,35 +23,61 @@ _READS = re.compile(r"\s*(?:EXPLAIN|SELECT|WITH|FROM|INSERT|CREATE|MERGE|CACHE|T
 def with_spark_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views: SparkViews) -> str:
     """Replaces the names that Spark could not resolve.
 
-    An unqualified name that is found through the search path is qualified by its database. The name of a source
-    outside ``public`` becomes a single word: the name of the temporary view through which the source is read. If the
-    warehouse has no schemas, the statement is returned unchanged.
+    An unqualified name that is found through the search path is qualified by its database, as is one with the schema
+    ``public``, for which Spark has no database. The name of a temporary view becomes a single word: those of sources,
+    and of objects whose names Spark accepts only for temporary views.
     """
-    if not snapshot.all("schema") or not _READS.match(text):
+    if not _READS.match(text) or not _may_need_names(snapshot, text, path, views):
         return text
-    if path == DEFAULT_PATH and not any("." in source.name for source in snapshot.all("source")):
-        return text
-    for parts, start, end, has_alias in reversed(written_relations(text)):
+    for parts, start, end, has_alias in reversed(written_relations(without_fields(text))):
         key = _key(snapshot, parts, path, views)
-        record = None if key is None else find_relation(snapshot, key)
-        if key is None or record is None:
+        record = None if key is None else find_folded(snapshot, key)
+        if record is None:
             continue
-        if isinstance(record, SourceRecord):
-            if "." not in key:
-                continue
+        key = record.name
+        if isinstance(record, SourceRecord) or views.is_odd(key):
+            if len(parts) == 1 and parts[0].lower() == key.lower():
+                continue  # Spark finds the temporary view by this name.
             alias = "" if has_alias else f" AS {quoted_for_spark(parts[-1])}"
             text = f"{text[:start]}{quoted_for_spark(key)}{alias}{text[end:]}"
-        elif len(parts) == 1:
+        elif len(parts) == 1 or parts[0].lower() == SCHEMA_ALIAS:
             schema, _, last = key.rpartition(".")
             database = views.warehouse_database(schema or PUBLIC)
             text = f"{text[:start]}{quoted_for_spark(database)}.{quoted_for_spark(last)}{text[end:]}"
     return text
 
 
+def _may_need_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views: SparkViews) -> bool:
+    """False if Spark resolves all names of a text itself. Does not parse it."""
+    if path != DEFAULT_PATH or SCHEMA_ALIAS in text.lower():
+        return True
+    has_schemas = bool(snapshot.all("schema"))
+    if "`" in text and "." in text and (has_schemas or views.has_odd):
+        return True  # Only a quoted name can be that of a temporary view, and only a qualified one is rewritten.
+    return has_schemas and any("." in source.name for source in snapshot.all("source"))
+
+
+def find_folded(snapshot: Snapshot, key: str) -> ObjectRecord | None:
+    """The table, source or view with a name; without one, that whose name differs only in upper and lower case, which
+    Spark does not distinguish."""
+    exact = find_relation(snapshot, key)
+    if exact is not None:
+        return exact
+    folded = key.lower()
+    return next(
+        (record for kind in RELATION_KINDS for record in snapshot.all(kind) if record.name.lower() == folded), None
+    )
+
+
 def _key(snapshot: Snapshot, parts: tuple[str, ...], path: tuple[str, ...], views: SparkViews) -> str | None:
     """Converts a written name to a name in the catalog; None if Spark can resolve the name itself."""
     if len(parts) == 2:
-        return ".".join(parts) if snapshot.find("schema", parts[0]) is not None else None
+        schema, last = parts[0].lower(), parts[1]
+        if snapshot.find("schema", schema) is not None:
+            return f"{schema}.{last}"
+        is_alias = schema == SCHEMA_ALIAS and not views.has_users_database(SCHEMA_ALIAS)
+        # Another object of the database may be the user's own.
+        return last if is_alias or (schema == views.database.lower() and views.is_odd(last)) else None
     if len(parts) > 2 or path == DEFAULT_PATH or views.is_temporary(parts[0]):
         return None
     for schema in path:

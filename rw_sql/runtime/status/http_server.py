@@ -74,6 +74,11 @@ def _text(code: HTTPStatus, said: str, *headers: tuple[str, str]) -> _Answer:
     return _Answer(code=code, kind="text/plain; charset=utf-8", body=f"{said}\n".encode(), headers=headers)
 
 
+def _again(path: str) -> tuple[tuple[str, str], ...]:
+    """The headers of an answer that will soon be another one. A browser loads the page again by itself."""
+    return ("Retry-After", "2"), *((("Refresh", "5"),) if path == "/" else ())
+
+
 class StatusServer:
     """Listens at ``host:port``; port 0 selects a free port.
 
@@ -146,14 +151,15 @@ class StatusServer:
         if parts.path not in ("/", "/metrics", "/status.json"):
             return _text(HTTPStatus.NOT_FOUND, "the paths are /, /status.json, /metrics, /healthz and /readyz")
         if served is None:
-            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "starting Spark", ("Retry-After", "2"))
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "starting Spark", *_again(parts.path))
         if parts.path == "/metrics":
             return _Answer(code=HTTPStatus.OK, kind=_METRICS_TYPE, body=exposition(served.metrics))
         try:
             status = served.status()
         except (SqlError, OSError, DeltaError) as error:
             logger.warning("the status cannot be read: %s", error)
-            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "the catalog cannot be read now; the log shows the reason")
+            said = "the catalog cannot be read now; the log shows the reason"
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, said, *_again(parts.path))
         if parts.path == "/status.json":
             body = json.dumps(status.to_json(), ensure_ascii=False).encode()
             return _Answer(code=HTTPStatus.OK, kind="application/json", body=body)
@@ -227,7 +233,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _respond(self, *, has_body: bool) -> None:
         headers = {name: self.headers.get(name) for name in ("Host", "Authorization")}
-        answer = self.server.owner.answer(self.path, headers)
+        try:
+            answer = self.server.owner.answer(self.path, headers)
+        except Exception:
+            # Without an answer, a probe or scrape would look as if the process had ended.
+            logger.exception("the answer to a request of the status page failed")
+            answer = _text(HTTPStatus.INTERNAL_SERVER_ERROR, "the answer failed; the log shows the reason")
         self.send_response(answer.code)
         for name, value in (
             ("Content-Type", answer.kind),

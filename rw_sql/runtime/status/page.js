@@ -2,12 +2,14 @@
 "use strict";
 const SECONDS = 5;
 
+class Refused extends Error {}
+
 async function renew() {
   if (document.hidden) return;
   const main = document.querySelector("main");
   try {
     const answer = await fetch(location.href, { cache: "no-store" });
-    if (!answer.ok) throw new Error(String(answer.status));
+    if (!answer.ok) throw new Refused((await answer.text()).trim());
     const made = new DOMParser().parseFromString(await answer.text(), "text/html");
     const next = made.querySelector("main");
     if (document.activeElement instanceof HTMLInputElement || String(getSelection()) !== "") return;
@@ -19,13 +21,15 @@ async function renew() {
     main.replaceChildren(...next.childNodes);
     [...main.querySelectorAll(".wide")].forEach((found, at) => { found.scrollLeft = scrolled[at] ?? 0; });
     document.title = made.title;
-  } catch {
-    if (main.querySelector(".away") === null) {
-      const said = document.createElement("p");
+  } catch (error) {
+    const why = error instanceof Refused ? `The process answers: ${error.message}` : "The process does not answer";
+    let said = main.querySelector(".away");
+    if (said === null) {
+      said = document.createElement("p");
       said.className = "away";
-      said.textContent = "The process does not answer: this is what it showed last.";
       main.prepend(said);
     }
+    said.textContent = `${why}. This is what it showed last.`;
   }
 }
 

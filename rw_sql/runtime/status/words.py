@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.errors import SqlError
+from rw_sql.runtime.support.failures import cause_line
+
 if TYPE_CHECKING:
     from rw_sql.runtime.status.reading import JobLine, OwnerStatus
 
@@ -42,6 +45,14 @@ def owner_text(owner: OwnerStatus, epoch: int, at_ms: int) -> str:
     late = f", last heartbeat {ago(owner.heartbeat_ms, at_ms)}" if owner.state == "LATE" else ""
     since = "" if owner.since_ms is None else f", for {duration(max(0, at_ms - owner.since_ms) / 1000)}"
     return f"owner: process {owner.pid} on {host}{since}{late}; {applied}"
+
+
+def unreadable(error: Exception, shown_ms: int | None, at_ms: int, again_seconds: float) -> str:
+    """The text for a status that cannot be read now. ``shown_ms`` is the time of the status that stays visible; None if
+    there is none."""
+    reason = cause_line(error.message if isinstance(error, SqlError) else str(error)) or type(error).__name__
+    last = "" if shown_ms is None else f"; the last status is of {ago(shown_ms, at_ms)}"
+    return f"the status cannot be read: {reason}{last}; trying again in {duration(again_seconds)}"
 
 
 def worst_first(jobs: tuple[JobLine, ...]) -> list[JobLine]:

@@ -114,7 +114,7 @@ class Recomputed:
             touched_frame(self.run.context, spark, given).createOrReplaceTempView(quoted_for_spark(given.name))
         if spec.maintenance.strategy == KEYS:
             return spark.sql(spec.maintenance.touched), "append"
-        each = " UNION ALL ".join(f"SELECT 1 AS one FROM `{given.name}`" for given in spec.inputs)
+        each = " UNION ALL ".join(f"SELECT 1 AS one FROM {quoted_for_spark(given.name)}" for given in spec.inputs)
         return spark.sql(each), "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:

@@ -33,6 +33,7 @@ from rw_sql.syntax.dialect.spark_messages import (
     name_parts,
     visible_names,
 )
+from rw_sql.syntax.lexing.identifiers import spark_name, sql_name
 from rw_sql.syntax.lexing.spark_words import CLAUSES, near_clause
 from rw_sql.syntax.lexing.tokens import unterminated
 from rw_sql.syntax.near_statements import near_statement
@@ -112,14 +113,17 @@ def _relation(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     kind = known.others().get(name.lower()) if len(parts) == 1 else None
     if kind is not None:
         is_dropped = text.lstrip()[:4].upper() == "DROP"
-        shown = f"DROP {kind.upper()} {name}" if is_dropped else f"SHOW CREATE {kind.upper()} {name} shows the {kind}"
+        word = sql_name(name)
+        shown = f"DROP {kind.upper()} {word}" if is_dropped else f"SHOW CREATE {kind.upper()} {word} shows the {kind}"
         message = f'"{name}" is a {kind}, {"not a table or view" if is_dropped else "which a query cannot read"}'
         return SqlError(UNDEFINED_OBJECT, message, hint=shown, span=span)
     if near and near[0] == name.lower() and len(parts) > 1:
-        hint = f"write {near[0]} alone"
+        hint = f"write {spark_name(near[0])} alone"
         span = _find(text, parts[:-1]) or span
     else:
-        hint = f'did you mean "{near[0]}"?' if near else query_hints.no_such_relation(text, name)
+        word = spark_name(near[0]) if near else ""
+        meant = word if "`" in word else f'"{word}"'  # as it is typed, if it needs marks
+        hint = f"did you mean {meant}?" if near else query_hints.no_such_relation(text, name)
     return SqlError(UNDEFINED_OBJECT, f'relation "{".".join(parts)}" does not exist', hint=hint, span=span)
 
 

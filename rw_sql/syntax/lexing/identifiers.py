@@ -54,6 +54,20 @@ def quoted_for_spark(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+_PLAIN_IN_SPARK = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def spark_word(name: str) -> str:
+    """A name as written in Spark's SQL, quoted only if necessary."""
+    return name if _PLAIN_IN_SPARK.match(name) and name.upper() not in RESERVED else quoted_for_spark(name)
+
+
+def spark_name(key: str) -> str:
+    """The name of an object as written in a query of Spark, from its name in the catalog: ``orders``,
+    ``raw.`Odd one` ``."""
+    return ".".join(map(spark_word, key_parts(key)))
+
+
 def literal(text: str) -> str:
     """A text in single quotes."""
     return "'" + text.replace("'", "''") + "'"

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rw_sql.syntax.lexing.identifiers import quoted
 from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, NUMBER, STRING, WORD
 
 if TYPE_CHECKING:
@@ -83,7 +84,10 @@ def _quotes(place: _Place) -> str | None:
     if mark in _QUOTES:
         return f"write {_QUOTES[mark]} instead of {mark}, which is a typographic quotation mark"
     if token.kind == BACKQUOTED and "NAME" in place.accepted:
-        return f'write {token.value} without backticks, or "{token.value}"'
+        word = quoted(token.value)
+        if word != token.value:
+            return f"write {word}: only queries of Spark quote names by backticks"
+        return f'write {word} without backticks, or "{word}"'
     is_key = token.kind == STRING and _KEY.fullmatch(token.value) is not None and place.follows(1) == ["="]
     return f"write {token.value} without quotes" if is_key and "OPTION_KEY" in place.accepted else None
 

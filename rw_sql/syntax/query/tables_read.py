@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rw_sql.syntax.lexing.identifiers import PUBLIC
+from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark
 from rw_sql.syntax.query.spark_tokens import dialect_of, spark_tokens
 
 if TYPE_CHECKING:
@@ -228,6 +228,6 @@ def replaced_tables(query: str, names: Mapping[str, str]) -> str:
     for place in reversed(table_places(query)):
         name = names.get(place.written)
         if name is not None and (name != place.written or "." in name):
-            alias = "" if place.has_alias or name == place.name else f" AS `{place.name}`"
-            query = f"{query[: place.start]}`{name}`{alias}{query[place.end + 1 :]}"
+            alias = "" if place.has_alias or name == place.name else f" AS {quoted_for_spark(place.name)}"
+            query = f"{query[: place.start]}{quoted_for_spark(name)}{alias}{query[place.end + 1 :]}"
     return query

@@ -141,3 +141,40 @@ def test_a_source_is_paused_without_java_for_the_process_that_runs_the_jobs(tmp_
 def test_durations(seconds: float, words: str) -> None:
     assert duration(seconds) == words
     assert ago(1_000_000_000 - int(seconds * 1000), 1_000_000_000) == f"{words} ago"
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_watch_outlasts_an_error_of_the_store(
+    written: WrittenWarehouse, output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, away, pauses = written.folder / "rw_catalog", written.folder / "away", 0
+
+    def pause(_: float) -> None:
+        nonlocal pauses
+        pauses += 1
+        if pauses == 1:
+            catalog.rename(away)
+        elif pauses == 2:
+            away.rename(catalog)
+        else:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("rw_sql.cli.service.status.time.sleep", pause)
+    result = CliRunner().invoke(app, ["status", "--watch", "-w", written.uri, "-o", output])
+    assert pauses == 3
+    assert result.stderr.startswith("the status cannot be read: ")
+    assert "the last status is of 0" in result.stderr
+    assert result.stderr.rstrip().endswith("trying again in 2.0 s")
+    if output == "json":
+        assert [json.loads(line)["epoch"] for line in result.stdout.splitlines()] == [2, 2]
+    else:
+        assert result.stdout.count("totals (mv-3) is STALLED") == 2
+
+
+def test_an_error_of_the_store_has_a_code(written: WrittenWarehouse) -> None:
+    log = written.folder / "rw_catalog" / "operations" / "_delta_log"
+    log.rename(written.folder / "away")
+    for words in (["status"], ["lineage"], ["source", "list"], ["doctor"]):
+        with pytest.raises(SqlError, match="the warehouse cannot be read or written: ") as caught:
+            told(*words, "-w", written.uri)
+        assert caught.value.code == "RW418"

@@ -161,3 +161,36 @@ class WithSchemas(Known):
 )
 def test_names_in_schemas(text: str, wanted: list[str]) -> None:
     assert offered(text, WithSchemas()) == wanted
+
+
+class OddlyNamed(Known):
+    """Objects and columns whose names are typed in quotes, in a statement and in a query of Spark."""
+
+    def objects(self) -> dict[str, str]:
+        return {
+            "my view": "materialized_view",
+            "Orders": "source",
+            "raw": "schema",
+            "raw.my table": "table",
+            "a.b": "sink",
+        }
+
+    def columns(self, relation: str) -> tuple[str, ...]:
+        return {"my view": ("my id", "amount"), "raw.my table": ("größe",)}.get(relation, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("DROP MATERIALIZED VIEW my", ['"my view"']),
+        ("PAUSE SOURCE ord", ['"Orders"']),
+        ("DROP TABLE raw", ['raw."my table"']),
+        ("DROP SINK a", ['"a.b"']),
+        ("SELECT * FROM my", ["`my view`"]),
+        ("SELECT * FROM o", ["Orders"]),
+        ("SELECT * FROM raw.my", ["raw.`my table`"]),
+        ("SELECT my| FROM `my view`", ["`my id`", "`my view`"]),
+    ],
+)
+def test_names_that_need_quotes_are_offered_in_quotes(text: str, wanted: list[str]) -> None:
+    assert offered(text, OddlyNamed()) == wanted

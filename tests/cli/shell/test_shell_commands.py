@@ -6,7 +6,7 @@ import pytest
 
 from rw_sql.cli.output import fits
 from rw_sql.cli.shell.commands import HELP, NAMES, Piece, listing, split_commands, switched, unknown
-from rw_sql.cli.shell.loop import _JOBS, _jobs_in_short
+from rw_sql.cli.shell.loop import _JOBS, _jobs_in_short, _name_in
 from rw_sql.errors import INVALID_COMMAND, SqlError
 from rw_sql.session.results import Rows
 from rw_sql.syntax import parse_statement
@@ -95,3 +95,21 @@ def test_jobs_that_do_not_fit_are_shown_in_short_with_their_reasons_below() -> N
     assert short.columns == ("job", "object", "kind", "state", "lag")
     assert short.rows[1] == ("mv-11", "totals_by_country", "materialized_view", "RUNNING", "80")
     assert below == f"refunds is STALLED: {reason}\n\\x shows all columns\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("orders", "orders"),
+        ("ORDERS", "orders"),
+        ('"Orders"', "Orders"),
+        ('"my ""view"""', 'my "view"'),
+        ('raw."my view"', "raw.my view"),
+        ("public.orders", "orders"),
+        ("my view", None),
+        ('"open', None),
+        ("a.", None),
+    ],
+)
+def test_a_name_is_written_as_in_a_statement(text: str, name: str | None) -> None:
+    assert _name_in(text) == name

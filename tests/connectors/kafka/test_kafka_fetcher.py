@@ -12,6 +12,7 @@ from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, produc
 from rw_sql.connectors.base import FetchingConnector
 from rw_sql.connectors.kafka.fetcher import KafkaFetcher
 from rw_sql.connectors.kafka.source import KafkaConnector
+from tests.support.raw_kafka import produce_raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ def topic(broker: BrokerInfo, topic_name: str) -> str:
 
 def fetcher(broker: BrokerInfo, topic: str, **more: str) -> KafkaFetcher:
     options = {"properties.bootstrap.server": broker.bootstrap, "topic": topic, **more}
-    return KAFKA.fetcher(options, with_headers=True)
+    return KAFKA.fetcher(options)
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_every_part_of_a_record_is_read(broker: BrokerInfo, topic: str, fetching
     full, bare = table.to_pylist()
     assert (full["key"], full["value"], full["partition"]) == (b"k", b"v", "0")
     assert full["timestamp"].timestamp() == 1_700_000_000.123
-    assert full["headers"] == [{"key": "a", "value": b"1"}, {"key": "b", "value": None}]
+    assert full["headers"] is None
     assert (bare["key"], bare["value"], bare["headers"]) == (None, None, None)
 
 
@@ -153,3 +154,14 @@ def test_a_fetch_ends_with_its_owner(broker: BrokerInfo, topic: str, monkeypatch
 
 def test_kafka_fetches() -> None:
     assert isinstance(KAFKA, FetchingConnector)
+
+
+def test_records_with_headers_are_left_to_sparks_reader(broker: BrokerInfo, topic: str, fetching: KafkaFetcher) -> None:
+    """The client crashes the process at a header whose name is not UTF-8, as any producer may write."""
+    produce_raw(broker.bootstrap, topic, b"1", [(b"ok", b"x"), (b"\xff\xfe", b"y")])
+    split = f"{topic}:0"
+    assert rows(fetching, {split: (0, 1)}) == [(split, 0, b"1")]
+    options = {"properties.bootstrap.server": broker.bootstrap, "topic": topic}
+    with_headers = KAFKA.fetcher(options, with_headers=True)
+    assert with_headers.fetch({split: (0, 1)}) is None
+    with_headers.close()

@@ -352,14 +352,19 @@ def test_subjects_and_headers_of_any_bytes(nats_server: NatsServer, stream: str)
         (name + b".c", b"NATS/1.0\r\n\xff: \xfe\xff\r\n\r\n", b"4"),
         (name + b".\xff", b"NATS/1.0 503 \xff\r\n\r\n", b"5"),
         (name + b".z", b"", b"6"),
+        # Whitespace in Python, but not in the protocol.
+        (name + b".v\x0b1", b"", b"7"),
+        (name + b".f\x0c1", b"NATS/1.0\r\na: b\r\n\r\n", b"8"),
+        (name + ".\x85\u2003.b".encode(), b"", b"9"),
+        (name + b".y", b"", b"10"),
     )
-    wait_until(lambda: bounds(options(nats_server, stream), stream) == (1, 7), "the messages")
-    rows = read(options(nats_server, stream), stream, 1, 7)
-    assert [row["value"] for row in rows] == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    wait_until(lambda: bounds(options(nats_server, stream), stream) == (1, 11), "the messages")
+    rows = read(options(nats_server, stream), stream, 1, 11)
+    assert [row["value"] for row in rows] == [b"%d" % number for number in range(1, 11)]
     subjects_read = [row["subject"].removeprefix(f"{stream}.") for row in rows]
-    assert subjects_read == ["a", "\ufffd\ufffd.b", "ü", "c", "\ufffd", "z"]
-    only = options(nats_server, stream, f"{stream}.*.b, {stream}.z")
-    assert [row["value"] for row in read(only, stream, 1, 7)] == [b"2", b"6"]
+    assert subjects_read == ["a", "\ufffd\ufffd.b", "ü", "c", "\ufffd", "z", "v\x0b1", "f\x0c1", "\x85\u2003.b", "y"]
+    only = options(nats_server, stream, f"{stream}.*.b, {stream}.z, {stream}.v\x0b1")
+    assert [row["value"] for row in read(only, stream, 1, 11)] == [b"2", b"6", b"7", b"9"]
 
 
 def publish_raw(server: NatsServer, *messages: tuple[bytes, bytes, bytes]) -> None:

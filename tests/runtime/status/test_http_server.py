@@ -16,7 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import PutObject, SecretRecord
+from rw_sql.metastore.records import PauseRecord, PutObject, SecretRecord
 from rw_sql.runtime.observe.metrics import HELP
 from rw_sql.runtime.status.http_server import StatusServer, is_loopback
 from rw_sql.runtime.status.page import PageQuery, page_html, style
@@ -340,3 +340,77 @@ def test_ten_thousand_objects_are_shown_in_under_a_second(written: WrittenWareho
     assert page_html(status, PageQuery()).count('<th scope="row">') == 200
     # The time of this process alone, since neighbours may be busy.
     assert spent < 1, spent
+
+
+def test_while_the_catalog_is_away_the_metrics_say_so_and_the_probes_differ(
+    server: StatusServer, written: WrittenWarehouse
+) -> None:
+    context = fill(written)
+    context.owning.set()
+    server.show(ServedWarehouse(context))
+    assert "rw_sql_catalog_readable 1.0" in get(server, "/metrics")[1].splitlines()
+    catalog, away = Path(written.uri, "rw_catalog"), Path(written.uri, "away")
+    catalog.rename(away)
+    code, body, _ = get(server, "/metrics")
+    values = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(body)
+        for sample in family.samples
+        if sample.name != "rw_sql_job_state"
+    }
+    assert (code, values["rw_sql_catalog_readable"], values["rw_sql_build_info"]) == (200, 0, 1)
+    assert "rw_sql_catalog_epoch" not in values
+    assert get(server, "/readyz")[:2] == (503, "the catalog cannot be read\n")
+    assert get(server, "/healthz")[0] == 200
+    code, _, headers = get(server, "/")
+    assert (code, headers["Refresh"]) == (503, "5")
+    assert "Refresh" not in get(server, "/status.json")[2]
+    with pytest.raises(OSError, match="operations"):
+        ServedWarehouse(context).metrics.samples()  # SHOW METRICS fails instead of leaving metrics out
+    away.rename(catalog)
+    assert "rw_sql_catalog_readable 1.0" in get(server, "/metrics")[1].splitlines()
+    assert get(server, "/")[0] == 200
+
+
+def test_one_table_that_cannot_be_read_leaves_the_other_metrics(written: WrittenWarehouse) -> None:
+    context = fill(written)
+    table = written.fence("mv-3", 1)
+    commit = Path(table, "_delta_log", f"{0:020}.json")
+    commit.unlink()
+    commit.mkdir()
+    samples = {sample.name: sample.value for sample in ServedWarehouse(context).metrics.readable_samples()}
+    assert samples["rw_sql_catalog_readable"] == 0
+    assert samples["rw_sql_owner_present"] == 1
+    assert "rw_sql_job_state" in samples
+
+
+def test_the_metrics_show_the_states_that_show_jobs_shows(written: WrittenWarehouse) -> None:
+    """Of paused sources, of sinks, and of jobs that the owner has not reported yet."""
+    context = fill(written)
+    written.commit(*written.source(10, "quiet"), written.view(11, "calm", 10))
+    pause = PauseRecord(id=12, name="pause 10", source_id=10, reason="a rest")
+    written.commit(PutObject(record=pause))
+    shown = {job.job: job.state for job in read_status(context, Measures()).jobs}
+    assert shown == {
+        "ingest-2": "STALLED",
+        "mv-3": "RUNNING",
+        "sink-4": "STARTING",
+        "ingest-10": "PAUSED",
+        "mv-11": "STARTING",
+    }
+    samples = [dict(sample.labels) for sample in ServedWarehouse(context).metrics.samples() if "state" in sample.name]
+    assert {labels["job"]: labels["state"] for labels in samples if "state" in labels} == shown
+
+
+def test_an_answer_that_fails_is_an_answer(
+    server: StatusServer, written: WrittenWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probe that gets no answer concludes that the process has ended."""
+    served = ServedWarehouse(fill(written))
+
+    def fails() -> str | None:
+        raise KeyError("of a record")
+
+    monkeypatch.setattr(served, "why_not_ready", fails)
+    server.show(served)
+    assert get(server, "/readyz")[:2] == (500, "the answer failed; the log shows the reason\n")

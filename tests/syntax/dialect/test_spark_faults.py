@@ -196,3 +196,13 @@ def test_what_does_not_end(text: str, place: int | None) -> None:
 def test_the_bracket_that_is_not_closed(text: str, place: int | None) -> None:
     found = open_bracket(text)
     assert (found.start if found is not None else None) == place
+
+
+@pytest.mark.parametrize(("name", "hint"), [("my vew", "did you mean `my view`?"), ("ordrs", 'did you mean "orders"?')])
+def test_a_suggested_name_is_written_as_it_is_typed(name: str, hint: str) -> None:
+    known = KnownNames(relations=lambda: ["orders", "my view"], functions=list, others=dict, parameters=())
+    text = f"SELECT * FROM `{name}`"
+    fault = SparkFault(
+        condition="TABLE_OR_VIEW_NOT_FOUND", parameters={"relationName": f"`{name}`"}, message="", span=None
+    )
+    assert spark_error(fault, text, known).hint == hint

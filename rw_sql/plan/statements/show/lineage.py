@@ -11,7 +11,7 @@ from rw_sql.model.lineage import find_in_lineage, lineage_of
 from rw_sql.model.names import object_name
 from rw_sql.plan.result.graph import Graph, GraphNode
 from rw_sql.plan.result.plan import Plan, Table
-from rw_sql.plan.statements.show.objects import sink_state, source_state, view_state
+from rw_sql.plan.statements.show.job_states import sink_state, source_state, view_state
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot

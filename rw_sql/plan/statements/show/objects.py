@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
 from rw_sql.model.definitions import definition_of, source_columns, without_schema
-from rw_sql.model.job_ids import ingest_fragment, rebuild_job, sink_job, view_job
+from rw_sql.model.job_ids import sink_job, view_job
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import (
     SCHEMA_KINDS,
@@ -31,26 +31,19 @@ from rw_sql.model.names import (
     undefined_schema,
 )
 from rw_sql.model.options import connection_options, shown
-from rw_sql.model.pauses import direct_inputs, is_suspended, is_view_paused, pauses_of
-from rw_sql.model.rates import THROTTLED, is_throttled, throttled_reason
-from rw_sql.model.refresh_states import refresh_of, refresh_state, source_of
 from rw_sql.model.relations import schema_columns
-from rw_sql.model.source_readers import is_read, readers_of
+from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.ports.tables import LogSize
 from rw_sql.plan.queries.maintenance import how_maintained, visible_keys
 from rw_sql.plan.result.plan import Plan, Table
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, explicit
-from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT
-from rw_sql.plan.statements.view.set_rate_and_cancel import progress_text
+from rw_sql.plan.statements.show.job_states import job_states, sink_state, source_state, view_state
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.lexing.identifiers import PUBLIC
 from rw_sql.syntax.statements import CreateSink, CreateSource, CreateTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.facts import BackfillProgress, JobStatus
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import (
         Describe,
@@ -63,58 +56,6 @@ if TYPE_CHECKING:
 
 def _plan(statement: Statement, columns: tuple[tuple[str, str], ...], rows: list[tuple[object, ...]]) -> Plan:
     return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
-
-
-def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str, JobStatus]) -> tuple[str, str]:
-    """A source's state and the reason for it: PAUSED, THROTTLED, IDLE (nothing reads it), or the state reported by
-    the owner.
-
-    With several readers, the worst state is shown.
-    """
-    holds = pauses_of(snapshot, source.id)
-    if holds:
-        own = [hold.reason or "PAUSE SOURCE" for hold in holds if hold.source_id is not None]
-        every = [hold.reason or "PAUSE ALL SOURCES" for hold in holds if hold.source_id is None]
-        return "PAUSED", "; ".join(own + every)
-    if is_throttled(source):
-        return THROTTLED, throttled_reason(source)
-    if not is_read(snapshot, source):
-        table = snapshot.table_of(source.id)
-        is_whole = table is not None and refresh_of(snapshot, table.id) is not None
-        return "IDLE", "only REFRESH TABLE reads it" if is_whole else "nothing reads it"
-    told = [status for reader in readers_of(snapshot, source) if (status := statuses.get(reader.job)) is not None]
-    if not told:
-        return "WAITING", "no process runs the jobs of this warehouse yet"
-    worst = next((status for status in told if status.state != "RUNNING"), told[0])
-    of = f"{worst.job}: " if not source.is_shared and worst.reason else ""
-    return worst.state, of + (worst.reason or "")
-
-
-def view_state(
-    snapshot: Snapshot,
-    view: MaterializedViewRecord,
-    status: JobStatus | None,
-    made: Mapping[str, BackfillProgress] | None = None,
-) -> tuple[str, str]:
-    """A view's state and the reason for it: PAUSED if a source that it reads directly is paused, otherwise the state
-    reported by the owner.
-
-    BACKFILLING if the view is in ``made`` and running.
-    """
-    refresh = refresh_of(snapshot, view.id) if isinstance(view, TableRecord) else None
-    if refresh is not None and source_of(snapshot, refresh) is not None:
-        return refresh_state(refresh, status, (made or {}).get(view_job(view.id)))
-    if isinstance(view, TableRecord) and not view.inputs:
-        return "IDLE", "it no longer has a connector, so it gets no new rows"
-    if is_view_paused(snapshot, view):
-        held = [source for source in direct_inputs(snapshot, view) if is_suspended(snapshot, source)]
-        state = "PAUSED" if any(pauses_of(snapshot, source.id) for source in held) else THROTTLED
-        return state, f"it reads {', '.join(source.name for source in held)} itself"
-    progress = (made or {}).get(view_job(view.id))
-    if progress is not None and status is not None and status.state == "RUNNING":
-        paused = f"; {RATE_LIMIT} is 0" if view.backfill_rate_limit == 0 else ""
-        return "BACKFILLING", progress_text(progress) + paused
-    return (status.state, status.reason or "") if status else ("WAITING", "")
 
 
 def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
@@ -263,13 +204,6 @@ def _show_tables(statement: ShowObjects, snapshot: Snapshot, inspector: Inspecto
     return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 
-def sink_state(sink: SinkRecord, status: JobStatus | None) -> tuple[str, str]:
-    """A sink's state and the reason for it: PAUSED, or the state reported by the owner."""
-    if sink.is_paused:
-        return "PAUSED", sink.pause_reason or "PAUSE SINK"
-    return (status.state, status.reason or "") if status else ("WAITING", "")
-
-
 def _show_sinks(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
     statuses = inspector.jobs.statuses()
     rows: list[tuple[object, ...]] = []
@@ -313,57 +247,22 @@ def _show_secrets(statement: ShowObjects, snapshot: Snapshot) -> Plan:
 
 
 def _show_jobs(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    statuses = inspector.jobs.statuses()
     behind = inspector.jobs.lags()
-    made = inspector.jobs.backfills()
-    rows: list[tuple[object, ...]] = []
-    records: tuple[SourceRecord | MaterializedViewRecord | SinkRecord, ...] = (
-        *snapshot.all("source"),
-        *snapshot.kept,
-        *snapshot.all("sink"),
-    )
-    for record in records:
-        if not _matches(statement, snapshot, record.name):
-            continue
-        if isinstance(record, SourceRecord):
-            job = ingest_fragment(record.id)
-            status = statuses.get(job)
-            if not record.is_shared:  # Its readers are the jobs of its views.
-                continue
-            state, reason = source_state(snapshot, record, statuses)
-        elif isinstance(record, SinkRecord):
-            job = sink_job(record.id)
-            status = statuses.get(job)
-            state, reason = sink_state(record, status)
-        else:
-            job = view_job(record.id)
-            status = statuses.get(job)
-            state, reason = view_state(snapshot, record, status, made)
-        rows.append(
-            (
-                job,
-                record.kind,
-                record.name,
-                state,
-                reason,
-                status.last_error if status else None,
-                behind.get(job),
-                status.run if status else None,
-                status.restarts if status else 0,
-            )
+    rows: list[tuple[object, ...]] = [
+        (
+            shown.job,
+            shown.kind,
+            shown.object,
+            shown.state,
+            shown.reason,
+            shown.status.last_error if shown.status else None,
+            behind.get(shown.job),
+            shown.status.run if shown.status else None,
+            shown.status.restarts if shown.status else 0,
         )
-    for rebuild in snapshot.all("rebuild"):
-        if _matches(statement, snapshot, rebuild.name):
-            job = rebuild_job(rebuild)
-            status = statuses.get(job)
-            state = status.state if status else "WAITING"
-            reason = (status.reason if status else None) or (
-                "being rebuilt: queries read the old rows until the new rows have caught up"
-            )
-            told = (
-                (status.last_error, behind.get(job), status.run, status.restarts) if status else (None, None, None, 0)
-            )
-            rows.append((job, "materialized_view", rebuild.name, state, reason, *told))
+        for shown in job_states(snapshot, inspector.jobs.statuses(), inspector.jobs.backfills())
+        if _matches(statement, snapshot, shown.object)
+    ]
     columns = (
         ("job", "STRING"),
         ("kind", "STRING"),

@@ -29,7 +29,7 @@ def lower_alter_rename(statement: AlterRename, snapshot: Snapshot, inspector: In
     new = object_name(written)
     if new == record.name:
         return nothing(statement, record.name, "it already has this name")
-    require_free(snapshot, written)
+    require_free(snapshot, written, renamed=record.name)
     return new_name_plan(
         statement,
         snapshot,

@@ -65,4 +65,4 @@ def require_free_name(snapshot: Snapshot, record: Named | ConnectionRecord | Sec
     if record.kind in ("connection", "secret"):
         require_free_of_kind(snapshot, record.kind, name)
     else:
-        require_free(snapshot, name)
+        require_free(snapshot, name, renamed=record.name)

@@ -25,6 +25,7 @@ from rw_sql.plan.statements.common import (
 )
 from rw_sql.plan.statements.view.backfill_plan import plan_histories, startup_of, view_options
 from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import spark_name
 from rw_sql.syntax.query.tables_read import repeated_tables
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def lower_create_materialized_view(
                     f'source "{source.name}" is not shared, so a query can read it only once',
                     span=statement.query.span,
                     hint="create a view of the source, or read the source once: WITH one AS (SELECT * FROM "
-                    f"{source.name}) SELECT …",
+                    f"{spark_name(source.name)}) SELECT …",
                 )
             changes += begin_reading(snapshot, inspector, source, record, given.startup, statement.name.span)
         if isinstance(source, MaterializedViewRecord) and source.keys and not source.has_change_feed:

@@ -137,10 +137,10 @@ def test_an_option_that_would_be_ignored_is_refused(clause: str) -> None:
 
 
 def test_hints_name_the_source_that_was_meant() -> None:
-    """``PAUSE SOURCE Orders`` without quotes would pause the source ``orders``."""
+    """``PAUSE SOURCE Orders`` without quotes would mean the source ``orders``."""
     world = CannedWorld()
     world.put_topic("old", (10, 50))
-    world.run(create_source("orders", "old"), create_source('"Orders"', "old"))
+    world.run(create_source('"Orders"', "old"))
     error = refused(world, "INJECT SOURCE OFFSETS \"Orders\" VALUES ('0' = 20)")
     written = re.findall(r"\w+ SOURCE \S+", error.hint or "")
     assert len(written) == 2

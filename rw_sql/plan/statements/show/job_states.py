@@ -1,0 +1,132 @@
+"""The states of the jobs and of their objects, as SHOW statements, the status page and the metrics show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import SinkRecord, SourceRecord, TableRecord
+from rw_sql.model.job_ids import ingest_fragment, rebuild_job, sink_job, view_job
+from rw_sql.model.pauses import direct_inputs, is_suspended, is_view_paused, pauses_of
+from rw_sql.model.rates import THROTTLED, is_throttled, throttled_reason
+from rw_sql.model.refresh_states import refresh_of, refresh_state, source_of
+from rw_sql.model.source_readers import is_read, readers_of
+from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT
+from rw_sql.plan.statements.view.set_rate_and_cancel import progress_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import BackfillProgress, JobStatus
+    from rw_sql.metastore.records import MaterializedViewRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """A job with its state and the reason for it. ``status`` is what its owner reported; None if it reported
+    nothing."""
+
+    job: str
+    kind: str
+    object: str
+    state: str
+    reason: str
+    status: JobStatus | None
+
+
+def job_states(
+    snapshot: Snapshot, statuses: Mapping[str, JobStatus], made: Mapping[str, BackfillProgress]
+) -> Iterator[JobState]:
+    """The jobs of the catalog: of shared sources, tables and views, sinks, and rebuilds of views. ``made`` are the
+    unfinished backfills."""
+    records: tuple[SourceRecord | MaterializedViewRecord | SinkRecord, ...] = (
+        *snapshot.all("source"),
+        *snapshot.kept,
+        *snapshot.all("sink"),
+    )
+    for record in records:
+        if isinstance(record, SourceRecord):
+            job = ingest_fragment(record.id)
+            if not record.is_shared:  # Its readers are the jobs of its views.
+                continue
+            state, reason = source_state(snapshot, record, statuses)
+        elif isinstance(record, SinkRecord):
+            job = sink_job(record.id)
+            state, reason = sink_state(record, statuses.get(job))
+        else:
+            job = view_job(record.id)
+            state, reason = view_state(snapshot, record, statuses.get(job), made)
+        yield JobState(
+            job=job, kind=record.kind, object=record.name, state=state, reason=reason, status=statuses.get(job)
+        )
+    for rebuild in snapshot.all("rebuild"):
+        status = statuses.get(rebuild_job(rebuild))
+        yield JobState(
+            job=rebuild_job(rebuild),
+            kind="materialized_view",
+            object=rebuild.name,
+            state=status.state if status else "WAITING",
+            reason=(status.reason if status else None)
+            or "being rebuilt: queries read the old rows until the new rows have caught up",
+            status=status,
+        )
+
+
+def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str, JobStatus]) -> tuple[str, str]:
+    """A source's state and the reason for it: PAUSED, THROTTLED, IDLE (nothing reads it), or the state reported by
+    the owner.
+
+    With several readers, the worst state is shown.
+    """
+    holds = pauses_of(snapshot, source.id)
+    if holds:
+        own = [hold.reason or "PAUSE SOURCE" for hold in holds if hold.source_id is not None]
+        every = [hold.reason or "PAUSE ALL SOURCES" for hold in holds if hold.source_id is None]
+        return "PAUSED", "; ".join(own + every)
+    if is_throttled(source):
+        return THROTTLED, throttled_reason(source)
+    if not is_read(snapshot, source):
+        table = snapshot.table_of(source.id)
+        is_whole = table is not None and refresh_of(snapshot, table.id) is not None
+        return "IDLE", "only REFRESH TABLE reads it" if is_whole else "nothing reads it"
+    told = [status for reader in readers_of(snapshot, source) if (status := statuses.get(reader.job)) is not None]
+    if not told:
+        return "WAITING", "no process runs the jobs of this warehouse yet"
+    worst = next((status for status in told if status.state != "RUNNING"), told[0])
+    of = f"{worst.job}: " if not source.is_shared and worst.reason else ""
+    return worst.state, of + (worst.reason or "")
+
+
+def view_state(
+    snapshot: Snapshot,
+    view: MaterializedViewRecord,
+    status: JobStatus | None,
+    made: Mapping[str, BackfillProgress] | None = None,
+) -> tuple[str, str]:
+    """A view's state and the reason for it: PAUSED if a source that it reads directly is paused, otherwise the state
+    reported by the owner.
+
+    BACKFILLING if the view is in ``made`` and running.
+    """
+    refresh = refresh_of(snapshot, view.id) if isinstance(view, TableRecord) else None
+    if refresh is not None and source_of(snapshot, refresh) is not None:
+        return refresh_state(refresh, status, (made or {}).get(view_job(view.id)))
+    if isinstance(view, TableRecord) and not view.inputs:
+        return "IDLE", "it no longer has a connector, so it gets no new rows"
+    if is_view_paused(snapshot, view):
+        held = [source for source in direct_inputs(snapshot, view) if is_suspended(snapshot, source)]
+        state = "PAUSED" if any(pauses_of(snapshot, source.id) for source in held) else THROTTLED
+        return state, f"it reads {', '.join(source.name for source in held)} itself"
+    progress = (made or {}).get(view_job(view.id))
+    if progress is not None and status is not None and status.state == "RUNNING":
+        paused = f"; {RATE_LIMIT} is 0" if view.backfill_rate_limit == 0 else ""
+        return "BACKFILLING", progress_text(progress) + paused
+    return (status.state, status.reason or "") if status else ("WAITING", "")
+
+
+def sink_state(sink: SinkRecord, status: JobStatus | None) -> tuple[str, str]:
+    """A sink's state and the reason for it: PAUSED, or the state reported by the owner."""
+    if sink.is_paused:
+        return "PAUSED", sink.pause_reason or "PAUSE SINK"
+    return (status.state, status.reason or "") if status else ("WAITING", "")

@@ -1,0 +1,42 @@
+"""Arguments of ``spark.sql``, which Delta Lake's parser loses on newer versions of Spark."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+_IN_THE_ANALYZER = "spark.sql.legacy.parameterSubstitution.constantsOnly"
+"""Spark's setting that makes its analyzer replace markers such as ``:name``, as Spark 4.0 does.
+
+Without it, the parser replaces them, but the one of Delta Lake 4.4 passes the text on without the arguments: every
+statement with a marker fails with UNBOUND_SQL_PARAMETER.
+"""
+
+
+@contextmanager
+def bound_arguments(spark: SparkSession) -> Iterator[None]:
+    """A context manager inside which Spark replaces the markers of a statement by its arguments.
+
+    It changes a setting of the session, and restores it at the end. In a version of Spark without the setting, it does
+    nothing.
+    """
+    try:
+        is_needed = spark.conf.get(_IN_THE_ANALYZER) == "false"
+    except (PySparkException, Py4JError):  # This version of Spark has no such setting.
+        is_needed = False
+    if not is_needed:
+        yield
+        return
+    spark.conf.set(_IN_THE_ANALYZER, "true")
+    try:
+        yield
+    finally:
+        spark.conf.unset(_IN_THE_ANALYZER)

@@ -1,0 +1,52 @@
+"""The errors for a warehouse whose store fails while a statement or command runs."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+
+from rw_sql.errors import STORE_UNREACHABLE, SqlError
+from rw_sql.metastore.commits import CommitUnknown
+from rw_sql.runtime.support.failures import cause_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+NOTHING_CHANGED = "nothing was changed"
+
+_AGAIN = "run it again once the store answers; rw-sql doctor examines the warehouse"
+
+
+def store_error(error: Exception, done: str = NOTHING_CHANGED) -> SqlError:
+    """The error for a statement during which the store failed. ``done`` describes the effects that remain.
+
+    For an error during the commit, it says that nobody knows yet whether the statement is committed.
+    """
+    told = cause_line(str(error)) or type(error).__name__
+    if isinstance(error, CommitUnknown):
+        return SqlError(
+            STORE_UNREACHABLE,
+            f"the warehouse's store failed during the commit and does not answer ({told}), so it is not known whether "
+            f"the statement is committed as epoch {error.epoch}",
+            hint="do not run it again before SELECT epoch, actor, statement FROM rw_catalog.rw_operations "
+            f"WHERE epoch >= {error.epoch} shows that it is not committed",
+        )
+    told = f"{told}; {done}" if done else told
+    return SqlError(STORE_UNREACHABLE, f"the warehouse cannot be read or written: {told}", hint=_AGAIN)
+
+
+@contextmanager
+def store_errors(require_alive: Callable[[str], object], done: str = NOTHING_CHANGED) -> Iterator[None]:
+    """A context manager that raises errors of the store as SqlError.
+
+    ``require_alive`` raises SqlError if Spark has ended, which causes such errors too.
+    """
+    try:
+        yield
+    except (OSError, DeltaError) as error:
+        require_alive(done)
+        if isinstance(error, BrokenPipeError):
+            raise  # The program that reads this command's output has ended.
+        raise store_error(error, done) from error

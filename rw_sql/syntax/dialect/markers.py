@@ -1,0 +1,57 @@
+"""The markers in a Spark statement that arguments of ``spark.sql`` replace: ``:name``, ``?`` and ``{name}``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rw_sql.syntax.parsing.script import without_strings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_QUOTED = re.compile(r"`(?:[^`]|``)*+`")
+_NAMED = re.compile(r"(?<![\w:)\]]):(?P<name>[^\W\d]\w*+)")
+_POSITIONAL = re.compile(r"\?")
+_FORMATTED = re.compile(r"\{[^{}]*+\}")
+
+
+def without_fields(text: str) -> str:
+    """A statement with a word in the place of each ``{name}``, outside strings. The length does not change."""
+    if "{" not in text:
+        return text
+    for found in _FORMATTED.finditer(_bare(text)):
+        text = text[: found.start()] + "_" * len(found[0]) + text[found.end() :]
+    return text
+
+
+def with_values(text: str, args: Mapping[str, object] | Sequence[object] | None) -> str:
+    """A statement with literals in the place of its markers, for a parser that does not get the arguments.
+
+    Texts are kept, because they may name a relation: ``IDENTIFIER(:name)``. Other values become NULL.
+    """
+    text = without_fields(text)
+    if not args:
+        return text
+    bare = _bare(text)
+    if isinstance(args, Mapping):
+        found = [match for match in _NAMED.finditer(bare) if match["name"] in args]
+        values = [args[match["name"]] for match in found]
+    else:
+        found = list(_POSITIONAL.finditer(bare))
+        values = [*args, *[None] * len(found)][: len(found)]
+    for match, value in reversed(list(zip(found, values, strict=True))):
+        text = text[: match.start()] + _literal(value) + text[match.end() :]
+    return text
+
+
+def _bare(text: str) -> str:
+    """A statement with blanks in the place of strings, comments and quoted names. The length does not change."""
+    return _QUOTED.sub(lambda found: " " * len(found[0]), without_strings(text))
+
+
+def _literal(value: object) -> str:
+    if not isinstance(value, str):
+        return "NULL"
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
