@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from rw_sql.connectors.files import compression as file_compression
-from rw_sql.connectors.files import fitting as file_fitting
+from rw_sql.connectors.support import fitting as value_fitting
 from rw_sql.connectors.files import rows as file_rows
 from rw_sql.connectors.files import store as file_store
 from rw_sql.connectors.files.store import FileStore
@@ -293,6 +293,6 @@ def _register(spark: SparkSession) -> None:
     from pyspark import cloudpickle
 
     by_value: Any = cloudpickle.register_pickle_by_value
-    for module in (file_compression, file_fitting, file_rows, file_store, sys.modules[__name__]):
+    for module in (file_compression, value_fitting, file_rows, file_store, sys.modules[__name__]):
         by_value(module)
     spark.dataSource.register(FileDataSource)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rw_sql.connectors.files import fitting as file_fitting
+from rw_sql.connectors.support import fitting as value_fitting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -225,7 +225,7 @@ def parquet_rows(
     parquet = pq.ParquetFile(file)
     groups = _row_groups(parquet.metadata, size)
     names = parquet.schema_arrow.names
-    chosen = file_fitting.matches([kept.name for kept in row], names)
+    chosen = value_fitting.matches([kept.name for kept in row], names)
     if is_strict and (missing := [name for name, found in chosen.items() if found is None]):
         raise ValueError(f"it has no column {missing[0]}")
     wanted = [found for found in chosen.values() if found is not None]
@@ -273,7 +273,7 @@ def _as_row(
             columns.append(pa.nulls(batch.num_rows, wanted.type))
             continue
         given = batch.column(batch.schema.names.index(found))
-        values, is_misfit = file_fitting.fitted(given, wanted.type)
+        values, is_misfit = value_fitting.fitted(given, wanted.type)
         columns.append(values)
         if is_misfit.any():
             told = f"column {wanted.name}: a value of type {given.type} does not fit"

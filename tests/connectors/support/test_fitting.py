@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rw_sql.connectors.files.fitting import fitted, matches
+from rw_sql.connectors.support.fitting import fitted, matches
 
 UTC = datetime.UTC
 TIME, DAY = datetime.datetime(2024, 4, 11, 5, tzinfo=UTC), datetime.date(2024, 4, 11)
