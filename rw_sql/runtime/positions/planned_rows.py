@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.runtime.decoding.decoder import ERROR
@@ -29,7 +29,7 @@ class Planned:
 
     most: int | None = None
     exact: int | None = None
-    size: int = 0
+    size: int = field(default=0, compare=False)
 
     @property
     def is_small(self) -> bool:
