@@ -94,7 +94,7 @@ test-spark: .venv/spark-$(SPARK).lock ## a part of the tests on another version 
 	@sed 's/^pyspark==.*/pyspark==$*.*/' $< >$@
 
 # What differs between versions: Spark's own classes, its planner, its sources and the jars. A file for each kind of object.
-PART_OF_TESTS ?= tests/test_spark_jars.py tests/connectors/datagen tests/connectors/kafka tests/integration/test_definitions.py \
+PART_OF_TESTS ?= tests/test_spark_jars.py tests/connectors/datagen tests/connectors/files tests/connectors/support tests/connectors/kafka tests/integration/test_definitions.py \
     tests/integration/test_live_tables.py tests/integration/test_live_undo.py tests/integration/test_restart.py \
     tests/integration/test_strict_json.py tests/integration/test_live_sinks.py tests/integration/test_live_refresh.py \
     tests/integration/test_live_rewind.py tests/integration/test_maintained_views.py tests/integration/test_query_analysis.py \

@@ -25,7 +25,11 @@ RECORDS = (
     [("JSON", "from_json("), ("CSV (without_header = 'true', delimiter = ',')", "from_csv(")],
     ids=["json", "csv"],
 )
-@pytest.mark.parametrize("columns", ["id INT, name VARCHAR", "id INT, at TIMESTAMP"], ids=["plain", "temporal"])
+@pytest.mark.parametrize(
+    "columns",
+    ["id INT, name VARCHAR", "id INT, at TIMESTAMP", "id INT, n NUMERIC(10, 2)"],
+    ids=["plain", "temporal", "decimal"],
+)
 def test_good_rows_are_read_once(spark: SparkSession, encode: str, parser: str, columns: str) -> None:
     statement = source_definition(
         f"CREATE SOURCE s ({columns}) WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = 'h:1') "

@@ -145,6 +145,32 @@ def test_csv_and_parquet(session: AttachedSession, folder: Path) -> None:
     assert session.rows_of("p", "id") == [(1,), (2,)]
 
 
+def test_small_files_of_many_records_are_read_in_parts(session: AttachedSession, folder: Path) -> None:
+    """Some kilobytes become 100 MB, which this process must not hold."""
+    lines, rows = folder / "lines", folder / "rows"
+    lines.mkdir()
+    rows.mkdir()
+    count, long = 20_000, "x" * 5_000
+    put(lines, "a.json.gz", gzip.compress(f'{{"id":7,"t":"{long}"}}\n'.encode() * count))
+    made = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": [7] * count, "t": [long] * count}), made, row_group_size=count)
+    put(rows, "a.parquet", made.getvalue().to_pybytes())
+    assert (rows / "a.parquet").stat().st_size < 30_000
+    session.run(
+        source("c", lines, "JSON", "id INT, t VARCHAR"),
+        source("p", rows, "PARQUET", "id INT, t VARCHAR"),
+        "CREATE MATERIALIZED VIEW vc AS SELECT id, length(t) AS size FROM c",
+        "CREATE MATERIALIZED VIEW vp AS SELECT id, length(t) AS size FROM p",
+        "FLUSH",
+    )
+    for view in ("vc", "vp"):
+        found = session.sql(f"SELECT count(*), min(size), max(size), min(id) FROM {view}")
+        assert [tuple(row) for row in found] == [(count, 5_000, 5_000, 7)], view
+    # A view of a later time reads the records from the log.
+    session.run("CREATE MATERIALIZED VIEW late AS SELECT count(*) AS n, sum(id) AS s FROM p", "FLUSH")
+    assert session.rows_of("late") == [(count, 7 * count)]
+
+
 @pytest.fixture
 def bucket() -> Iterator[tuple[str, object]]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

@@ -252,6 +252,9 @@ def test_texts_of_postgres_are_read_exactly_or_not_at_all(spark: SparkSession) -
         ("ARRAY<INT>", "[1, null, 3]", [1, None, 3]), ("ARRAY<ARRAY<INT>>", "[[1, 2], [3, null]]", [[1, 2], [3, None]]),
         ("ARRAY<DECIMAL(38,10)>", "[12345678901234567890.0123456789]", [Decimal("12345678901234567890.0123456789")]),
         ("ARRAY<DATE>", '["2024-02-29", null]', [date(2024, 2, 29), None]), ("STRUCT<a: INT>", "null", None),
+        ("DECIMAL(10,2)", "1.50000", Decimal("1.50")), ("DECIMAL(10,2)", "1.5e+06", Decimal("1500000.00")),
+        ("ARRAY<DECIMAL(10,2)>", "[1.500, null]", [Decimal("1.50"), None]),
+        ("STRUCT<a: DECIMAL(38,2), t: STRING>", '{"a": 1.5, "t": "0.123"}', (Decimal("1.50"), "0.123")),
     ]  # fmt: skip
     bad = [
         ("DECIMAL(10,2)", "NaN"), ("DECIMAL(10,2)", "-Infinity"), ("DECIMAL(10,2)", "123456789012.5"), ("INT", "NaN"),
@@ -262,6 +265,9 @@ def test_texts_of_postgres_are_read_exactly_or_not_at_all(spark: SparkSession) -
         ("TIMESTAMP", "10000-01-01 00:00:00Z"), ("TIMESTAMP", "294276-12-31 23:59:59Z"),
         ("ARRAY<INT>", "[[1, 2], [3, 4]]"), ("ARRAY<DECIMAL(10,2)>", "[12345678901234.5]"),
         ("ARRAY<DECIMAL(10,2)>", '["NaN"]'), ("ARRAY<DATE>", '["0044-03-15 BC"]'), ("ARRAY<DATE>", '["12024-03-15"]'),
+        ("DECIMAL(10,2)", "1.239"), ("DECIMAL(10,0)", "1.5"), ("DECIMAL(10,2)", "1.5e-07"),
+        ("DECIMAL(10,2)", f"1.{'0' * 60}1"), ("ARRAY<DECIMAL(10,2)>", "[1.5, 1.239]"),
+        ("ARRAY<DECIMAL(10,2)>", f"[1.{'0' * 60}1]"), ("STRUCT<a: DECIMAL(38,2)>", '{"a": 1.239}'),
         ("ARRAY<TIMESTAMP_NTZ>", '["infinity"]'), ("STRUCT<a: INT, b: DATE>", '{"a": "x"}'),
     ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -271,6 +272,45 @@ def test_no_number_goes_through_a_double_but_a_double(spark: SparkSession) -> No
     found = read(spark, columns, values)
     assert found[0] == (n, 9223372036854775807, "1.5")
     assert all(isinstance(row, str) for row in found[1:])
+
+
+ZEROS = "0" * 60
+EXACT = {
+    f"1.{ZEROS}": "1.00", f"1.5{ZEROS}": "1.50", f'"1.5{ZEROS}"': "1.50", "1.5e0": "1.50", "150e-2": "1.50",
+    f"0.{ZEROS}e5": "0.00", "1500000000000e-12": "1.50", "1.5E+1": "15.00", "0e-9": "0.00",
+}  # fmt: skip
+NOT_EXACT = (
+    f"1.{ZEROS}1", f"0.{'9' * 60}", f"-1.{ZEROS}1", f'"1.{ZEROS}1"', "1e-31", '"1e-40"', f"1.{'0' * 25}1e-9",
+    "1E-300", "1e-99999999999", "1e-600000000", "1e600000000", '"1e600000000"', "0e-600000000", "0e600000000",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("columns", "form"),
+    [("n NUMERIC(10, 2)", '{"n":%s}'), ("n NUMERIC(10, 2)[]", '{"n":[%s]}'), ("n STRUCT<x NUMERIC>", '{"n":{"x":%s}}')],
+)
+def test_a_decimal_is_exact_however_long_it_is(spark: SparkSession, columns: str, form: str) -> None:
+    """Also where the number has more digits than Spark's widest decimal, and where the exponent is huge."""
+    texts = [*EXACT, *NOT_EXACT]
+    found = read(spark, columns, [(form % text).encode() for text in texts])
+    values = [row if isinstance(row, str) else next(iter(row[0])) if columns[-1] in "]>" else row[0] for row in found]
+    assert [Decimal(str(value)) for value in values[: len(EXACT)]] == [Decimal(value) for value in EXACT.values()]
+    assert [
+        text for text, value in zip(NOT_EXACT, values[len(EXACT) :], strict=True) if not isinstance(value, str)
+    ] == []
+
+
+@pytest.mark.parametrize("column", ["k VARCHAR", "k NUMERIC(10, 2)"])
+def test_a_key_may_be_a_long_text(spark: SparkSession, column: str) -> None:
+    statement = source_definition(
+        f"CREATE SOURCE t ({column}, PRIMARY KEY (k)) WITH (connector = 'kafka', topic = 't', "
+        "properties.bootstrap.server = 'h:1') FORMAT UPSERT ENCODE JSON"
+    )
+    long = '"\\' * 50_000
+    records = [("t:0", 0, json.dumps(long).encode(), b"{}", "0", None, None)]
+    frame = spark.createDataFrame(records, json_reference.RECORDS)
+    (row,) = decode(frame, statement, run=0, batch=0, bucket=0).collect()
+    assert (row.k == long) if column == "k VARCHAR" else "is not of type NUMERIC(10, 2)" in row[ERROR]
 
 
 ROW = '{"id":7,"t":1.10,"n":12345678901234567890.123456789,"j":{"x":[1e3]},"addr":{"zipCode":10115.50}}'

@@ -48,7 +48,7 @@ def read(
 def snapshot(spark: SparkSession, path: str, columns: Mapping[str, str], version: int) -> DataFrame:
     """The table as of a version, cast to these columns and types; a value that does not fit is an error."""
     frame = table_at(spark, path, version)
-    return frame.select(*cast_columns(frame, columns))
+    return cast_columns(frame, columns)
 
 
 def _appended(spark: SparkSession, path: str, schema: StructType, commit: TableCommit) -> DataFrame:

@@ -31,6 +31,9 @@ ENDINGS: Mapping[str, str] = {
 """The endings of file names, in lower case, with the compression that they show."""
 
 _CHUNK = 1024 * 1024
+_SNAPPY_CHUNK = 65_536
+"""The most bytes that a chunk of snappy's framing format contains."""
+
 _SNAPPY_BEGIN = b"\xff\x06\x00\x00sNaPpY"
 
 
@@ -165,7 +168,10 @@ def _snappy_parts(file: Any) -> Iterator[bytes]:
             raise EOFError("it ends early")
         if head[0] == 0:
             block = data[4:]
-            yield pa.decompress(block, _snappy_length(block), codec="snappy", asbytes=True)
+            length = _snappy_length(block)
+            if length > _SNAPPY_CHUNK:
+                raise CompressedError(f"it has a chunk of {length} bytes, and the format allows {_SNAPPY_CHUNK}")
+            yield pa.decompress(block, length, codec="snappy", asbytes=True)
         elif head[0] == 1:
             yield data[4:]
         elif head[0] < 0x80:

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from rw_sql.connectors.files import compression as file_compression
-from rw_sql.connectors.files import fitting as file_fitting
 from rw_sql.connectors.files import rows as file_rows
 from rw_sql.connectors.files import store as file_store
 from rw_sql.connectors.files.store import FileStore
-from rw_sql.connectors.support.local_frames import local_frame
+from rw_sql.connectors.support import arrow_schemas
+from rw_sql.connectors.support import fitting as value_fitting
+from rw_sql.connectors.support.local_frames import local_frame, noted_as_large
 from rw_sql.connectors.support.private_files import private_file
 from rw_sql.connectors.support.record_reader import RECORDS
 
@@ -44,6 +44,8 @@ _BYTES_PER_FILE = 32 * 1024
 _AHEAD = 16
 _FEW_BYTES = 512 * 1024
 _FEW_FILES = 100
+_MOST_HELD_BYTES = 32 * 1024 * 1024
+"""The most bytes of records that this process holds. A small file may contain any number of equal records."""
 _RECORDS = f"{RECORDS}, _rw_index bigint"
 
 Piece = tuple[str, int, int, "str | None"]
@@ -69,7 +71,7 @@ class FileReader(DataSourceReader):
             (path, start, end, life) for path, start, end, life in json.loads(options["pieces"])
         ]
         self._tasks = max(1, int(options["tasks"]))
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = arrow_schemas.arrow_schema(schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         # Spark requires at least one partition.
@@ -273,18 +275,30 @@ def read_batch(
     if sum(end - start for _, start, end, _ in pieces) <= _FEW_BYTES and len(pieces) <= _FEW_FILES:
         # Spark would start two processes for the plan and a third for the rows, which takes a second; reading
         # the rows takes a hundredth of that.
-        return _read_here(spark, options, pieces)
+        found = _read_here(spark, options, pieces)
+        return found if found is not None else noted_as_large(_read_by_tasks(spark, options))
+    return _read_by_tasks(spark, options)
+
+
+def _read_by_tasks(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     _register(spark)
     return spark.read.format("rw_sql_files").options(**options).load()
 
 
-def _read_here(spark: SparkSession, options: dict[str, str], pieces: Sequence[Piece]) -> DataFrame:
+def _read_here(spark: SparkSession, options: dict[str, str], pieces: Sequence[Piece]) -> DataFrame | None:
+    """The records, read in this process; None if they need too much memory."""
     wanted = StructType.fromDDL(_schema(options["row"]))
     if not isinstance(wanted, StructType):
         raise TypeError("a list of columns is a struct")
     reader = FileReader(options, wanted)
-    batches = list(reader.read(InputPartition(list(pieces))))
-    return local_frame(spark, pa.Table.from_batches(batches, schema=to_arrow_schema(wanted, timezone="UTC")))
+    batches: list[pa.RecordBatch] = []
+    held = 0
+    for batch in reader.read(InputPartition(list(pieces))):
+        batches.append(batch)
+        held += batch.nbytes
+        if held > _MOST_HELD_BYTES:
+            return None
+    return local_frame(spark, pa.Table.from_batches(batches, schema=arrow_schemas.arrow_schema(wanted)))
 
 
 def _register(spark: SparkSession) -> None:
@@ -293,6 +307,6 @@ def _register(spark: SparkSession) -> None:
     from pyspark import cloudpickle
 
     by_value: Any = cloudpickle.register_pickle_by_value
-    for module in (file_compression, file_fitting, file_rows, file_store, sys.modules[__name__]):
+    for module in (arrow_schemas, file_compression, value_fitting, file_rows, file_store, sys.modules[__name__]):
         by_value(module)
     spark.dataSource.register(FileDataSource)

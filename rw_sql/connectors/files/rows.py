@@ -18,15 +18,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rw_sql.connectors.files import fitting as file_fitting
+from rw_sql.connectors.support import fitting as value_fitting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
 CHUNK = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
+MOST_LINE_BYTES = 128 * 1024 * 1024
+_PARQUET_ROWS = 1_000
+"""The rows that are decoded at once. A dictionary-encoded column repeats long values without taking space."""
+
+_BATCH_BYTES = 16 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
 _QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+')
@@ -47,7 +52,7 @@ def lines(file: Any, start: int, end: int | None, *, chunk: int = CHUNK) -> Iter
     are skipped.
 
     The last line needs no line end. A byte-order mark at the beginning and a carriage return before a line end are
-    removed.
+    removed. Raises ValueError for a line of more than MOST_LINE_BYTES.
     """
     base = max(0, start - 1)
     if file.seekable():
@@ -65,6 +70,7 @@ def lines(file: Any, start: int, end: int | None, *, chunk: int = CHUNK) -> Iter
         if len(ends) == 0:
             if not read:
                 return
+            _require_short(data)
             held = data
             continue
         begins = np.concatenate(([0], ends[:-1] + 1))
@@ -80,6 +86,13 @@ def lines(file: Any, start: int, end: int | None, *, chunk: int = CHUNK) -> Iter
         base, held = base + after, data[after:]
         if not read or (end is not None and base >= end):
             return
+
+
+def _require_short(line: bytes) -> None:
+    if len(line) > MOST_LINE_BYTES:
+        raise ValueError(
+            f"it has a line of more than {MOST_LINE_BYTES >> 20} MiB, which rw_sql does not read: a line is a record"
+        )
 
 
 def _cut(
@@ -142,7 +155,8 @@ def ranks(places: NDArray[np.int64], before: tuple[int, int] = (-1, 0)) -> tuple
 
 def header_of(file: Any) -> bytes:
     """The first line of a file that is open at its beginning, without its line end."""
-    first: bytes = file.readline()
+    first: bytes = file.readline(MOST_LINE_BYTES + 1)
+    _require_short(first)
     return first.removeprefix(_BOM).rstrip(b"\r\n")
 
 
@@ -225,24 +239,37 @@ def parquet_rows(
     parquet = pq.ParquetFile(file)
     groups = _row_groups(parquet.metadata, size)
     names = parquet.schema_arrow.names
-    chosen = file_fitting.matches([kept.name for kept in row], names)
+    chosen = value_fitting.matches([kept.name for kept in row], names)
     if is_strict and (missing := [name for name, found in chosen.items() if found is None]):
         raise ValueError(f"it has no column {missing[0]}")
     wanted = [found for found in chosen.values() if found is not None]
     for number, (begin, length, rows) in enumerate(groups):
         if begin >= end or begin + length <= start or rows == 0:
             continue
-        places = begin + np.arange(rows, dtype=np.int64)
-        if rows > length:
-            places = begin + (np.arange(rows) / rows * length).astype(np.int64)
         at = 0
         # Without columns there would be no batches: a file may have none of the requested ones.
-        for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=[number], columns=wanted or names[:1]):
-            of_batch = places[at : at + batch.num_rows]
+        decoded = parquet.iter_batches(batch_size=_PARQUET_ROWS, row_groups=[number], columns=wanted or names[:1])
+        for batch in _joined(decoded):
+            of_group = np.arange(at, at + batch.num_rows, dtype=np.int64)
+            of_batch = begin + (of_group if rows <= length else (of_group / rows * length).astype(np.int64))
             at += batch.num_rows
             low, high = np.searchsorted(of_batch, [start, end])
             if high > low:
                 yield of_batch[low:high], *_as_row(batch.slice(low, high - low), row, chosen)
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at most BATCH_ROWS rows, and of about _BATCH_BYTES."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _BATCH_BYTES or len(held) * _PARQUET_ROWS >= BATCH_ROWS:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, size = [], 0
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
 def _row_groups(metadata: pq.FileMetaData, size: int) -> list[tuple[int, int, int]]:
@@ -273,7 +300,7 @@ def _as_row(
             columns.append(pa.nulls(batch.num_rows, wanted.type))
             continue
         given = batch.column(batch.schema.names.index(found))
-        values, is_misfit = file_fitting.fitted(given, wanted.type)
+        values, is_misfit = value_fitting.fitted(given, wanted.type)
         columns.append(values)
         if is_misfit.any():
             told = f"column {wanted.name}: a value of type {given.type} does not fit"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rw_sql.connectors.iceberg.history import snapshot_before
 
@@ -171,7 +172,10 @@ def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
     # Arrow would interpret a UUID's bytes as text.
-    return pa.array(_texts(column.to_pylist()), kind) if _has_uuid(column.type) else column.cast(kind)
+    if _has_uuid(column.type):
+        return pa.array(_texts(column.to_pylist()), kind)
+    # Nanoseconds are cut off, as in Parquet files.
+    return column.cast(options=pc.CastOptions(kind, allow_time_truncate=True))
 
 
 def _has_uuid(kind: pa.DataType) -> bool:

@@ -296,10 +296,11 @@ def _creates(options: Mapping[str, str]) -> bool:
 
 def _wanted(shape: SinkShape) -> pa.Schema:
     """The sink's columns with the corresponding Iceberg types."""
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    given = to_arrow_schema(StructType.fromJson(json.loads(shape.schema)), timezone="UTC")
+    from rw_sql.connectors.support.arrow_schemas import arrow_schema
+
+    given = arrow_schema(StructType.fromJson(json.loads(shape.schema)))
     return pa.schema([pa.field(field.name, _stored(field.type)) for field in given])
 
 

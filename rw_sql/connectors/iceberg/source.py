@@ -224,7 +224,7 @@ class IcebergConnector(RangedConnector):
         wanted = self._known(table, options, list(columns))
         parts, rows = reader.whole_table(table, history.end_of(table), wanted)
         frame = _frame(spark, table, parts, rows, wanted)
-        return frame.select(*cast_columns(frame, columns))
+        return cast_columns(frame, columns)
 
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
         """The first column that the table lacks, or whose values do not all fit the declared type."""
@@ -279,18 +279,17 @@ def _frame(
     A small number is read through Arrow in this process, a larger one in Spark's processes.
     """
     import pyarrow as pa
-    from pyspark.sql.pandas.types import from_arrow_schema
 
     from rw_sql.connectors.iceberg import reader
+    from rw_sql.connectors.support.arrow_schemas import spark_schema
     from rw_sql.connectors.support.table_reader import read_parts
 
     schema = reader.arrow_schema(reader.projected(table, columns))
     if rows <= SMALL_ROWS and sum(part["bytes"] for part in parts) <= SMALL_BYTES:
         tables = [found for part in parts for found in reader.read_files(table, part)]
         return local_frame(spark, pa.concat_tables(tables) if tables else schema.empty_table())
-    spark_schema = from_arrow_schema(schema)
     files = catalog.properties_of_files(table)
-    return read_parts(spark, reader.IcebergPartReader(), files, parts, spark_schema.json())
+    return read_parts(spark, reader.IcebergPartReader(), files, parts, spark_schema(schema).json())
 
 
 def _refused(name: str, snapshot: TableSnapshot) -> SqlError:

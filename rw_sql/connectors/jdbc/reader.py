@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -219,6 +220,7 @@ def _shown(text: Column, kind: DataType) -> Column:
     return f.regexp_replace(text, "Z$", "") if isinstance(kind, TimestampType) else text
 
 
+_DECIMAL = re.compile(r"\bdecimal\((\d+),(\d+)\)")
 _ODD_TIMES = '"([0-9]{5,}-[0-9]{2}-[0-9]{2}|[^"]* BC"|-?infinity")'
 """A date or time inside JSON that Spark cannot represent or would misread."""
 
@@ -238,6 +240,7 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
         ArrayType,
         BinaryType,
         DateType,
+        DecimalType,
         DoubleType,
         FloatType,
         MapType,
@@ -264,6 +267,11 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
             fits = fits & ~text.contains("BC") & (value <= bound)
         case FloatType() | DoubleType():
             fits = fits & ((f.abs(value) != float("inf")) | text.contains("nf"))
+        case DecimalType():
+            # Spark rounds. PostgreSQL writes an exponent only for a float, which is compared as one.
+            is_rounded = text.rlike(f"[.][0-9]{{{kind.scale}}}[0-9]*[1-9]")
+            is_same = value.cast("double") == text.try_cast("double")
+            fits = fits & f.when(text.contains("e"), is_same).otherwise(~is_rounded)
     return value, fits
 
 
@@ -278,14 +286,34 @@ def _nested(text: Column, kind: DataType) -> tuple[Column, Column]:
     is_bytes = isinstance(kind, ArrayType) and isinstance(kind.elementType, BinaryType)
     word = "array<string>" if is_bytes else kind.simpleString()
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "c"}
-    read = f.from_json(f.concat(f.lit('{"v":'), text, f.lit("}")), f"v {word}, c string", options)
+    whole = f.concat(f.lit('{"v":'), text, f.lit("}"))
+    read = f.from_json(whole, f"v {word}, c string", options)
     fits = read.getField("c").isNull()
+    if _DECIMAL.search(word):
+        fits = fits & _has_all_digits(text, whole, word, options)
     if "date" in word or "timestamp" in word:
         fits = fits & ~text.rlike(_ODD_TIMES)
     value = read.getField("v")
     if is_bytes:  # to_jsonb writes bytes as \\x00ff; Spark reads base64.
         value = f.transform(value, lambda item: f.unhex(f.substring(item, 3, 2_147_483_647)))
     return value, fits
+
+
+def _has_all_digits(text: Column, whole: Column, word: str, options: Mapping[str, str]) -> Column:
+    """True if Spark rounds no decimal of the JSON in ``whole`` to the scale of its type in ``word``.
+
+    The decimals are read again with as many digits after the point as their type leaves room for, and compared.
+    PostgreSQL writes no exponent into a decimal's JSON.
+    """
+    from pyspark.sql import functions as f
+
+    scales = [max(int(scale), 38 - int(digits) + int(scale)) for digits, scale in _DECIMAL.findall(word)]
+    wide = _DECIMAL.sub(lambda found: f"decimal(38,{max(int(found[2]), 38 - int(found[1]) + int(found[2]))})", word)
+    read = f.from_json(whole, f"v {wide}, c string", dict(options))
+    is_same = f.to_json(read.getField("v").try_cast(word).try_cast(wide)) == f.to_json(read.getField("v"))
+    bare = f.regexp_replace(text, r'"(?:[^"\\]++|\\.)*+"', '""')
+    is_longer = bare.rlike(f"[.][0-9]{{{min(scales)}}}[0-9]*[1-9]")
+    return read.getField("v").isNull() | (is_same & ~is_longer)
 
 
 def _register(spark: SparkSession) -> None:

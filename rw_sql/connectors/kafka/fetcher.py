@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rw_sql.connectors.kafka.spark_reader import split_id, split_parts
+from rw_sql.connectors.kafka.spark_reader import known_time, split_id, split_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -180,7 +180,8 @@ class KafkaFetcher:
             columns["key"].append(message.key())
             columns["value"].append(message.value())
             columns["partition"].append(str(number))
-            columns["timestamp"].append(message.timestamp()[1] * 1000)
+            at = known_time(message.timestamp()[1])
+            columns["timestamp"].append(None if at is None else at * 1000)
             columns["headers"].append(None)
         self.terms = {split: epoch for split, epoch in epochs.items() if epoch is not None and epoch >= 0}
         arrays = [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.kafka.admin import EARLIEST, LATEST, BrokerAdmin, BrokerError, admin_module
 from rw_sql.connectors.kafka.client_pool import ClientPool, with_client
+from rw_sql.connectors.kafka.spark_reader import known_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -191,8 +192,9 @@ def record_times(
             if part not in waiting:
                 continue
             kind, written = message.timestamp()
-            if message.error() is None and kind != ck.TIMESTAMP_NOT_AVAILABLE:
-                times[part] = written
+            at = known_time(written)
+            if message.error() is None and kind != ck.TIMESTAMP_NOT_AVAILABLE and at is not None:
+                times[part] = at
             waiting.discard(part)
 
     if listed:

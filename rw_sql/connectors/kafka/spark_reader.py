@@ -34,6 +34,19 @@ _keeps: WeakSet[SparkContext] = WeakSet()
 _columns: WeakKeyDictionary[SparkContext, dict[bool, tuple[Column, ...]]] = WeakKeyDictionary()
 
 
+_NO_TIME = -1
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+
+
+def known_time(milliseconds: int) -> int | None:
+    """A record's timestamp; None if the record has none, or if it is not in the years 1 to 9999.
+
+    A producer may write any number, such as microseconds.
+    """
+    is_time = milliseconds != _NO_TIME and _FIRST_MS <= milliseconds <= _LAST_MS
+    return milliseconds if is_time else None
+
+
 def keep_consumers(spark: SparkSession) -> None:
     """Enlarges this JVM's consumer cache for topics with many partitions.
 
@@ -182,6 +195,9 @@ def _records(frame: DataFrame, *, with_headers: bool) -> DataFrame:
 def _columns_of_records(*, with_headers: bool) -> tuple[Column, ...]:
     from pyspark.sql import functions as f
 
+    # As known_time. No comparison of the column itself, which would look like a bound of the query.
+    at = f.unix_millis("timestamp")
+    time = f.when((at != _NO_TIME) & at.between(_FIRST_MS, _LAST_MS), f.col("timestamp"))
     headers = f.col("headers") if with_headers else f.lit(None).cast("array<struct<key:string,value:binary>>")
     return (
         f.concat_ws(":", f.col("topic"), f.col("partition").cast("string")).alias("_rw_split"),
@@ -189,6 +205,6 @@ def _columns_of_records(*, with_headers: bool) -> tuple[Column, ...]:
         f.col("key"),
         f.col("value"),
         f.col("partition").cast("string").alias("partition"),
-        f.col("timestamp"),
+        time.alias("timestamp"),
         headers.alias("headers"),
     )

@@ -1,16 +1,31 @@
-"""Rows of this process as a DataFrame."""
+"""Rows of this process as a DataFrame, and frames that are too large for its memory."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+
+_large: WeakSet[DataFrame] = WeakSet()
+
+
+def noted_as_large(frame: DataFrame) -> DataFrame:
+    """Notes that a frame has far more rows than its range of offsets suggests, and returns it."""
+    _large.add(frame)
+    return frame
+
+
+def is_large(frame: DataFrame) -> bool:
+    """True for a frame that :func:`noted_as_large` has returned. Its rows must not be collected."""
+    return frame in _large
 
 
 class _Active:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from rw_sql.connectors.support.arrow_schemas import arrow_schema
 from rw_sql.connectors.support.pickled import frozen, thawed
 from rw_sql.connectors.support.private_files import private_file
 
@@ -46,7 +46,7 @@ class RecordReader(DataSourceReader):
         self._connector: Records = thawed(config["connector"])
         self._options: dict[str, str] = config["options"]
         self._ranges: dict[str, list[int]] = json.loads(options["ranges"])
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = arrow_schema(schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         # Spark requires at least one partition.

@@ -1,21 +1,67 @@
-"""Converts rows of a table to records of a source; values that do not fit their column become errors."""
+"""Converts rows of a table to the types of a source's columns; values that do not fit exactly become errors.
+
+Spark casts only what its casts cannot change, such as INT to BIGINT. Everything else, such as DOUBLE to NUMERIC, is
+converted through Arrow by :mod:`rw_sql.connectors.support.fitting`, as the values of Parquet files are.
+"""
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, MapType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    AtomicType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from rw_sql.connectors.support import fitting as value_fitting
+from rw_sql.connectors.support.arrow_schemas import arrow_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructField
+    from pyspark.sql.types import DataType
 
 _HEADERS = "array<struct<key:string,value:binary>>"
+_OFFSET, _ROW, _FAULT = "_rw_offset", "_rw_row", "_rw_fault"
+
+_DIGITS: Mapping[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+"""The integer types, from the narrowest, with the number of digits that each can have."""
+
+_TIMES = (TimestampType, TimestampNTZType)
+_EXACT_AS_DOUBLE = (FloatType, ByteType, ShortType, IntegerType)
+_OF_ARROW: tuple[type[DataType], ...] = (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    StringType,
+    *_DIGITS,
+    *_TIMES,
+)
+"""The types whose values Spark gives to Arrow, as far as columns have such types."""
 
 
 def typed_records(frame: DataFrame, split: str, row: str, offset: Column) -> DataFrame:
@@ -24,43 +70,34 @@ def typed_records(frame: DataFrame, split: str, row: str, offset: Column) -> Dat
     wanted = StructType.fromDDL(row) if row else StructType()
     if not isinstance(wanted, StructType):
         raise TypeError("a list of columns is a struct")
-    known = {field.name.lower(): field for field in frame.schema.fields}
-    fields, faults = [], []
+    known = {field.name.lower() for field in frame.schema.fields}
     for field in wanted.fields:
-        has = known.get(field.name.lower())
-        if has is None:
+        if field.name.lower() not in known:
             raise OSError(f"{split} has no column {field.name}")
-        value = f.col(quoted(has.name))
-        fields.append(_fitted(value, has.dataType, field.dataType).alias(field.name))
-        is_lost = _is_lost(value, has.dataType, field.dataType)
-        faults.append(f.when(is_lost, f.lit(f"column {field.name}: the value does not fit it")))
-    return frame.select(
+    made = _rows(frame, wanted.fields, [offset.cast("long").alias(_OFFSET)])
+    return made.select(
         f.lit(split).alias("_rw_split"),
-        offset.cast("long").alias("_rw_offset"),
+        f.col(_OFFSET),
         f.lit(None).cast("binary").alias("key"),
         f.lit(None).cast("binary").alias("value"),
         f.lit(split).alias("partition"),
         f.lit(None).cast("timestamp").alias("timestamp"),
         f.lit(None).cast(_HEADERS).alias("headers"),
-        f.struct(*fields).alias("_rw_row"),
-        f.coalesce(*faults, f.lit(None).cast("string")).alias("_rw_fault"),
+        f.col(_ROW),
+        f.col(_FAULT),
     )
 
 
-def cast_columns(frame: DataFrame, columns: Mapping[str, str]) -> list[Column]:
-    """The columns of a table with these types; a value that does not fit is an error when the rows are read."""
-    known = {field.name.lower(): field for field in frame.schema.fields}
+def cast_columns(frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
+    """The rows with these columns and types; a value that does not fit is an error when the rows are read."""
+    wanted = [StructField(name, _type_of(kind)) for name, kind in columns.items()]
+    made = _rows(frame, wanted, [])
     found = []
-    for name, kind in columns.items():
-        has, wanted = known.get(name.lower()), _type_of(kind)
-        value = f.col(quoted(name))
-        if has is None or not isinstance(wanted, StructType | ArrayType | MapType):
-            found.append(value.cast(wanted).alias(name))
-            continue
-        told = f.raise_error(f.lit(f"column {name}: the value does not fit it")).cast(wanted)
-        is_lost = _is_lost(value, has.dataType, wanted)
-        found.append(f.when(is_lost, told).otherwise(_fitted(value, has.dataType, wanted)).alias(name))
-    return found
+    for field in wanted:
+        value = f.col(_ROW)[field.name]
+        told = f.raise_error(f.col(_FAULT)).cast(field.dataType)
+        found.append(f.when(f.col(_FAULT).isNotNull(), told).otherwise(value).alias(field.name))
+    return made.select(*found)
 
 
 def _type_of(kind: str) -> DataType:
@@ -75,8 +112,82 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def _rows(frame: DataFrame, wanted: Sequence[StructField], more: Sequence[Column]) -> DataFrame:
+    """The columns of ``more``, ``_rw_row`` with the wanted columns, and ``_rw_fault``.
+
+    Raises AnalysisException for a column that the frame lacks.
+    """
+    values: list[Column] = []
+    faults: list[Column] = []
+    is_arrow_needed = False
+    for at, (field, there) in enumerate(_pairs(frame.schema, StructType(list(wanted)))):
+        value = f.col(quoted(field.name if there is None else there.name))
+        has = field.dataType if there is None else there.dataType
+        if _is_lossless(has, field.dataType):
+            value = _fitted(value, has, field.dataType)
+        elif _has_arrow(has):
+            is_arrow_needed = True
+        else:
+            made = value.try_cast(field.dataType)
+            faults.append(f.when(value.isNotNull() & made.isNull(), f.lit(_fault_of(field.name))))
+            value = made
+        values.append(value.alias(f"_{at}"))
+    fault = f.coalesce(*faults, f.lit(None).cast("string")).alias(_FAULT)
+    given = frame.select(*more, *values, fault)
+    names = given.columns[: len(more)]
+    row = StructType([StructField(field.name, field.dataType) for field in wanted])
+    if is_arrow_needed:
+        kept = [given.schema[name] for name in names]
+        return _through_arrow(
+            given, row, StructType([*kept, StructField(_ROW, row), StructField(_FAULT, StringType())])
+        )
+    parts = (f.col(f"_{at}").alias(field.name) for at, field in enumerate(wanted))
+    return given.select(*names, f.struct(*parts).alias(_ROW), _FAULT)
+
+
+def _fault_of(column: str) -> str:
+    return f"column {column}: the value does not fit it"
+
+
+def _is_lossless(has: DataType, wanted: DataType) -> bool:
+    """True if Spark's cast changes no value, in a session whose time zone is UTC."""
+    if has.simpleString() == wanted.simpleString() or isinstance(has, NullType):
+        return True
+    match has, wanted:
+        case StructType(), StructType():
+            pairs = _pairs(has, wanted)
+            return all(there is None or _is_lossless(there.dataType, field.dataType) for field, there in pairs)
+        case ArrayType(), ArrayType():
+            return _is_lossless(has.elementType, wanted.elementType)
+        case MapType(), MapType():
+            return has.keyType == wanted.keyType and _is_lossless(has.valueType, wanted.valueType)
+        case _, StringType():
+            return not isinstance(has, BinaryType)
+        case DecimalType(), DecimalType():
+            return wanted.precision - wanted.scale >= has.precision - has.scale and wanted.scale >= has.scale
+        case _, DecimalType():
+            return wanted.precision - wanted.scale >= _DIGITS.get(type(has), 99)
+        case _, DoubleType():
+            return isinstance(has, _EXACT_AS_DOUBLE)
+        case _, TimestampType() | TimestampNTZType():
+            return isinstance(has, (DateType, *_TIMES))
+    digits = _DIGITS.get(type(wanted), 0)
+    return digits > 0 and type(has) in _DIGITS and _DIGITS[type(has)] <= digits
+
+
+def _has_arrow(kind: DataType) -> bool:
+    match kind:
+        case StructType():
+            return all(_has_arrow(field.dataType) for field in kind.fields)
+        case ArrayType():
+            return _has_arrow(kind.elementType)
+        case MapType():
+            return _has_arrow(kind.keyType) and _has_arrow(kind.valueType)
+    return isinstance(kind, AtomicType) and isinstance(kind, _OF_ARROW)
+
+
 def _fitted(value: Column, has: DataType, wanted: DataType) -> Column:
-    """A value with the wanted type; NULL where a part of it does not fit.
+    """A value with the wanted type, which it fits (:func:`_is_lossless`).
 
     The fields of structs are matched by name: Spark's CAST takes them by place, and upstream tables may add and move
     them.
@@ -93,30 +204,53 @@ def _fitted(value: Column, has: DataType, wanted: DataType) -> Column:
         return f.when(value.isNotNull(), f.struct(*parts))
     if isinstance(has, ArrayType) and isinstance(wanted, ArrayType):
         return f.transform(value, lambda item: _fitted(item, has.elementType, wanted.elementType))
-    if isinstance(has, MapType) and isinstance(wanted, MapType) and has.keyType == wanted.keyType:
+    if isinstance(has, MapType) and isinstance(wanted, MapType):
         return f.transform_values(value, lambda _, item: _fitted(item, has.valueType, wanted.valueType))
-    return value.try_cast(wanted)
-
-
-def _is_lost(value: Column, has: DataType, wanted: DataType) -> Column:
-    """True if a part of a value does not fit the wanted type."""
-    if has.simpleString() == wanted.simpleString():
-        return f.lit(False)
-    if isinstance(has, StructType) and isinstance(wanted, StructType):
-        lost = [
-            _is_lost(value[there.name], there.dataType, field.dataType)
-            for field, there in _pairs(has, wanted)
-            if there is not None
-        ]
-        return reduce(or_, lost, f.lit(False))
-    if isinstance(has, ArrayType) and isinstance(wanted, ArrayType):
-        return f.exists(value, lambda item: _is_lost(item, has.elementType, wanted.elementType))
-    if isinstance(has, MapType) and isinstance(wanted, MapType) and has.keyType == wanted.keyType:
-        return f.exists(f.map_values(value), lambda item: _is_lost(item, has.valueType, wanted.valueType))
-    return value.isNotNull() & value.try_cast(wanted).isNull()
+    return value.cast(wanted)
 
 
 def _pairs(has: StructType, wanted: StructType) -> list[tuple[StructField, StructField | None]]:
     """The wanted fields, each with the field of the same name, in upper or lower case, if there is one."""
     known = {field.name.lower(): field for field in has.fields} | {field.name: field for field in has.fields}
     return [(field, known.get(field.name) or known.get(field.name.lower())) for field in wanted.fields]
+
+
+def _through_arrow(given: DataFrame, row: StructType, schema: StructType) -> DataFrame:
+    """Converts the columns ``_0``, ``_1`` … to the fields of a row."""
+    import sys
+
+    from pyspark import cloudpickle
+
+    wanted: Any = arrow_type(row)
+
+    def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield _converted(batch, wanted)
+
+    by_value: Any = cloudpickle.register_pickle_by_value
+    for module in (value_fitting, sys.modules[__name__]):
+        by_value(module)
+    return given.mapInArrow(convert, schema)
+
+
+def _converted(batch: pa.RecordBatch, wanted: pa.StructType) -> pa.RecordBatch:
+    count, names = len(wanted), batch.schema.names
+    first = batch.num_columns - count - 1
+    faults = batch.column(batch.num_columns - 1)
+    columns = []
+    for at, field in enumerate(wanted):
+        values, is_misfit = value_fitting.fitted(_in_utc(batch.column(first + at)), field.type)
+        columns.append(values)
+        if is_misfit.any():
+            told = pc.if_else(pa.array(is_misfit), _fault_of(field.name), pa.scalar(None, pa.string()))
+            faults = pc.coalesce(faults, told)
+    rows = pa.StructArray.from_arrays(columns, fields=list(wanted))
+    arrays = [*batch.columns[:first], rows, faults]
+    return pa.RecordBatch.from_arrays(arrays, names=[*names[:first], _ROW, _FAULT])
+
+
+def _in_utc(values: pa.Array) -> pa.Array:
+    """Times in UTC, so that their dates do not depend on the session's time zone."""
+    kind = values.type
+    is_zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+    return values.cast(pa.timestamp(kind.unit, tz="UTC")) if is_zoned else values

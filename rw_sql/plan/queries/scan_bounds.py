@@ -132,7 +132,14 @@ def _comparison(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr, zone: tzi
         kind = _MIRRORED[kind]
     casts: list[exp.DataType] = []
     column = left
-    while isinstance(column, exp.Cast):
+    while isinstance(column, exp.Cast | exp.Case):
+        if isinstance(column, exp.Case):
+            # CASE WHEN … THEN timestamp END: where it is not NULL, it is the column.
+            branches = column.args["ifs"]
+            if column.this is not None or column.args.get("default") is not None or len(branches) != 1:
+                return ScanBounds()
+            column = branches[0].args["true"].unnest()
+            continue
         casts.append(column.to)
         column = column.this.unnest()
     if not isinstance(column, exp.Column) or column.table:  # a field of the row may have any of these names

@@ -18,6 +18,7 @@ import pyarrow as pa
 from rw_sql.model.offset_ranges import with_span
 from rw_sql.runtime.backfill.staging_table import held_spans, is_there, table_id
 from rw_sql.runtime.decoding.decoder import ERROR
+from rw_sql.runtime.delta.held_rows import small_rows
 from rw_sql.runtime.delta.job_output import SMALL_ROWS
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, at_most
 from rw_sql.runtime.delta.stored_rows import as_stored
@@ -118,8 +119,10 @@ class DirectTable:
         due = ANY if makes_more(found) else at_most(expected)
         small: pa.Table | None = None
         fault("history.before_append")
-        if is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
-            small = as_stored(found.toArrow(), pa.schema(self.output.table.schema().to_arrow()))
+        is_few = is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS
+        held = small_rows(found) if is_few else None
+        if held is not None:
+            small = as_stored(held, pa.schema(self.output.table.schema().to_arrow()))
             due.require(RowCount(written=small.num_rows))
             self.output.prove()
         with self.turn():

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from rw_sql.model.offset_ranges import with_span
 from rw_sql.runtime.decoding.decoder import ERROR
 from rw_sql.runtime.delta.delta_log import job_commits, latest_version
+from rw_sql.runtime.delta.held_rows import small_rows
 from rw_sql.runtime.delta.job_output import SMALL_ROWS, JobOutput
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount
 from rw_sql.runtime.delta.stored_rows import as_stored
@@ -96,8 +97,10 @@ class BackfillStaging:
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         self.output.lives = lives
         fault("history.before_append")
-        if is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
-            small = as_stored(rows.toArrow(), self.schema)
+        is_few = is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS
+        found = small_rows(rows) if is_few else None
+        if found is not None:
+            small = as_stored(found, self.schema)
             expected.require(RowCount(written=small.num_rows))
             self.output.prove()
             self.output.append_rows(small, self.batch, ranges)

@@ -56,13 +56,16 @@ SINCE = "_rw_since"
 ERROR = "_rw_error"
 RAW = "_rw_raw"
 BUCKET = "_rw_bucket"
+_NAME_OR_TIMESTAMP = re.compile(r"(`[^`]*`)|\bTIMESTAMP\b")
 _FRAMED = "_rw_framed"
 _FRAMED_KEY = "_rw_framed_key"
 
 
 def log_schema(statement: CreateSource) -> StructType:
     """The schema of a source's log."""
-    schema = StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in log_columns(statement)))
+    ddl = ", ".join(f"`{name}` {kind}" for name, kind in log_columns(statement))
+    # In a session whose spark.sql.timestampType is TIMESTAMP_NTZ, TIMESTAMP would be a time without a zone.
+    schema = StructType.fromDDL(_NAME_OR_TIMESTAMP.sub(lambda found: found[1] or "TIMESTAMP_LTZ", ddl))
     if not isinstance(schema, StructType):
         raise TypeError("a list of columns is a struct")
     return schema

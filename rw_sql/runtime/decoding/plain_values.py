@@ -31,6 +31,7 @@ from rw_sql.runtime.decoding.json_text import (
     CORRUPT,
     GOES_ON,
     NO_VALUE,
+    NOT_UTF8,
     OPTIONS,
     SPACE,
     all_members,
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 
 READ = "_rw_read"
 FAULT = "_rw_fault"
-_TEXT, _COUNTS, _VALUES = "_rw_text", "_rw_counts", "_rw_values"
+_TEXT, _LONG, _COUNTS, _VALUES = "_rw_text", "_rw_long", "_rw_counts", "_rw_values"
 
 _STRICT_LOCALE = {"locale": "de-CH"}
 """A locale in which ``"1,5"`` is not a decimal. In Spark's default locale, the comma is ignored and the value is 15."""
@@ -93,7 +94,13 @@ def read_json(
     schema = ", ".join(f"{_quoted(column.name)} {_read_type(column.data_type)}" for column in columns)
     # A separate column, because Spark interprets the argument of from_json for each record but compiles a column.
     records = records.withColumn(_TEXT, once(f.when(is_text(raw), with_end(raw))))
-    records = records.withColumn(READ, once(members(f.col(_TEXT), schema, _STRICT_LOCALE)))
+    found = members(f.col(_TEXT), schema, _STRICT_LOCALE)
+    kept = _kept_digits(columns)
+    if kept is not None:
+        # Such a record is read as text: Spark would round the number before its digits can be compared.
+        records = records.withColumn(_LONG, once(numbers.has_long_number(f.col(_TEXT), kept)))
+        found = f.when(~f.col(_LONG), found)
+    records = records.withColumn(READ, once(found))
     values = {
         column.name: _converted(read[column.name], column.data_type, rules)
         for column in columns
@@ -149,6 +156,8 @@ def read_csv(
         records, row = records.withColumn(_VALUES, row), f.col(_VALUES)
     error = (
         f.when(f.col("value").isNull(), f.lit(NO_VALUE))
+        # Spark's reader of CSV would replace such bytes.
+        .when(~f.is_valid_utf8(characters(f.col("value"))), f.lit(NOT_UTF8))
         .when(row.isNull(), f.lit("the value is not CSV"))
         .when(row[CORRUPT].isNotNull(), f.lit("the value is not CSV of the declared columns"))
         .when(_is_cut(f.col(_TEXT), separator), f.lit("a quoted field does not end: a line is a record"))
@@ -238,6 +247,12 @@ def _read_type(data_type: DataType) -> str:
         fields = (f"{_quoted(field.name)}: {_read_type(field.data_type)}" for field in data_type.fields)
         return f"STRUCT<{', '.join(fields)}>"
     return spark_type(data_type)
+
+
+def _kept_digits(columns: Sequence[ColumnDefinition]) -> int | None:
+    """The least number of digits after the point with which a decimal is read; None without decimals."""
+    known = (precision_of(part) for column in columns for part in _parts(column.data_type))
+    return min((numbers.wider_scale(*each) for each in known if each is not None), default=None)
 
 
 def _converted(read: Column, data_type: DataType, rules: ValueRules) -> Column:

@@ -261,6 +261,13 @@ def added_rows(actions: list[dict[str, Any]]) -> int | None:
     return rows
 
 
+def written_bytes(actions: list[dict[str, Any]]) -> int:
+    """The size of the files in which a commit has its new rows: those of its change feed, if it has some."""
+    feed = [action["cdc"] for action in actions if "cdc" in action]
+    added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
+    return sum(int(file.get("size", 0)) for file in feed or added)
+
+
 def rows_of_table(actions: list[dict[str, Any]], upstream: str) -> int | None:
     """The number of rows of an upstream table that a commit adds to a source's log; None if the commit does not say."""
     if added_rows(actions) == 0:

@@ -42,6 +42,12 @@ SMALL_ROWS = 20_000
 LARGE_ROWS = 200_000
 """Keyed batches above this number of rows are merged by Spark, smaller ones by delta-rs."""
 
+HELD_BYTES = 128 * 1024 * 1024
+"""The most bytes of a batch that this process holds, however few its rows are. Larger ones go through Spark."""
+
+SMALL_FILE_BYTES = 32 * 1024 * 1024
+"""The most bytes of compressed files whose rows count as few enough for :data:`HELD_BYTES`."""
+
 _RUN_SHIFT = 32
 
 

@@ -13,7 +13,7 @@ from rw_sql.connectors.base import HoldingConnector, TermFetcher
 from rw_sql.connectors.changes import CaptureError, ChangeConnector
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import captures_changes
-from rw_sql.connectors.support.local_frames import local_frame
+from rw_sql.connectors.support.local_frames import is_large, local_frame
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.definitions import has_changes, source_definition
 from rw_sql.model.job_ids import ingest_fragment
@@ -261,7 +261,9 @@ class Ingest:
 
             rows = rows_of(heads)
             fault("ingest.in_batch")
-            is_small = expected <= SMALL_ROWS and has_small_batches(self.kind)
+            # What a fetcher leaves to Spark may be too large for this process.
+            is_few = expected <= SMALL_ROWS and has_small_batches(self.kind)
+            is_small = is_few and not is_large(records) and (self.fetcher is None or read is not None)
             small = as_stored(rows.toArrow(), self.schema) if is_small else None
             due = expected_of(self.kind, moved, is_row_by_row=not has_changes(statement))
             if small is not None:

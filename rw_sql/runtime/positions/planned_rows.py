@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.runtime.decoding.decoder import ERROR
-from rw_sql.runtime.delta.delta_log import added_rows, changed_rows, read_actions, rows_of_table, rows_without
+from rw_sql.runtime.delta.delta_log import (
+    added_rows,
+    changed_rows,
+    read_actions,
+    rows_of_table,
+    rows_without,
+    written_bytes,
+)
+from rw_sql.runtime.delta.job_output import SMALL_FILE_BYTES, SMALL_ROWS
 from rw_sql.runtime.delta.young_table import YoungTable
 from rw_sql.runtime.positions.progress import first_end, planned_stretch
 
@@ -17,10 +25,16 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """The number of rows that a batch reads: an upper limit, and the exact number, which excludes undecodable
-    records. None means unknown."""
+    records. None means unknown. ``size`` are the bytes of the files that contain them."""
 
     most: int | None = None
     exact: int | None = None
+    size: int = field(default=0, compare=False)
+
+    @property
+    def is_small(self) -> bool:
+        """True if this process may hold the batch."""
+        return self.most is not None and self.most <= SMALL_ROWS and self.size <= SMALL_FILE_BYTES
 
 
 def planned_rows(
@@ -43,7 +57,7 @@ def planned_rows(
     if stretch is None:
         return Planned()
     versions, is_whole = stretch
-    most, exact = 0, 0 if is_whole and is_all_read and upstream is None else None
+    most, size, exact = 0, 0, 0 if is_whole and is_all_read and upstream is None else None
     for version in versions:
         actions = read_actions(warehouse, table, version)
         own = rows_of_table(actions, upstream) if upstream is not None else None
@@ -51,27 +65,27 @@ def planned_rows(
         if added is None:
             return Planned()
         most += added
+        size += written_bytes(actions)
         if exact is not None:
             good = rows_without(actions, ERROR) if is_log else added
             exact = None if good is None else exact + good
-    return Planned(most=most, exact=exact)
+    return Planned(most=most, exact=exact, size=size)
 
 
-def planned_changes(warehouse: Warehouse, table: str, checkpoint: str, batch: int) -> int | None:
-    """The upper limit of the rows that a planned batch reads from the change feed of the query's only input.
-
-    None if it is unknown.
-    """
+def planned_changes(warehouse: Warehouse, table: str, checkpoint: str, batch: int) -> Planned:
+    """The upper limit of the rows that a planned batch reads from the change feed of the query's only input."""
     stretch = planned_stretch(warehouse, checkpoint, batch)
     if stretch is None:
-        return None
-    most = 0
+        return Planned()
+    most = size = 0
     for version in stretch[0]:
-        changed = changed_rows(read_actions(warehouse, table, version))
+        actions = read_actions(warehouse, table, version)
+        changed = changed_rows(actions)
         if changed is None:
-            return None
+            return Planned()
         most += changed
-    return most
+        size += written_bytes(actions)
+    return Planned(most=most, size=size)
 
 
 def _first(warehouse: Warehouse, table: str, checkpoint: str) -> tuple[range, bool] | None:

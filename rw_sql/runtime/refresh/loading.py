@@ -49,11 +49,6 @@ QUICK_ROWS = 10_000_000
 For so few rows, the hashes of each partition fit into the memory of a Spark task.
 """
 
-_SETTINGS = {
-    # A value that does not fit must be an error instead of NULL, regardless of the session's settings.
-    "spark.sql.ansi.enabled": "true",
-}
-
 _NUMBERS = ("NUMERIC", "SMALLINT", "INT", "BIGINT")
 _NO_NUMBER = "^(NaN|-?Infinity)$"
 """Values of DOUBLE PRECISION that other numeric types cannot represent."""
@@ -77,8 +72,6 @@ def load(
     executor does not share the warehouse's folder.
     """
     require_shared(staging.warehouse, spark)
-    for key, value in _SETTINGS.items():
-        spark.conf.set(key, value)
     statement = table_definition(table.definition)
     given = [column for column in statement.columns if column.generated is None]
     columns = {field_of(c): spark_type(c.data_type) for c in given}

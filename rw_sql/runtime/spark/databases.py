@@ -14,14 +14,36 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SPARK_CATALOG = "spark_catalog"
+"""The catalog of the databases and their views, whatever catalog a session uses at present."""
+
+_DEFAULT = "default"
+
 MARK = "rw_sql.warehouse"
 """The property that distinguishes rw_sql's databases and views from the user's, and names their warehouse."""
+
+
+def current_database(spark: SparkSession) -> str:
+    """The session's current database; that of Spark's own catalog, if the session uses another catalog."""
+    catalog = spark.catalog
+    return catalog.currentDatabase() if catalog.currentCatalog() == SPARK_CATALOG else _DEFAULT
+
+
+def delta_prefix(spark: SparkSession) -> str:
+    """What precedes the path of a Delta table in a query of the session. In another catalog, Spark does not find the
+    table without the name of its own."""
+    return "delta." if spark.catalog.currentCatalog() == SPARK_CATALOG else f"{SPARK_CATALOG}.delta."
+
+
+def delta_table(spark: SparkSession, path: str) -> str:
+    """A Delta table by its path, for a query of the session."""
+    return f"{delta_prefix(spark)}`{path}`"
 
 
 def warehouse_of_database(spark: SparkSession, name: str) -> str | None:
     """The warehouse to which a schema's Spark database belongs; empty for a user's database, None if the database
     does not exist."""
-    if not spark.catalog.databaseExists(name):
+    if not spark.catalog.databaseExists(_qualified(name)):
         return None
     # DESCRIBE DATABASE prints all properties as one text.
     properties = java_session(spark).sessionState().catalog().getDatabaseMetadata(name).properties()
@@ -38,9 +60,7 @@ def make_database(spark: SparkSession, name: str, warehouse: str) -> bool:
     found = warehouse_of_database(spark, name)
     if found is None:
         marked = warehouse.replace("\\", "\\\\").replace("'", "\\'")
-        plain_sql(
-            spark, f"CREATE DATABASE IF NOT EXISTS {quoted_for_spark(name)} WITH DBPROPERTIES ('{MARK}' = '{marked}')"
-        )
+        plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {_qualified(name)} WITH DBPROPERTIES ('{MARK}' = '{marked}')")
     return found in (None, warehouse)
 
 
@@ -48,9 +68,13 @@ def drop_database(spark: SparkSession, name: str, warehouse: str) -> None:
     """Drops the database of a schema, unless the user has put objects into it."""
     if warehouse_of_database(spark, name) != warehouse:
         return
-    if any(not table.isTemporary for table in spark.catalog.listTables(name)):
+    if any(not table.isTemporary for table in spark.catalog.listTables(_qualified(name))):
         logger.warning("database %s is not dropped: it contains tables or views that are not rw_sql's", name)
         return
-    if spark.catalog.currentDatabase() == name:
-        plain_sql(spark, "USE spark_catalog.default")
-    plain_sql(spark, f"DROP DATABASE IF EXISTS {quoted_for_spark(name)}")
+    if spark.catalog.currentDatabase() == name and spark.catalog.currentCatalog() == SPARK_CATALOG:
+        plain_sql(spark, f"USE {_qualified(_DEFAULT)}")
+    plain_sql(spark, f"DROP DATABASE IF EXISTS {_qualified(name)}")
+
+
+def _qualified(name: str) -> str:
+    return f"{SPARK_CATALOG}.{quoted_for_spark(name)}"

@@ -74,6 +74,11 @@ def optimized_plan(frame: DataFrame) -> Any:
     return java_frame(frame).queryExecution().optimizedPlan()
 
 
+def planned_bytes(frame: DataFrame) -> int:
+    """Spark's estimate of the size of a frame's rows; their size in memory if they are persisted and were computed."""
+    return int(str(optimized_plan(frame).stats().sizeInBytes()))
+
+
 def time_zone_of_texts(spark: SparkSession) -> str:
     """The time zone in which expressions of a plan write their times as text, in this thread."""
     return str(java_packages(spark).org.apache.spark.sql.internal.SQLConf.get().sessionLocalTimeZone())

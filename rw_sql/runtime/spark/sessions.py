@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from rw_sql.connectors.delta.versions import BY_AGE
 from rw_sql.errors import LIBRARY_MISSING, SPARK_ENDED, SqlError
 from rw_sql.metastore.records import PARALLELISM
 from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars
+from rw_sql.runtime.spark.job_settings import JOB_SETTINGS, LOCAL_CHECKPOINT_SETTINGS, settings_to_reset
 from rw_sql.runtime.spark.jvm import (
     active_context,
     forget_gateway,
@@ -37,39 +37,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-
-JOB_SETTINGS = {
-    "spark.databricks.delta.snapshotPartitions": "2",
-    "spark.sql.streaming.noDataProgressEventInterval": "60s",
-    "spark.sql.streaming.metricsEnabled": "false",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.ui.explainMode": "simple",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
-    "spark.databricks.delta.merge.materializeSource": "auto",
-    # A batch may re-read old versions; upkeep keeps them as long as needed.
-    BY_AGE: "false",
-    # As delta-rs and others write them; for Spark's default, INT96, Parquet has no minimum and maximum.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # For Delta's writes of a log: a batch has one bucket, and sorting by bucket is unnecessary.
-    "spark.sql.maxConcurrentOutputFileWriters": "4",
-    # A Spark configured otherwise would silently skip rows in missing or truncated files.
-    "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.sql.files.ignoreCorruptFiles": "false",
-    # A sink reads whole files into the driver's memory, however few partitions a large batch has.
-    "spark.sql.files.maxRecordsPerFile": "250000",
-}
-"""The settings of the sessions for jobs. The user's session keeps its own settings."""
-
-LOCAL_CHECKPOINT_SETTINGS = {
-    # Spark's preferred manager checks for links before a rename, which without Hadoop's native library starts a process
-    # each time, sixteen per batch. Both rename complete files and check whether the target exists.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-}
-"""Additional settings of the sessions for jobs if checkpoints are on a local path."""
 
 POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 """Spark's setting for the delay between polls of a query without new data."""
@@ -108,6 +75,7 @@ class SparkSessions:
         """``is_local``: the jobs' checkpoints are on a local path."""
         self.spark = spark
         self._settings = {**JOB_SETTINGS, **(LOCAL_CHECKPOINT_SETTINGS if is_local else {})}
+        self._to_reset: tuple[str, ...] | None = None
         self._free: dict[str, list[SparkSession]] = {}
         self._releasing = threading.Lock()
         self.jvm_pid = jvm_pid(spark)
@@ -171,6 +139,11 @@ class SparkSessions:
             self._set_delay(session)
             return session
         session = self.spark.newSession()
+        if self._to_reset is None:
+            found = settings_to_reset(session.conf.getAll)
+            self._to_reset = tuple(key for key in found if session.conf.isModifiable(key))
+        for key in self._to_reset:
+            session.conf.unset(key)
         session.conf.set(SHUFFLE_PARTITIONS, str(parallelism))
         for key, value in self._settings.items():
             session.conf.set(key, value)
@@ -289,6 +262,11 @@ def plain_sql(spark: SparkSession, text: str) -> DataFrame:
 def activate(spark: SparkSession) -> None:
     """Makes a session the active one of this thread, as each ``createDataFrame`` does."""
     set_active_session(spark)
+    activate_in_jvm(spark)
+
+
+def activate_in_jvm(spark: SparkSession) -> None:
+    """Makes a session the active one of this thread in the JVM, where types in texts are read with its settings."""
     context = spark.sparkContext
     of_java = _session_classes.get(context)
     if of_java is None:

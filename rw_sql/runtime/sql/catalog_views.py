@@ -24,7 +24,8 @@ from rw_sql.plan.checks.spark_changes import (
     path_refusal,
     schema_refusal,
 )
-from rw_sql.runtime.spark.databases import MARK, drop_database, make_database, warehouse_of_database
+from rw_sql.runtime.spark import databases
+from rw_sql.runtime.spark.databases import MARK, SPARK_CATALOG, delta_table
 from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.runtime.sql.failed_records import FailedRecordViews
 from rw_sql.runtime.sql.late_views import LateViews
@@ -71,7 +72,7 @@ class SparkViews:
     def __init__(self, context: Context, spark: SparkSession) -> None:
         self._context = context
         self._spark = spark
-        self.database = spark.catalog.currentDatabase()
+        self.database = databases.current_database(spark)
         self._epoch = -1
         self._known: dict[str, MaterializedViewRecord] = {}
         self._failed = FailedRecordViews(context, spark)
@@ -82,7 +83,7 @@ class SparkViews:
         """The views that tables or views of the user hide."""
         self._problems: dict[str, str] = {}
         self._late = LateViews(self._create)
-        plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
+        plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {SPARK_CATALOG}.{CATALOG_DATABASE}")
 
     def before(self, text: str) -> None:
         """Creates the ``rw_catalog`` views of this warehouse, ``<source>$errors`` and ``<sink>$rejected`` if a
@@ -101,8 +102,10 @@ class SparkViews:
         context, uri = self._spark.sparkContext, self._context.warehouse.uri
         if _shown.get(context) == uri:
             return
-        for name, select in self._context.metastore.view_definitions():
-            plain_sql(self._spark, f"CREATE OR REPLACE VIEW {CATALOG_DATABASE}.{name} AS {select}")
+        prefix = databases.delta_prefix(self._spark)
+        for name, text in self._context.metastore.view_definitions():
+            select = text.replace("delta.`", f"{prefix}`")
+            plain_sql(self._spark, f"CREATE OR REPLACE VIEW {SPARK_CATALOG}.{CATALOG_DATABASE}.{name} AS {select}")
         _shown[context] = uri
 
     def _create_uncovered(self, text: str) -> None:
@@ -202,12 +205,12 @@ class SparkViews:
         if not self._schemas:
             return None
         if front:
-            catalog, database = (["spark_catalog"] + [part.casefold() for part in front])[-2:]
-            if len(front) > 2 or catalog != "spark_catalog":
+            catalog, database = ([SPARK_CATALOG] + [part.casefold() for part in front])[-2:]
+            if len(front) > 2 or catalog != SPARK_CATALOG:
                 return None
         else:
             database = self._spark.catalog.currentDatabase()
-            if database not in self._schemas or self.is_temporary(name):
+            if database not in self._schemas or not self._is_in(database) or self.is_temporary(name):
                 return None
         return database if self._is_own_database(database) else None
 
@@ -220,22 +223,22 @@ class SparkViews:
 
     def has_users_database(self, name: str) -> bool:
         """True if Spark has a database of this name that is not a schema of this warehouse."""
-        return warehouse_of_database(self._spark, name) not in (None, self._context.warehouse.uri)
+        return databases.warehouse_of_database(self._spark, name) not in (None, self._context.warehouse.uri)
 
     def use(self, schema: str) -> None:
         """Makes a schema's database the session's current one."""
-        plain_sql(self._spark, f"USE spark_catalog.{quoted_for_spark(self.warehouse_database(schema))}")
+        plain_sql(self._spark, f"USE {SPARK_CATALOG}.{quoted_for_spark(self.warehouse_database(schema))}")
 
     def _is_ours(self, front: Sequence[str], name: str) -> bool:
         """True if a name in a Spark statement refers to an rw_sql object."""
         if self._schema(front, name) is not None:
             return self._warehouse_of(self._key(front, name)) in (None, self._context.warehouse.uri)
         is_alias = [part.casefold() for part in front] == [SCHEMA_ALIAS]
-        if is_alias and not self._spark.catalog.databaseExists(SCHEMA_ALIAS):
+        if is_alias and not self._spark.catalog.databaseExists(f"{SPARK_CATALOG}.{SCHEMA_ALIAS}"):
             return True
         if front:
-            catalog, database = (["spark_catalog"] + [part.casefold() for part in front])[-2:]
-            if len(front) > 2 or catalog != "spark_catalog" or database != self.database.casefold():
+            catalog, database = ([SPARK_CATALOG] + [part.casefold() for part in front])[-2:]
+            if len(front) > 2 or catalog != SPARK_CATALOG or database != self.database.casefold():
                 return False
         elif self._own.has(name):
             return True
@@ -245,7 +248,7 @@ class SparkViews:
 
     def _is_in(self, database: str) -> bool:
         catalog = self._spark.catalog
-        return catalog.currentDatabase() == database and catalog.currentCatalog() == "spark_catalog"
+        return catalog.currentDatabase() == database and catalog.currentCatalog() == SPARK_CATALOG
 
     def is_temporary(self, name: str) -> bool:
         """True if the user has a temporary view with this name."""
@@ -343,12 +346,12 @@ class SparkViews:
     def _create(self, name: str, view: MaterializedViewRecord) -> None:
         """Creates or replaces one view, unless a table or view of the user hides it."""
         path, uri = self._context.warehouse.data(view.id, view.generation), self._context.warehouse.uri
-        select = f"AS SELECT {written_columns(view)} FROM delta.`{path}`"
+        select = f"AS SELECT {written_columns(view)} FROM {delta_table(self._spark, path)}"
         with _changing:
             present = self._warehouse_of(name)
             if present == "":
                 if name not in self._hidden:
-                    away = f"ALTER TABLE spark_catalog.{self._qualified(name)} RENAME TO …"
+                    away = f"ALTER TABLE {self._qualified(name)} RENAME TO …"
                     if self.is_odd(name):
                         away = f"ALTER VIEW {quoted_for_spark(name)} RENAME TO …"
                     logger.warning(
@@ -374,9 +377,9 @@ class SparkViews:
         uri = self._context.warehouse.uri
         for name in [name for name in self._schemas if name not in wanted]:
             if self._schemas.pop(name):
-                if self._spark.catalog.currentDatabase() == name:
+                if self._is_in(name):
                     self.use(PUBLIC)
-                drop_database(self._spark, name, uri)
+                databases.drop_database(self._spark, name, uri)
         for name in wanted:
             if name not in self._schemas and not self._make_database(name):
                 logger.warning(
@@ -385,7 +388,7 @@ class SparkViews:
 
     def _make_database(self, name: str) -> bool:
         """Creates the database of a schema; returns False if the user has one of its name."""
-        self._schemas[name] = make_database(self._spark, name, self._context.warehouse.uri)
+        self._schemas[name] = databases.make_database(self._spark, name, self._context.warehouse.uri)
         return self._schemas[name]
 
     def remove(self, others: Sequence[SparkViews] = ()) -> None:
@@ -403,9 +406,9 @@ class SparkViews:
         if others:
             return  # Databases of schemas belong to all sessions.
         for name in [name for name, is_own in self._schemas.items() if is_own]:
-            if self._spark.catalog.currentDatabase() == name:
+            if self._is_in(name):
                 self.use(PUBLIC)
-            drop_database(self._spark, name, self._context.warehouse.uri)
+            databases.drop_database(self._spark, name, self._context.warehouse.uri)
         self._schemas.clear()
 
     def close(self) -> None:
@@ -435,9 +438,8 @@ class SparkViews:
 
     def _qualified(self, name: str) -> str:
         schema, dot, last = name.partition(".")
-        if dot and schema in self._schemas:
-            return f"{quoted_for_spark(schema)}.{quoted_for_spark(last)}"
-        return f"{quoted_for_spark(self.database)}.{quoted_for_spark(name)}"
+        parts = (schema, last) if dot and schema in self._schemas else (self.database, name)
+        return ".".join((SPARK_CATALOG, *map(quoted_for_spark, parts)))
 
 
 def _quoted(text: str) -> str:

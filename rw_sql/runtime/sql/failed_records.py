@@ -17,6 +17,7 @@ from rw_sql.plan.statements.common import shape_in_catalog
 from rw_sql.runtime.decoding.cdc_rows import cdc_frame
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.delta.rejected_rows import make_rejected
+from rw_sql.runtime.spark.databases import delta_table
 from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.runtime.sql.view_columns import unknown_values
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
@@ -91,8 +92,8 @@ class FailedRecordViews:
             plain_sql(
                 self._spark,
                 f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} (bytes, split, offset, reason) AS "
-                f"SELECT {RAW}, {SPLIT}, {offset}, {ERROR} FROM delta.`{self._context.log_path(source)}` "
-                f"WHERE {ERROR} IS NOT NULL{unknown}",
+                f"SELECT {RAW}, {SPLIT}, {offset}, {ERROR} FROM "
+                f"{delta_table(self._spark, self._context.log_path(source))} WHERE {ERROR} IS NOT NULL{unknown}",
             )
             self._errors[name] = log
 
@@ -127,10 +128,8 @@ class FailedRecordViews:
                 continue
             path = self._context.warehouse.rejected(*table)
             make_rejected(path, shape_in_catalog(sink))
-            plain_sql(
-                self._spark,
-                f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} AS SELECT * FROM delta.`{path}`",
-            )
+            select = f"SELECT * FROM {delta_table(self._spark, path)}"
+            plain_sql(self._spark, f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} AS {select}")
             self._rejected[name] = table
 
     def _unknown_values(self, snapshot: Snapshot, source: SourceRecord) -> str:

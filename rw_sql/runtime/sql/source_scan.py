@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from rw_sql.connectors.base import look_anew, missing_hint
 from rw_sql.connectors.registry import connector, sends_once
@@ -27,7 +28,15 @@ from rw_sql.plan.queries.scan_bounds import ScanBounds, below, bounds_of, hull, 
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
 from rw_sql.runtime.decoding.upstream_records import packages_of, read_records
-from rw_sql.runtime.spark.jvm import java_packages, optimized_plan, parsed_plan, time_zone_of_texts
+from rw_sql.runtime.spark.jvm import (
+    analyzed_plan,
+    java_packages,
+    java_session,
+    optimized_plan,
+    parsed_plan,
+    time_zone_of_texts,
+)
+from rw_sql.runtime.spark.sessions import activate_in_jvm
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
 if TYPE_CHECKING:
@@ -134,7 +143,19 @@ class SourceScan:
         return replace(self, ranges=narrowed(self.ranges, bounds, partitions, since))
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """The rows, with the source's columns."""
+        """The rows, with the source's columns, for queries of ``spark``.
+
+        They are decoded with the settings of jobs, so that they are the rows that a view would read.
+        """
+        own = self.context.sessions.new()
+        activate_in_jvm(own)
+        try:
+            return of_session(self._rows(own), spark)
+        finally:
+            self.context.sessions.release(own)
+            activate_in_jvm(spark)
+
+    def _rows(self, spark: SparkSession) -> DataFrame:
         statement = definition_of(self.source)
         names = [f"`{name}`" for name, _ in source_columns(statement)]
         if sends_once(self.source.connector):  # The upstream never sends a change twice.
@@ -143,13 +164,19 @@ class SourceScan:
             return log.where(f"{ERROR} IS NULL").select(*names)
         ranges = {split: (start, end) for split, (start, end) in self.ranges.items() if end > start}
         if not ranges:
-            columns = ", ".join(f"`{name}` {kind}" for name, kind in source_columns(statement))
-            return spark.createDataFrame([], columns)
+            columns = [f"CAST(NULL AS {kind}) AS {quoted_for_spark(name)}" for name, kind in source_columns(statement)]
+            return spark.range(0).selectExpr(*columns)
         self.context.sessions.load(packages_of(self.kind, statement))
         records = read_records(self.kind, spark, self.options, ranges, statement, self.lives)
         added = added_fields(self.context.metastore.snapshot(), self.source)
         rows = decode(records, statement, self.options, run=0, batch=0, bucket=0, added=added)
         return rows.where(f"{ERROR} IS NULL").select(*names)
+
+
+def of_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
+    """The rows of another session's frame, for queries of ``spark``. Their types and casts stay as they are."""
+    frames = java_packages(spark).org.apache.spark.sql.classic.Dataset
+    return ClassicDataFrame(frames.ofRows(java_session(spark), analyzed_plan(frame)), spark)
 
 
 def _partition(split: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from rw_sql.connectors.delta.plain_files import rows_now
 from rw_sql.metastore.records import OVERWRITE
-from rw_sql.runtime.delta.job_output import LARGE_ROWS, SMALL_ROWS
+from rw_sql.runtime.delta.held_rows import may_hold
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files
 from rw_sql.runtime.views.emptied import emptied, empties, is_captured
@@ -50,10 +50,10 @@ class Keyed:
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Applies a batch's records to the table."""
-        most = Streamed(self.run).most_rows(batch)
-        if most == 0:
+        planned = Streamed(self.run).planned(batch)
+        if planned.most == 0:
             return  # The log has records of other tables only.
-        is_small = most is not None and most <= SMALL_ROWS
+        is_small = planned.is_small
         if UNCHANGED in frame.columns:
             frame = with_unknown(frame)
         if is_captured(frame):
@@ -124,7 +124,7 @@ class Keyed:
         held = rows.persist()
         try:
             count = held.count()
-            if 0 < count <= LARGE_ROWS:
+            if count and may_hold(held, count):
                 small = self.run.fitted(held.toArrow())
                 exactly(count).require(RowCount(written=small.num_rows))
                 with self.run.turn():

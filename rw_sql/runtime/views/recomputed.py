@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.delta.plain_files import rows_now
 from rw_sql.metastore.records import CHANGES, KEYS
 from rw_sql.runtime.delta.delta_log import table_id
-from rw_sql.runtime.delta.job_output import LARGE_ROWS
+from rw_sql.runtime.delta.held_rows import may_hold
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import CHANGE, VERSION, feed_frame, frame_at, path_of, touched_frame
 from rw_sql.runtime.positions.progress import end_versions
@@ -55,7 +55,7 @@ def write_changes(run: ViewRun, changes: DataFrame, batch: int, keys: Sequence[s
 
 def write_held(run: ViewRun, held: DataFrame, batch: int, keys: Sequence[str], count: int) -> None:
     """Like :func:`write_changes`, for ``count`` rows that the caller has persisted."""
-    if 0 < count <= LARGE_ROWS:
+    if count and may_hold(held, count):
         rows = run.fitted(held.toArrow())
         exactly(count).require(RowCount(written=rows.num_rows))
         with run.turn():

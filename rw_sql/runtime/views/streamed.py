@@ -12,7 +12,8 @@ from deltalake import Schema
 from rw_sql.metastore.records import SIGNED
 from rw_sql.model.definitions import source_definition
 from rw_sql.model.relations import relation_of
-from rw_sql.runtime.delta.job_output import LARGE_ROWS, SMALL_ROWS
+from rw_sql.runtime.delta.held_rows import may_hold
+from rw_sql.runtime.delta.job_output import SMALL_ROWS
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files, signed_frame
 from rw_sql.runtime.positions.planned_rows import Planned, planned_changes, planned_rows
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from rw_sql.model.view_inputs import ViewInput
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.views.strategy import ViewRun
+
+
+_MOST_PARTITIONS = 1_000_000
 
 
 @dataclass(slots=True)
@@ -51,11 +55,11 @@ class Streamed:
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Writes through the driver's memory if the batch is known to fit, otherwise through Spark."""
-        planned = self._planned(batch)
-        rows, expected = planned.most, self._expected(planned)
-        if rows == 0 and self._steps is not None:
+        planned = self.planned(batch)
+        expected = self._expected(planned)
+        if planned.most == 0 and self._steps is not None:
             return
-        if rows is not None and rows <= SMALL_ROWS:
+        if planned.is_small:
             self._write_rows(frame, batch, expected)
         elif self.run.spec.keys:
             self._upsert_measured(frame, batch)
@@ -95,10 +99,12 @@ class Streamed:
 
         Persisting also ensures that a stateful batch is computed only once.
         """
-        held = frame.persist()
+        # Spark cannot read a persisted batch whose order it knows by columns that the query does not return, as that of
+        # max(text) GROUP BY k: without a shuffle, this drops the order.
+        held = frame.coalesce(_MOST_PARTITIONS).persist()
         try:
             count = held.count()
-            if count <= LARGE_ROWS:
+            if may_hold(held, count):
                 self._write_rows(held, batch, exactly(count))
             else:
                 with self.run.turn():
@@ -106,12 +112,8 @@ class Streamed:
         finally:
             held.unpersist()
 
-    def most_rows(self, batch: int) -> int | None:
-        """The upper limit of the rows that a batch reads; None if it is unknown."""
-        return self._planned(batch).most
-
-    def _planned(self, batch: int) -> Planned:
-        """The number of rows that a batch reads; None if unknown."""
+    def planned(self, batch: int) -> Planned:
+        """The number of rows that a batch reads."""
         if self.run.readers is not None:
             return Planned(most=SMALL_ROWS if self.run.readers.is_small(self.run.output.ranges) else None)
         if len(self.run.spec.inputs) != 1:
@@ -119,7 +121,7 @@ class Streamed:
         given = self.run.spec.inputs[0]
         if given.is_changing:
             warehouse, table = self.run.context.warehouse, self.run.table_of(given)
-            return Planned(most=planned_changes(warehouse, table, self.run.checkpoint, batch))
+            return planned_changes(warehouse, table, self.run.checkpoint, batch)
         return planned_rows(
             self.run.context.warehouse,
             self.run.table_of(given),

@@ -72,6 +72,13 @@ def test_a_file_that_is_cut_off_is_an_error(name: str) -> None:
         read(b"hello, world; hello, world", name)
 
 
+def test_a_chunk_of_snappy_cannot_claim_any_length() -> None:
+    begin = b"\xff\x06\x00\x00sNaPpY"
+    block = b"\x00\x00\x00\x00" + b"\xff\xff\xff\xff\x0f" + b"\x00a"  # 4 GiB, says its first number.
+    with pytest.raises(CompressedError, match="a chunk of 4294967295 bytes, and the format allows 65536"):
+        read(begin + b"\x00" + len(block).to_bytes(3, "little") + block, "snappy")
+
+
 def test_an_archive_of_one_file_is_read() -> None:
     hidden = {"__MACOSX/._a.csv": "x", "folder/": "", "folder/.DS_Store": "y"}
     assert read(zipped({**hidden, "folder/a.csv": "1\n"}), "zip") == b"1\n"

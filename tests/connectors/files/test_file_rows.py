@@ -172,6 +172,34 @@ def test_stretches_of_parquet_have_each_row_once(rows: int, group: int) -> None:
     assert [at for at, _, _ in found] == sorted(at for at, _, _ in found)
 
 
+def test_long_values_that_repeat_are_read_in_small_parts() -> None:
+    sink = io.BytesIO()
+    count, long = 12_000, "x" * 10_000
+    pq.write_table(pa.table({"id": [7] * count, "name": pa.array([long] * count)}), sink, row_group_size=count)
+    data = sink.getvalue()
+    assert len(data) < 20_000
+    sizes = [
+        (len(places), rows.nbytes)
+        for places, rows, _ in file_rows.parquet_rows(io.BytesIO(data), len(data), 0, len(data), ROW)
+    ]
+    assert sum(rows for rows, _ in sizes) == count
+    assert max(size for _, size in sizes) < 32 * 1024 * 1024
+
+
+def test_a_line_without_an_end_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_rows, "MOST_LINE_BYTES", 1000)
+    assert len(collected(file_rows.lines(io.BytesIO(b"x" * 900 + b"\nb"), 0, None, chunk=100))) == 2
+    packed = gzip.compress(b"a\n" + b"x" * 100_000)
+    with pytest.raises(ValueError, match="it has a line of more than"):
+        collected(
+            file_rows.compressed_lines(
+                lambda: gzip.GzipFile(fileobj=io.BytesIO(packed)), len(packed), 0, len(packed), chunk=100
+            )
+        )
+    with pytest.raises(ValueError, match="it has a line of more than"):
+        file_rows.header_of(io.BytesIO(b"x" * 2000))
+
+
 def test_parquet_columns_by_name_and_values_that_do_not_fit() -> None:
     row = pa.struct([("NAME", pa.int32()), ("other", pa.date32()), ("id", pa.int8())])
     sink = io.BytesIO()

@@ -80,6 +80,25 @@ def test_every_part_of_a_record_is_read(broker: BrokerInfo, topic: str, fetching
     assert (bare["key"], bare["value"], bare["headers"]) == (None, None, None)
 
 
+def test_a_record_without_a_time_or_with_a_wrong_one(broker: BrokerInfo, topic_name: str) -> None:
+    """A producer may write any number: no time, a time before 1970, microseconds, nanoseconds."""
+    create_topic(broker.bootstrap, topic_name, 1, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    written = [-1, -86_400_000, 1_700_000_000_123, 1_700_000_000_123_000, 1_700_000_000_123_000_000]
+    for at in written:
+        producer.produce(topic_name, b"v", partition=0, timestamp=at)
+    assert producer.flush(10) == 0
+    found = fetcher(broker, topic_name)
+    table = found.fetch({f"{topic_name}:0": (0, 5)})
+    found.close()
+    assert table is not None
+    times = [row["timestamp"] and row["timestamp"].timestamp() for row in table.to_pylist()]
+    assert times == [None, -86_400.0, 1_700_000_000.123, None, None]
+    options = {"properties.bootstrap.server": broker.bootstrap, "topic": topic_name}
+    assert KAFKA.record_times(options, {f"{topic_name}:0": 3}) == {}
+    assert KAFKA.record_times(options, {f"{topic_name}:0": 2}) == {f"{topic_name}:0": 1_700_000_000_123}
+
+
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_markers_and_aborted_records(broker: BrokerInfo, topic: str, isolation: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})

@@ -57,6 +57,12 @@ def rows(table: BackfillStaging, start: int, end: int) -> Any:
     return Rows(pa.Table.from_pydict(values, schema=table.schema))
 
 
+@pytest.fixture(autouse=True)
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are in this process already, so that nothing measures them."""
+    monkeypatch.setattr(history_table, "small_rows", lambda rows: rows.toArrow())
+
+
 def test_a_later_run_goes_on_where_the_commits_end(warehouse: Warehouse, path: str) -> None:
     assert not is_there(warehouse, path)
     table = opened(warehouse, path)

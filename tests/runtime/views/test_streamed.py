@@ -7,26 +7,33 @@ from typing import Any
 
 import pytest
 
+from rw_sql.runtime.delta.job_output import SMALL_FILE_BYTES
 from rw_sql.runtime.positions.planned_rows import Planned
 from rw_sql.runtime.views.streamed import Streamed
 
 
 @pytest.mark.parametrize(
-    ("rows", "is_by_row", "keys", "written"),
+    ("rows", "size", "is_by_row", "keys", "written"),
     [
-        (0, True, (), []),
-        (0, False, (), ["rows"]),  # a watermark may have passed a window's end
-        (0, False, ("k",), ["rows"]),
-        (1, True, (), ["rows"]),
-        (None, True, ("k",), ["upsert"]),  # nobody knows how many
-        (10_000_000, True, ("k",), ["upsert"]),
+        (0, 0, True, (), []),
+        (0, 0, False, (), ["rows"]),  # a watermark may have passed a window's end
+        (0, 0, False, ("k",), ["rows"]),
+        (1, 1000, True, (), ["rows"]),
+        (None, 0, True, ("k",), ["upsert"]),  # nobody knows how many
+        (10_000_000, 1000, True, ("k",), ["upsert"]),
+        (100, SMALL_FILE_BYTES + 1, True, ("k",), ["upsert"]),  # few, but large
     ],
 )
 def test_what_a_batch_is_written_as(
-    rows: int | None, is_by_row: bool, keys: tuple[str, ...], written: list[str], monkeypatch: pytest.MonkeyPatch
+    rows: int | None,
+    size: int,
+    is_by_row: bool,
+    keys: tuple[str, ...],
+    written: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found: list[str] = []
-    monkeypatch.setattr(Streamed, "_planned", lambda self, batch: Planned(most=rows))
+    monkeypatch.setattr(Streamed, "planned", lambda self, batch: Planned(most=rows, size=size))
     monkeypatch.setattr(Streamed, "_write_rows", lambda self, frame, batch, expected: found.append("rows"))
     monkeypatch.setattr(Streamed, "_upsert_measured", lambda self, frame, batch: found.append("upsert"))
     run: Any = SimpleNamespace(

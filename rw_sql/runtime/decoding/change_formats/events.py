@@ -56,8 +56,9 @@ _FIELDS = "MAP<STRING, STRING>"
 _TYPE = "field: STRING, name: STRING, parameters: MAP<STRING, STRING>"
 _CHANGE = f"STRUCT<op: INT, error: STRING, fields: {_FIELDS}, keys: {_FIELDS}>"
 _NONE = f"ARRAY<{_CHANGE}>"
-_TEXT_ALONE = r'^\s*"([^"\\]|\\.)*"\s*$'
-_VALUE_ALONE = r'^\s*("([^"\\]|\\.)*"|-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?|true|false)\s*$'
+# Possessive, as in json_text: a long key would overflow the stack.
+_TEXT_ALONE = r'^\s*"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*$'
+_VALUE_ALONE = r'^\s*("[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?|true|false)\s*$'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

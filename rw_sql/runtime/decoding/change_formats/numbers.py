@@ -63,9 +63,10 @@ def _scale_of(text: Column) -> Column:
     fraction = f.when(point > 0, f.length(mantissa) - point).otherwise(f.lit(0))
     digits = f.regexp_replace(mantissa, f.lit("[^0-9]"), f.lit(""))
     significant = f.rtrim(digits, f.lit("0"))
-    exponent = f.regexp_extract(text, "[eE]([+-]?[0-9]+)", 1).try_cast("int")
+    # NULL for more digits: Java would compute a power of ten of that size, which takes minutes.
+    exponent = f.regexp_extract(text, r"[eE]([+-]?[0-9]{1,3})\s*$", 1).try_cast("int")
     found = fraction - (f.length(digits) - f.length(significant)) - exponent
-    return f.when(f.length(significant) == 0, f.lit(0)).otherwise(found)
+    return f.when((f.length(significant) == 0) & exponent.isNotNull(), f.lit(0)).otherwise(found)
 
 
 def wider_scale(precision: int, scale: int) -> int:
@@ -76,6 +77,17 @@ def wider_scale(precision: int, scale: int) -> int:
     Numbers with too many digits before the point for that type are read as text.
     """
     return max(scale, WIDEST - min(precision - scale, 14))
+
+
+def has_long_number(text: Column, digits: int) -> Column:
+    """True if a JSON text may contain a number with more digits after the point than ``digits``, or one with an
+    exponent so large that Java would compute for minutes.
+
+    The numbers of a text are found by their looks, so that digits in a string may count too.
+    """
+    point = rf"(?<=[.])[0-9]{{{max(0, digits - 8)}}}(?:[0-9]{{9}}|[0-9]*+[eE]-)"
+    exponent = r"(?<=[0-9.][eE])(?:-[0-9]{2}|[+]?[0-9]{4})[0-9]*+(?=[ \t\r\n\"\],}])"
+    return f.coalesce(text.rlike(rf"[.eE](?:{point}|{exponent})"), f.lit(False))
 
 
 def plain_decimal(encoded: Column, scale: Column) -> Column:

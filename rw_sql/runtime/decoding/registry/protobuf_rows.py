@@ -62,8 +62,9 @@ class ProtobufRows:
         stored = stored_schema(statement)
         if stored is None or statement.format is None or statement.format.encode != "PROTOBUF":
             return None
-        from pyspark.sql.pandas.types import to_arrow_type
         from pyspark.sql.types import StructType
+
+        from rw_sql.connectors.support.arrow_schemas import arrow_type
 
         given = encode_options(statement)
         as_jsonb = frozenset(name.strip() for name in given.get(AS_JSONB, "").split(",") if name.strip())
@@ -74,7 +75,7 @@ class ProtobufRows:
             Messages(stored, given[MESSAGE], as_jsonb),
             tuple(column.name for column in statement.columns),
             LOCATION not in given,
-            to_arrow_type(schema["r"].dataType, timezone="UTC"),
+            arrow_type(schema["r"].dataType),
         )
 
     def read(self, records: pa.Table) -> pa.Table:
@@ -86,11 +87,12 @@ class ProtobufRows:
 
     def read_in_spark(self, records: DataFrame) -> DataFrame:
         """Decodes a DataFrame of records; adds ``_rw_row`` and ``_rw_fault``."""
-        from pyspark.sql.pandas.types import from_arrow_type
         from pyspark.sql.types import StringType, StructField, StructType
 
+        from rw_sql.connectors.support.arrow_schemas import spark_type_of
+
         schema = StructType([
-            *records.schema.fields, StructField(ROW, from_arrow_type(self.kind)), StructField(FAULT, StringType()),
+            *records.schema.fields, StructField(ROW, spark_type_of(self.kind)), StructField(FAULT, StringType()),
         ])  # fmt: skip
 
         # Without the descriptors that this process has built, which cannot be sent to another.

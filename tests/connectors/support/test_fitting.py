@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rw_sql.connectors.files.fitting import fitted, matches
+from rw_sql.connectors.support.fitting import fitted, matches
 
 UTC = datetime.UTC
 TIME, DAY = datetime.datetime(2024, 4, 11, 5, tzinfo=UTC), datetime.date(2024, 4, 11)
@@ -36,6 +36,10 @@ def result(values: list[Any], given: pa.DataType, wanted: pa.DataType) -> list[A
         (pa.float64(), pa.int64(), {2.0: 2, 2.5: MISFIT}),
         (pa.int64(), pa.int32(), {5: 5, 2**40: MISFIT}),
         (pa.int64(), pa.bool_(), {0: False, 1: True, 7: MISFIT}),
+        (pa.float64(), pa.bool_(), {0.0: False, 1.0: True, 1.5: MISFIT, math.nan: MISFIT}),
+        (pa.int64(), pa.decimal128(10, 2), {5: Decimal("5.00"), 2**40: MISFIT, -(2**63): MISFIT}),
+        (pa.uint64(), pa.decimal128(10, 0), {5: Decimal(5), 2**64 - 1: MISFIT}),
+        (pa.decimal128(20, 2), pa.int32(), {Decimal("2.00"): 2, Decimal("1.50"): MISFIT, Decimal(10**12): MISFIT}),
         (pa.int64(), pa.string(), {5: "5"}),
         (pa.decimal128(10, 3), pa.decimal128(10, 2), {Decimal("1.230"): Decimal("1.23"), Decimal("1.239"): MISFIT}),
         (
@@ -46,6 +50,30 @@ def result(values: list[Any], given: pa.DataType, wanted: pa.DataType) -> list[A
         (pa.timestamp("us", tz="UTC"), pa.date32(), {TIME: MISFIT, TIME.replace(hour=0): DAY}),
         (pa.timestamp("us"), pa.date32(), {datetime.datetime(2024, 4, 11): DAY, datetime.datetime(1, 1, 1, 1): MISFIT}),
         (pa.string(), pa.int32(), {"7": 7, "x": MISFIT}),
+        (pa.string(), pa.decimal128(10, 2), {"1.230": Decimal("1.23"), "1.239": MISFIT, "1e2": Decimal(100)}),
+        (pa.string(), pa.float64(), {"1.5": 1.5, "1e400": MISFIT, "-Infinity": -math.inf, "1d": MISFIT}),
+        (pa.large_string(), pa.float32(), {"1.5": 1.5, "1e40": MISFIT, "inf": math.inf}),
+        (pa.string(), pa.date32(), {"2024-04-11": DAY, "2024-04-11 05:00:00": MISFIT}),
+        (
+            pa.string(),
+            pa.timestamp("us", tz="UTC"),
+            {
+                "2024-04-11 05:00:00": TIME,
+                "2024-04-11T07:00:00.000000000+02:00": TIME,
+                "2024-04-11": TIME.replace(hour=0),
+                "2024-04-11 05:00:00.123456789": MISFIT,
+                "": MISFIT,
+            },
+        ),
+        (
+            pa.string(),
+            pa.timestamp("us"),
+            {
+                "2024-04-11 05:00:00": TIME.replace(tzinfo=None),
+                "2024-04-11T05:00:00Z": TIME.replace(tzinfo=None),
+                "2024-04-11T05:00:00+02:00": MISFIT,
+            },
+        ),
         (pa.binary(), pa.string(), {b"a": "a", b"\xff": MISFIT}),
     ],
 )
@@ -67,10 +95,20 @@ def test_a_value_fits_exactly_or_not_at_all(given: pa.DataType, wanted: pa.DataT
 
 def test_a_number_is_a_time_in_the_unit_of_its_size() -> None:
     seconds = int(TIME.timestamp())
-    numbers = [seconds, seconds * 10**3, seconds * 10**6, seconds * 10**9, -5, None, seconds * 10**9 + 1, 2**63 - 1]
+    numbers = [
+        seconds,
+        seconds * 10**3,
+        seconds * 10**6,
+        seconds * 10**9,
+        -5,
+        None,
+        seconds * 10**9 + 1,
+        2**63 - 1,
+        -(2**63),
+    ]
     zoned = result(numbers, pa.int64(), pa.timestamp("us", tz="UTC"))
     early = datetime.datetime(1969, 12, 31, 23, 59, 55, tzinfo=UTC)
-    assert zoned == [TIME, TIME, TIME, TIME, early, None, MISFIT, MISFIT]
+    assert zoned == [TIME, TIME, TIME, TIME, early, None, MISFIT, MISFIT, MISFIT]
     assert result([2**64 - 1, None], pa.uint64(), pa.timestamp("us")) == [MISFIT, None]
     assert result([86_400], pa.int32(), pa.timestamp("us")) == [datetime.datetime(1970, 1, 2)]
 

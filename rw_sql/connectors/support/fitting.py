@@ -1,8 +1,9 @@
-"""Converts the values of Parquet files to the types of a source's columns: exactly, or not at all.
+"""Converts the values of Parquet files and of tables to the types of a source's columns: exactly, or not at all.
 
 Arrow's casts are not sufficient: they match the fields of structs by exact name only, round floats to decimals, drop
-the time of day of a date, and take any number for true. It imports no other module of the package, because Spark's
-workers receive it by value.
+the time of day of a date, take any number for true, read a text with a number that is too large as infinity, and
+accept no whole number for a decimal of fewer digits than its type could need. This module imports no other module of
+the package, because Spark's workers receive it by value.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999, in microseconds since 1970."""
 
 _CAST_FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
+_DIGITS = 38
+_INFINITY = r"^[+-]?(?i:inf|infinity)$"
+_MORE_ZEROS = r"([.][0-9]{6})0+"
+_ZONE = r"^.{16}.*(?:[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)$"
+_UTC = r"(?:[Zz]|[+-]00(?::?00)?)$"
 
 
 def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None]:
@@ -107,14 +113,33 @@ def _plain(given: Any, wanted: pa.DataType) -> Fitted:
     if pa.types.is_integer(given.type) and not pa.types.is_uint64(given.type) and pa.types.is_timestamp(wanted):
         return _moments(given.cast(pa.int64()), wanted)
     options = pc.CastOptions(wanted, allow_time_truncate=True)
+    ready = _ready(given, wanted)
     try:
-        made = given.cast(options=options)
+        made = ready.cast(options=options)
     except _CAST_FAULTS:
         made = pa.concat_arrays(
-            [_one(given.slice(at, 1), wanted, options) for at in range(len(given))] or [pa.nulls(0, wanted)]
+            [_one(ready.slice(at, 1), wanted, options) for at in range(len(given))] or [pa.nulls(0, wanted)]
         )
     is_misfit = np.asarray(pc.and_(given.is_valid(), pc.or_(made.is_null(), _is_changed(given, made))))
     return pc.if_else(pa.array(~is_misfit), made, pa.scalar(None, wanted)), is_misfit
+
+
+def _ready(given: Any, wanted: pa.DataType) -> Any:
+    """The values in a type or a form from which Arrow casts them."""
+    if pa.types.is_integer(given.type) and pa.types.is_decimal(wanted):
+        return given.cast(pa.decimal128(_DIGITS, 0))
+    if _is_text(given.type) and pa.types.is_timestamp(wanted):
+        text = pc.replace_substring_regex(given, _MORE_ZEROS, r"\1")
+        is_zoned = pc.match_substring_regex(text, _ZONE)
+        if wanted.tz is None:
+            return pc.if_else(is_zoned, pc.replace_substring_regex(text, _UTC, ""), text)
+        zone = pc.if_else(is_zoned, "", pc.if_else(pc.equal(pc.utf8_length(text), 10), "T00:00:00Z", "Z"))
+        return pc.binary_join_element_wise(text, zone.cast(text.type), pa.scalar("", text.type))
+    return given
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _one(given: Any, wanted: pa.DataType, options: pc.CastOptions) -> pa.Array:
@@ -129,8 +154,10 @@ def _is_changed(given: Any, made: Any) -> pa.Array:
     has, wanted = given.type, made.type
     if pa.types.is_floating(has) and pa.types.is_floating(wanted):
         is_changed = pc.and_(pc.is_inf(made), pc.invert(pc.is_inf(given)))
+    elif _is_text(has) and pa.types.is_floating(wanted):
+        is_changed = pc.and_(pc.is_inf(made), pc.invert(pc.match_substring_regex(given, _INFINITY)))
     elif (
-        (pa.types.is_floating(has) and pa.types.is_decimal(wanted))
+        (pa.types.is_floating(has) and (pa.types.is_decimal(wanted) or pa.types.is_boolean(wanted)))
         or (pa.types.is_timestamp(has) and pa.types.is_date(wanted))
         or (pa.types.is_integer(has) and pa.types.is_boolean(wanted))
     ):
@@ -142,10 +169,9 @@ def _is_changed(given: Any, made: Any) -> pa.Array:
 
 def _moments(number: Any, wanted: pa.DataType) -> Fitted:
     """Times from numbers, whose unit is guessed from their size as for JSON; see ``docs/reference/formats.md``."""
-    size = pc.abs(number)
-    is_nanos = pc.greater_equal(size, 10**17)
+    is_nanos = pc.invert(_is_below(number, 10**17))
     micros = pc.case_when(
-        pc.make_struct(pc.less(size, 10**11), pc.less(size, 10**14), pc.invert(is_nanos)),
+        pc.make_struct(_is_below(number, 10**11), _is_below(number, 10**14), pc.invert(is_nanos)),
         pc.multiply(number, 1_000_000),
         pc.multiply(number, 1_000),
         number,
@@ -156,3 +182,8 @@ def _moments(number: Any, wanted: pa.DataType) -> Fitted:
     is_misfit = np.asarray(pc.fill_null(pc.invert(is_fit), False))
     made = pc.if_else(pa.array(~is_misfit), micros, pa.scalar(None, pa.int64()))
     return made.cast(pa.timestamp("us")).cast(wanted), is_misfit
+
+
+def _is_below(number: Any, limit: int) -> pa.Array:
+    # The least number has no absolute value of 64 bits.
+    return pc.and_(pc.less(number, limit), pc.greater(number, -limit))

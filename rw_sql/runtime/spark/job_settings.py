@@ -1,0 +1,98 @@
+"""Spark's settings of the sessions for jobs.
+
+The rows of a view, a table or a sink depend on its definition and its input, never on the settings of the process that
+runs its job: another process, with other settings, may continue the job at any time. The settings that change what a
+query means are therefore fixed here. Those that change only how Spark computes, such as memory, joins, compression and
+state stores, are the user's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.delta.versions import BY_AGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+QUERY_SETTINGS = {
+    # Also against the environment variable SPARK_ANSI_SQL_MODE.
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+}
+"""The settings that change what a query means and that are set most often, with the values for jobs."""
+
+_QUERY_PREFIXES = (
+    "spark.sql.ansi.",
+    "spark.sql.avro.datetimeRebase",
+    "spark.sql.caseSensitive",
+    "spark.sql.charAsVarchar",
+    "spark.sql.crossJoin.",
+    "spark.sql.csv.",
+    "spark.sql.decimalOperations.",
+    "spark.sql.function.",
+    "spark.sql.groupByAliases",
+    "spark.sql.groupByOrdinal",
+    "spark.sql.json.",
+    "spark.sql.legacy.",
+    "spark.sql.orderByOrdinal",
+    "spark.sql.parquet.binaryAsString",
+    "spark.sql.parquet.datetimeRebase",
+    "spark.sql.parquet.fieldId.",
+    "spark.sql.parquet.ignoreMissingFieldId",
+    "spark.sql.parquet.inferTimestampNTZ",
+    "spark.sql.parquet.int96",
+    "spark.sql.parser.",
+    "spark.sql.preserveCharVarcharTypeInfo",
+    "spark.sql.readSideCharPadding",
+    "spark.sql.sources.default",
+    "spark.sql.sources.partitionOverwriteMode",
+    "spark.sql.streaming.multipleWatermarkPolicy",
+)
+"""The beginnings of the names of settings that have Spark's default in the sessions for jobs, if
+:data:`QUERY_SETTINGS` does not set them."""
+
+JOB_SETTINGS = {
+    **QUERY_SETTINGS,
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.streaming.noDataProgressEventInterval": "60s",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
+    "spark.databricks.delta.merge.materializeSource": "auto",
+    # A batch may re-read old versions; upkeep keeps them as long as needed.
+    BY_AGE: "false",
+    # As delta-rs and others write them; for Spark's default, INT96, Parquet has no minimum and maximum.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    # For Delta's writes of a log: a batch has one bucket, and sorting by bucket is unnecessary.
+    "spark.sql.maxConcurrentOutputFileWriters": "4",
+    # A Spark configured otherwise would silently skip rows in missing or truncated files.
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    # A sink reads whole files into the driver's memory, however few partitions a large batch has.
+    "spark.sql.files.maxRecordsPerFile": "250000",
+}
+"""The settings of the sessions for jobs. The user's session keeps its own settings."""
+
+LOCAL_CHECKPOINT_SETTINGS = {
+    # Spark's preferred manager checks for links before a rename, which without Hadoop's native library starts a process
+    # each time, sixteen per batch. Both rename complete files and check whether the target exists.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""Additional settings of the sessions for jobs if checkpoints are on a local path."""
+
+
+def settings_to_reset(given: Iterable[str]) -> tuple[str, ...]:
+    """Those settings of a new session that must have Spark's default in a session for jobs."""
+    return tuple(key for key in sorted(given) if key.startswith(_QUERY_PREFIXES) and key not in JOB_SETTINGS)

@@ -1,0 +1,56 @@
+"""Few records that are too large for the driver of Spark go through its tasks."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.runtime.delta import held_rows
+from rw_sql.runtime.spark.jvm import java_context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rw_sql.cli.kafka_broker import BrokerInfo
+    from tests.integration.attached import AttachedSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
+
+MOST = "spark.driver.maxResultSize"
+
+
+@pytest.fixture
+def small_results(session: AttachedSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Spark returns at most 48 MB to its driver, and this process holds 32 MB; the defaults are 1 GB and 128 MB."""
+    monkeypatch.setattr(held_rows, "HELD_BYTES", 32 * 1024 * 1024)
+    conf = java_context(session.spark.sparkContext).conf()
+    conf.set(MOST, "48m")
+    yield
+    conf.remove(MOST)
+
+
+@pytest.mark.usefixtures("small_results")
+def test_records_of_200_kilobytes(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 2)
+    seed = random.Random(7)
+    texts = [base64.b64encode(seed.randbytes(150_000)).decode() for _ in range(300)]
+    records = [json.dumps({"id": at, "t": text}).encode() for at, text in enumerate(texts)]
+    produce(broker.bootstrap, topic_name, [Record(value=value, partition=at % 2) for at, value in enumerate(records)])
+    upstream = f"connector = 'kafka', topic = '{topic_name}', properties.bootstrap.server = '{broker.bootstrap}'"
+    session.run(
+        f"CREATE SOURCE s (id INT, t VARCHAR) WITH ({upstream}) FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v AS SELECT id, t FROM s",
+        "CREATE MATERIALIZED VIEW g AS SELECT id, max(t) AS t FROM s GROUP BY id",
+        f"CREATE TABLE k (id INT PRIMARY KEY, t VARCHAR) WITH ({upstream}) FORMAT PLAIN ENCODE JSON",
+        "FLUSH",
+    )
+    session.run("CREATE MATERIALIZED VIEW later AS SELECT id, t FROM s", "FLUSH")  # its backfill
+    for name in ("v", "g", "k", "later"):
+        found = session.sql(f"SELECT count(*), sum(length(t)), count(DISTINCT id) FROM {name}")
+        assert [tuple(row) for row in found] == [(300, 300 * 200_000, 300)], name
+    assert {job.state for job in session.jobs().values()} <= {"RUNNING", "IDLE"}
