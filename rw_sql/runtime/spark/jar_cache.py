@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,14 +31,16 @@ def remember_jars(package: str, found: Sequence[str]) -> None:
     jars = [jar.removeprefix("file://").removeprefix("file:") for jar in found]
     if not jars or not all(Path(jar).is_file() for jar in jars):
         return
-    file = _file(package)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as made:
-            made.write("\n".join(jars))
-        Path(made.name).replace(file)
-    except OSError:
-        return
+    with suppress(OSError):
+        keep_file(_file(package), "\n".join(jars).encode())
+
+
+def keep_file(file: Path, content: bytes) -> None:
+    """Writes a file of the cache folder whole or not at all. Raises OSError."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as made:
+        made.write(content)
+    Path(made.name).replace(file)
 
 
 def jar_settings(package: str, config: Mapping[str, str]) -> dict[str, str]:
