@@ -64,8 +64,8 @@ demo: setup ## move a running source between two Kafka topics, on a year's fligh
 	@$(BIN)/python examples/demo.py
 
 # Two processes that fill Ivy's cache at once may break it: the jars are fetched before the tests start, and Spark's
-# classes kept as Java made them (tests/support/jars.py).
-$(JARS): $(READY)
+# classes kept as Java made them (tests/support/jars.py). Java uses what it kept only for the same class path.
+$(JARS): $(READY) tests/support/jars.py tests/support/java.py rw_sql/spark_jars.py rw_sql/runtime/spark/jar_cache.py
 	@$(BIN)/python -m tests.support.jars
 	@touch $@
 
