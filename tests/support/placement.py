@@ -74,7 +74,7 @@ class Placement(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     def _is_light(self, node: Any) -> bool:
         """A worker that replaces one that has crashed is not light."""
         number = int(node.gateway.id.removeprefix("gw"))
-        return self._first_light <= number < self.numnodes
+        return bool(self._first_light <= number < self.numnodes)
 
     def _next(self, node: Any) -> str | None:
         beside = [other for other in self.nodes if other is not node and not other.shutting_down]
