@@ -20,6 +20,11 @@ unexport PYTHONDONTWRITEBYTECODE
 # Each worker has a Spark session and a broker of its own, and needs one core and 3 GiB.
 TEST_WORKERS ?= 2
 
+# Beside them, workers without Spark use the cores while the others wait (tests/support/placement.py); each needs 1 GiB.
+LIGHT_WORKERS ?= 1
+ALL_WORKERS = $(shell expr $(TEST_WORKERS) + $(LIGHT_WORKERS))
+BY_FILES := --dist loadfile --no-loadscope-reorder
+
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test test-all test-unit test-room test-spark test-part test-busy check format docs pictures mysql pulsar bench bench-quick proof soak dist clean
 
@@ -59,8 +64,8 @@ demo: setup ## move a running source between two Kafka topics, on a year's fligh
 	@$(BIN)/python examples/demo.py
 
 # Two processes that fill Ivy's cache at once may break it: the jars are fetched before the tests start, and Spark's
-# classes kept as Java made them (tests/support/jars.py).
-$(JARS): $(READY)
+# classes kept as Java made them (tests/support/jars.py). Java uses what it kept only for the same class path.
+$(JARS): $(READY) tests/support/jars.py tests/support/java.py rw_sql/spark_jars.py rw_sql/runtime/spark/jar_cache.py
 	@$(BIN)/python -m tests.support.jars
 	@touch $@
 
@@ -68,15 +73,15 @@ $(JARS): $(READY)
 TEST_DRAW ?= 10
 
 test: setup $(JARS) ## the tests, and a tenth of the long ones; they start their own brokers, and PostgreSQL, MariaDB and NATS where installed
-	$(BIN)/python -m pytest --draw $(TEST_DRAW) --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --draw $(TEST_DRAW) --numprocesses $(ALL_WORKERS) --light $(LIGHT_WORKERS) $(BY_FILES)
 
 test-all: setup $(JARS) ## every test, the long ones too
-	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses $(ALL_WORKERS) --light $(LIGHT_WORKERS) $(BY_FILES)
 
 # Of the folders that are ignored nearly all needs Spark; collecting them takes as long as a tenth of these tests.
 test-unit: setup ## the quick tests that need neither Spark nor a server
-	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres and not mysql and not nats and not mqtt and not pulsar and not registry and not long" --numprocesses $(TEST_WORKERS) \
-	    --dist loadfile --no-loadscope-reorder --ignore tests/integration --ignore tests/notebooks
+	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres and not mysql and not nats and not mqtt and not pulsar and not registry and not long" --numprocesses $(ALL_WORKERS) \
+	    $(BY_FILES) --ignore tests/integration --ignore tests/notebooks
 
 # make test-room ROOM=plan/statements/move: a folder below tests/, which has the folders of rw_sql/.
 test-room: setup $(JARS) ## the tests of one room: make test-room ROOM=runtime/views
@@ -101,7 +106,7 @@ PART_OF_TESTS ?= tests/test_spark_jars.py tests/connectors/datagen tests/connect
     tests/integration/test_mistaken_queries.py
 
 test-part: setup $(JARS)
-	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PART_OF_TESTS)
+	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) $(BY_FILES) $(PART_OF_TESTS)
 
 # A sample of the crash and live tests, drawn by a seed, with busy processes beside them; make proof runs them all.
 BUSY_TESTS ?= 2
@@ -111,7 +116,7 @@ BUSY_NICE ?= 5
 
 test-busy: setup $(JARS) ## some crash and live tests with eight busy processes beside them
 	$(BIN)/python -m pytest --sample $(BUSY_TESTS) --seed $(BUSY_SEED) --busy $(BUSY_PROCESSES) \
-	    --busy-nice $(BUSY_NICE) --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+	    --busy-nice $(BUSY_NICE) --numprocesses $(TEST_WORKERS) $(BY_FILES)
 
 check: setup ## lint, format, types, import contracts
 	$(BIN)/ruff check

@@ -1,5 +1,7 @@
 """What every test can use."""
 
+import gc
+
 import pytest
 from hypothesis import settings
 
@@ -12,6 +14,7 @@ pytest_plugins = [
     "tests.support.mysql",
     "tests.support.nats_server",
     "tests.support.one_spark",
+    "tests.support.placement",
     "tests.support.postgres",
     "tests.support.pulsar_server",
     "tests.support.schema_registry",
@@ -30,3 +33,10 @@ settings.load_profile("rw_sql")
 def pytest_configure() -> None:
     """Whatever ends this run, a killed shell included, nothing that it started outlives it."""
     keep_tidy()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Excludes the modules and the collected tests from garbage collection, because they last until the run ends."""
+    gc.collect()
+    gc.freeze()

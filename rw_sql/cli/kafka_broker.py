@@ -1,12 +1,14 @@
 """A real Kafka broker for development and tests: one KRaft node with its data in a folder.
 
 At the first start, Spark's resolver downloads Kafka's jars. The class path is then stored in the user's cache
-folder, so that later starts take about three seconds.
+folder, and so is the file that a new data folder needs, so that later starts take about three seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,7 @@ from rw_sql.cli.servers.local_server import (
     spark_home,
 )
 from rw_sql.errors import UPSTREAM_UNREACHABLE, SqlError
-from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars
+from rw_sql.runtime.spark.jar_cache import cache_folder, keep_file, remember_jars, remembered_jars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +33,11 @@ KAFKA_PACKAGE = "org.apache.kafka:kafka_2.13:4.1.0"
 _RESOLVE_ATTEMPTS = 3
 _HEAP = "512m"
 _FILE = "broker.json"
+_NODE = "1"
+_CHECKPOINT = "bootstrap.checkpoint"
+_FORMAT_SETTINGS = ("node.id", "log.dir", "metadata.log.dir", "process.roles", "controller.quorum", "unstable.")
+"""The settings on which the files of a new folder depend."""
+
 # Spark's own versions of these are on the class path instead, because two bindings of one logger would conflict.
 _NOT_FROM_KAFKA = ("slf4j", "org.apache.logging.log4j")
 _FROM_SPARK = ("scala-library-", "slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-")
@@ -71,7 +78,7 @@ def start_broker(
     _write_settings(home, at, controller_at, extra or {})
     java = [*_java(home), "-cp", class_path]
     if not (home / "data" / "meta.properties").exists():
-        _format(java, home, cluster_id)
+        _format(java, home, cluster_id, extra or {})
     bootstrap = f"127.0.0.1:{at}"
     pid = server.start(
         [*java, "kafka.Kafka", str(home / "server.properties")],
@@ -170,7 +177,19 @@ def _java(home: Path) -> list[str]:
     ]
 
 
-def _format(java: list[str], home: Path, cluster_id: str) -> None:
+def _format(java: list[str], home: Path, cluster_id: str, extra: Mapping[str, str]) -> None:
+    """Prepares a folder of data. Kafka's own program needs a JVM, which takes seconds, so it runs only once per machine
+    and version of Kafka: the file that it writes, the cluster's initial features, is the same for each cluster."""
+    kept = _kept_checkpoint()
+    is_plain = not any(key.startswith(_FORMAT_SETTINGS) for key in extra)
+    data = home / "data"
+    if is_plain and kept.is_file():
+        data.mkdir(exist_ok=True)
+        shutil.copyfile(kept, data / _CHECKPOINT)
+        made = data / "meta.properties.new"
+        made.write_text(f"version=1\ncluster.id={cluster_id}\nnode.id={_NODE}\n", encoding="utf-8")
+        made.replace(data / "meta.properties")  # A folder with this file counts as formatted.
+        return
     done = subprocess.run(
         [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(home / "server.properties")],
         stdin=subprocess.DEVNULL,
@@ -185,13 +204,20 @@ def _format(java: list[str], home: Path, cluster_id: str) -> None:
             detail=done.stderr.strip()[-800:],
             hint="give an empty folder that can be written",
         )
+    if is_plain:
+        with contextlib.suppress(OSError):
+            keep_file(kept, (data / _CHECKPOINT).read_bytes())
+
+
+def _kept_checkpoint() -> Path:
+    return cache_folder() / (KAFKA_PACKAGE.replace(":", "-") + f".{_CHECKPOINT}")
 
 
 def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[str, str]) -> None:
     settings = {
         "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "node.id": _NODE,
+        "controller.quorum.voters": f"{_NODE}@127.0.0.1:{controller_port}",
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "controller.listener.names": "CONTROLLER",

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from rw_sql.cli.status_line import StatusLine
     from rw_sql.plan.ports.queries import AnalyzedQuery, QueryAnalysis
+    from rw_sql.session.class_archive import ClassArchive
 
 
 STARTING = "starting Spark (the first time, it fetches Delta Lake)"
@@ -76,11 +78,15 @@ def start_spark(
     With ``is_beside_prompt``, another thread uses the terminal at the same time, so Python's output is not
     redirected.
     """
+    from rw_sql.runtime.spark.jar_cache import CLASS_PATH
     from rw_sql.runtime.spark.jvm import gateway
-    from rw_sql.session.attach import connect
+    from rw_sql.session.attach import connect, initial_jars
     from rw_sql.session.class_archive import class_archive, with_archive
 
-    archive = class_archive(config or {}) if uses_archive and gateway() is None else None
+    archive: ClassArchive | None = None
+    if uses_archive and gateway() is None:
+        jars = initial_jars(warehouse, config or {}).get(CLASS_PATH, "")
+        archive = class_archive(config or {}, [Path(jar) for jar in jars.split(os.pathsep) if jar])
     if is_beside_prompt and archive is not None and archive.is_made:
         archive = None  # Its JVM would write to the terminal's standard output when it ends.
     config = with_archive(config or {}, archive)

@@ -92,10 +92,9 @@ def connect(
     builder: Any = SparkSession.builder
     given = {**(config or {}), **({} if master is None else {"spark.master": master})}
     folder = str(Path(location.uri.removeprefix("file://")) / "spark") if location.is_local else None
-    delta = installed_jars().delta
-    packages = ",".join((delta, *store_packages(location.uri)))
-    needed = {**DELTA_SETTINGS, **jar_settings(packages, given)}
-    if packages != delta:
+    packages = _packages(location)
+    needed = {**DELTA_SETTINGS, **initial_jars(warehouse, given)}
+    if packages != installed_jars().delta:
         needed["spark.jars.excludes"] = EXCLUDED
     defaults = store_settings(location.uri, os.environ)
     for key, value in session_settings(needed, given, warehouse_dir=folder, defaults=defaults).items():
@@ -108,6 +107,19 @@ def connect(
         _leave_out_checksums(spark)
     attach(spark, location.uri, run_jobs=run_jobs, resource_group=resource_group)
     return spark
+
+
+def _packages(location: Warehouse) -> str:
+    return ",".join((installed_jars().delta, *store_packages(location.uri)))
+
+
+def initial_jars(warehouse: str | None, config: Mapping[str, str]) -> dict[str, str]:
+    """The settings by which :func:`connect` gives a new Spark the jars of Delta and of the warehouse's store.
+
+    With ``PYSPARK_GATEWAY_PORT``, the JVM was started by spark-submit.
+    """
+    starts_jvm = gateway() is None and "PYSPARK_GATEWAY_PORT" not in os.environ
+    return jar_settings(_packages(warehouse_at(warehouse)), config, starts_jvm=starts_jvm)
 
 
 def _leave_out_checksums(spark: SparkSession) -> None:

@@ -3,7 +3,7 @@
 A JVM of Spark reads and checks some 20,000 classes before it has run its first statement. Java can write those of a
 process into a file when the process ends (a dynamic CDS archive, JEP 350), and map that file into later processes.
 :func:`class_archive` returns the options of a JVM for that. The archives are files in the user's cache folder, one for
-each Java, each set of Spark's jars and each set of options.
+each Java, each set of jars and each set of options.
 
 A JVM of Java 17 that maps a damaged archive ends with a fatal error. Therefore a new archive is tried by a JVM that
 ends at once, before it gets the name under which it is used. The name contains its size in bytes, so that a file that
@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rw_sql.runtime.spark.jar_cache import cache_folder, spark_folder
+from rw_sql.runtime.spark.jar_cache import CLASS_PATH, cache_folder, spark_folder
 from rw_sql.runtime.spark.jvm import java_packages
 from rw_sql.session.java import java_program, java_version
 from rw_sql.session.spark_settings import defaults_of_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -87,21 +87,21 @@ class ClassArchive:
                 self.class_path_file.write_text(found, encoding="utf-8")
 
 
-def class_archive(config: Mapping[str, str]) -> ClassArchive | None:
+def class_archive(config: Mapping[str, str], class_path: Sequence[Path] = ()) -> ClassArchive | None:
     """The archive for a JVM of Spark with these settings and those of ``spark-defaults.conf``.
 
-    None if there is none: it is disabled, the options of the JVM name an archive already, a folder with files is in its
-    class path, the cache folder cannot be written or belongs to others, or an archive would have to be made in CI.
-    Raises SqlError JAVA_MISSING.
+    ``class_path`` are the jars that are on its class path besides Spark's own. None if there is no archive: archives
+    are disabled, the options of the JVM name one already, a folder with files is in its class path, the cache folder
+    cannot be written or belongs to others, or an archive would have to be made in CI. Raises SqlError JAVA_MISSING.
     """
     settings = {**defaults_of_file(), **config}
     given = " ".join([settings.get(JAVA_OPTIONS, ""), *(os.environ.get(name, "") for name in _VARIABLES)])
     if os.environ.get(VARIABLE, "").lower() == "off" or _CONFLICTING.search(given):
         return None
-    if any(os.environ.get(name) for name in _CLASS_PATHS) or "spark.driver.extraClassPath" in settings:
+    if any(os.environ.get(name) for name in _CLASS_PATHS) or CLASS_PATH in settings:
         return None
     try:
-        return _archive(given, settings.get(_MEMORY, ""))
+        return _archive(given, settings.get(_MEMORY, ""), class_path)
     except OSError:
         return None
 
@@ -114,7 +114,7 @@ def with_archive(config: Mapping[str, str], archive: ClassArchive | None) -> dic
     return {**config, JAVA_OPTIONS: f"{known} {archive.options}".strip()}
 
 
-def _archive(given: str, memory: str) -> ClassArchive | None:
+def _archive(given: str, memory: str, class_path: Sequence[Path]) -> ClassArchive | None:
     conf = Path(os.environ.get("SPARK_CONF_DIR") or spark_folder() / "conf")
     if conf.is_dir() and any(conf.iterdir()):
         return None
@@ -123,7 +123,7 @@ def _archive(given: str, memory: str) -> ClassArchive | None:
     if not _is_private(folder):
         return None
     jars = sorted((spark_folder() / "jars").glob("*.jar"))
-    key = _key(given, memory, jars)
+    key = _key(given, memory, [*class_path, *jars])
     made = _usable(folder, key)
     if made is None:
         made = _accepted(folder, key, given)

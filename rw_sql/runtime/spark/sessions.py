@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from rw_sql.errors import LIBRARY_MISSING, SPARK_ENDED, SqlError
 from rw_sql.metastore.records import PARALLELISM
-from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars
+from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars, without_jars_of_spark
 from rw_sql.runtime.spark.job_settings import JOB_SETTINGS, LOCAL_CHECKPOINT_SETTINGS, settings_to_reset
 from rw_sql.runtime.spark.jvm import (
     active_context,
@@ -217,7 +217,7 @@ class SparkSessions:
         for attempt in range(1, _FETCH_ATTEMPTS + 1):
             try:
                 jars = remembered_jars(package) or self._resolve(package)
-                for jar in jars:
+                for jar in without_jars_of_spark(jars):
                     plain_sql(self.spark, f"ADD JAR '{jar}'")
             except (PySparkException, Py4JJavaError) as error:
                 if attempt == _FETCH_ATTEMPTS:

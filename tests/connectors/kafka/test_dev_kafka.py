@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +14,7 @@ from rw_sql.cli.kafka_broker import is_running, start_broker, stop_broker
 from rw_sql.cli.kafka_topics import create_topic, produce, topics
 from rw_sql.connectors.kafka.source import KafkaConnector
 from rw_sql.errors import SqlError
+from rw_sql.runtime.spark.jar_cache import cache_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +48,39 @@ def test_a_broker_s_start_and_end(tmp_path: Path) -> None:
     assert (again.bootstrap, again.cluster_id) == (info.bootstrap, info.cluster_id)
     assert [(topic.name, topic.partitions, topic.records) for topic in topics(again.bootstrap)] == [("t", 2, 2)]
     assert stop_broker(tmp_path / "kafka")
+
+
+def features(log: bytes) -> dict[str, int]:
+    """The levels of a cluster's features, by the records of its metadata log."""
+    found = re.finditer(rb"\x01\x0c\x00.([a-z.]+)(\x00[\x00-\x7f])", log)
+    return {name.decode(): int.from_bytes(level) for name, level in (record.groups() for record in found)}
+
+
+@pytest.mark.long
+def test_a_later_folder_is_prepared_without_kafkas_program_and_its_cluster_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cache := tmp_path / "cache" / "rw_sql").mkdir(parents=True)
+    for known in cache_folder().glob("*.classpath"):  # otherwise Ivy resolves the jars again
+        shutil.copy(known, cache)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = []
+    for name in ("first", "second"):
+        info = start_broker(tmp_path / name, port=0)
+        try:
+            create_topic(info.bootstrap, "t")
+            assert produce(info.bootstrap, "t", [b"x"]) == 1
+        finally:
+            stop_broker(tmp_path / name)
+        data = tmp_path / name / "data"
+        assert f"cluster.id={info.cluster_id}\n" in (data / "meta.properties").read_text()
+        found.append(features((data / "__cluster_metadata-0" / f"{0:020}.log").read_bytes()))
+        # Kafka's program writes the times of its records, so equal bytes are a copy.
+        (kept,) = cache.glob("*.checkpoint")
+        assert (data / "bootstrap.checkpoint").read_bytes() == kept.read_bytes()
+    assert found[0] == found[1]
+    assert found[0]["metadata.version"] > 0
+    assert found[0]["transaction.version"] > 0
 
 
 def test_lines_are_placed_by_a_field(broker: BrokerInfo, topic_name: str, tmp_path: Path) -> None:

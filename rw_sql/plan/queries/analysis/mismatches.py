@@ -63,7 +63,7 @@ def operation(
     node: exp.Expr, kinds: Sequence[exp.DataType | None], written: Sequence[str]
 ) -> tuple[int, str, str] | None:
     """What is wrong with an operator's operands: the number of the operand, the message and the hint."""
-    sign = _ARITHMETIC.get(type(node))
+    sign = next((sign for kind, sign in _ARITHMETIC.items() if type(node) is kind), None)
     if sign is not None or isinstance(node, exp.Neg):
         for number, kind in enumerate(kinds):
             if types.has_parts(kind) or kind == types.BOOLEAN:
