@@ -10,7 +10,7 @@ import pytest
 
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.job_specs import IngestSpec, ReaderSpec, ViewSpec
-from rw_sql.plan.statements.show.objects import view_state
+from rw_sql.plan.statements.show.job_states import view_state
 from rw_sql.runtime.control import job_slot
 from rw_sql.runtime.control import reconciler as module
 from rw_sql.runtime.control.job_slot import JobSlot, Trouble

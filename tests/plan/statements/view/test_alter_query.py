@@ -15,7 +15,7 @@ from rw_sql.model.lineage import in_reading_order
 from rw_sql.model.resource_groups import written_group
 from rw_sql.model.source_readers import is_running
 from rw_sql.plan.statements.common import REBUILD_CANCELLED
-from rw_sql.plan.statements.show.objects import source_state
+from rw_sql.plan.statements.show.job_states import source_state
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from tests.plan.canned import CannedWorld, create_source, refused
 from tests.plan.tables import create_table, sink, tables_world
