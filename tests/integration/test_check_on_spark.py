@@ -35,7 +35,7 @@ def test_spark_finds_what_the_check_alone_cannot_know(spark: SparkSession, monke
     asked = CliRunner().invoke(app, ["check", "--spark", FILE])
     assert asked.exit_code == 1
     assert re.findall(r"^LINE (\d+)", asked.output, re.MULTILINE) == ["6", "7"]
-    assert 'RW215: cannot resolve "(tags + 1)" due to data type mismatch' in asked.output
-    assert 'Filter expression "n" of type "BIGINT" is not a boolean' in asked.output
+    assert 'RW215: cannot resolve "date_add(tags, 1)" due to data type mismatch' in asked.output
+    assert 'Filter expression "bit_count(n)" of type "INT" is not a boolean' in asked.output
     # Both are answered by Spark, and so are the two right views.
     assert "whether Spark can keep the query up to date" not in asked.output

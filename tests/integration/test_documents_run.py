@@ -254,11 +254,14 @@ PAGES: dict[str, Callable[[Reader], None]] = {
 }
 """Every page with SQL that can be typed unchanged, with the preparation of its assumptions."""
 
+CHECKED = ("docs/how-to/capture-a-database.md", "docs/how-to/use-resource-groups.md")
+"""Pages whose SQL needs a database or a second process. It is planned by ``test_sql_of_documents``, not run."""
+
 
 def test_no_page_with_sql_is_left_out() -> None:
     pages = [*(ROOT / "docs" / "tutorial").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
     with_sql = {str(path.relative_to(ROOT)) for path in pages if "```sql" in path.read_text(encoding="utf-8")}
-    assert with_sql | {"README.md"} == set(PAGES)
+    assert with_sql | {"README.md"} == {*PAGES, *CHECKED}
 
 
 OF_REGISTRY = ("docs/how-to/read-avro-from-a-schema-registry.md",)

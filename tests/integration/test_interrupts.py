@@ -142,7 +142,7 @@ def test_a_cell(tmp_path: Path) -> None:
             manager.interrupt_kernel()
             (told,) = rest_of(client)
             assert "KeyboardInterrupt" in told or told == (
-                "cancelled: statement 2 of 2 (line 2) was interrupted; the one before it is done"
+                "cancelled: statement 2 of 2 (line 2) was interrupted; the one before it is complete"
             )
             assert outcome_of(client, "%%rw\nSELECT 40 + 2 AS x") == []
             assert outcome_of(client, "assert spark.sql('SELECT 40 + 3 AS x').first().x == 43") == []
@@ -203,5 +203,5 @@ def test_a_script(tmp_path: Path) -> None:
     assert process.returncode == 130
     # Without a terminal the status is a line now and then.
     said = [line for line in error.splitlines() if not line.startswith("running for ")]
-    assert said == ["cancelled: statement 2 of 3 (line 2) was interrupted; the one before it is done"]
+    assert said == ["cancelled: statement 2 of 3 (line 2) was interrupted; the one before it is complete"]
     assert "never" not in out

@@ -21,4 +21,6 @@ CLASSES = str(Path(sys.prefix) / ".spark-classes.jsa")
 
 def java_options() -> str:
     """The options of a Spark JVM, with the class archive if it exists."""
-    return f"{JAVA_OPTIONS} -XX:SharedArchiveFile={CLASSES}" if Path(CLASSES).exists() else JAVA_OPTIONS
+    # A Spark with other jars on its class path does not use the archive, and would log this to standard output.
+    archive = f"-XX:SharedArchiveFile={CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+    return f"{JAVA_OPTIONS} {archive}" if Path(CLASSES).exists() else JAVA_OPTIONS

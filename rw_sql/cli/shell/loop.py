@@ -97,6 +97,8 @@ class Shell:
         except KeyboardInterrupt as interrupt:
             print_error(f"cancelled: {interrupt}" if str(interrupt) else "cancelled")
             return INTERRUPTED
+        except ModuleNotFoundError:
+            raise  # The command line names the installation that has the package.
         except Exception as error:
             # The process may run the jobs of the warehouse, so no statement may end it.
             logger.debug("a statement failed", exc_info=True)

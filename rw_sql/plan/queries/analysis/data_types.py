@@ -33,8 +33,6 @@ _INTEGERS = frozenset([_T.TINYINT, _T.SMALLINT, _T.INT, _T.BIGINT])
 _NUMBERS = _INTEGERS | {_T.FLOAT, _T.DOUBLE, _T.DECIMAL, _T.UTINYINT}
 _TEXTS = frozenset([_T.TEXT, _T.VARCHAR, _T.CHAR])
 _WITH_PARTS = frozenset([_T.ARRAY, _T.MAP, _T.STRUCT])
-WITHOUT_SUM = frozenset([_T.BOOLEAN, _T.DATE, _T.TIMESTAMP, _T.TIMESTAMPTZ, _T.TIMESTAMPNTZ, _T.TIMESTAMPLTZ])
-"""Types without parts whose values cannot be added."""
 
 _NAMES = {kind: name for name, kind in reversed(_PLAIN.items())}
 

@@ -39,6 +39,7 @@ _FIRST_ARGUMENT = {
 }  # fmt: skip
 """What the first argument of a function has to be."""
 
+_CASTING = ("HAVING", "QUALIFY")
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV"}
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ)
 _PATTERNS = (exp.Like, exp.ILike, exp.RegexpLike)
@@ -52,8 +53,12 @@ _UNIT_IN_INTERVAL = re.compile(r"[a-z]+", re.IGNORECASE)
 
 
 def condition(kind: exp.DataType | None, written: str, place: str) -> tuple[str, str] | None:
-    """The message and the hint for a value that is no condition; ``place`` is the clause."""
-    if kind is None or kind == types.BOOLEAN or not (types.is_scalar(kind) or types.has_parts(kind)):
+    """The message and the hint for a value that is no condition; ``place`` is the clause.
+
+    Spark casts the value of HAVING to BOOLEAN, so only a value without such a cast is reported there.
+    """
+    is_certain = types.has_parts(kind) or (place not in _CASTING and kind is not None and types.is_scalar(kind))
+    if kind == types.BOOLEAN or not is_certain:
         return None
     compared = f"{written} <> 0" if types.is_number(kind) else f"{written} IS NOT NULL"
     return f"{place} needs a condition, and {_described(kind, written)}", f"write a comparison: {compared}"
@@ -108,7 +113,7 @@ def first_argument(name: str, kind: exp.DataType | None, written: str) -> tuple[
     message = f'function "{name}" takes {wanted}, and {_described(kind, written)}'
     match wanted:
         case "a number":
-            if types.has_parts(kind) or kind.this in types.WITHOUT_SUM:
+            if types.has_parts(kind) or kind == types.BOOLEAN:
                 return message, _as_number(kind, written)
         case "a text":
             if types.has_parts(kind):

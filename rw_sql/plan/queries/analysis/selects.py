@@ -114,7 +114,6 @@ class QueryChecker(RelationChecker):
             if not item.is_star and len(columns.columns) == 1 and columns.columns[0].name:
                 # Later items may use it, where FROM has no column of the name.
                 scope.outputs.setdefault(columns.columns[0].name.lower(), []).append(columns.columns[0])
-        self._require_one_generator(node)
         keys = self._keys(node, output, items, scope)
         having, qualify = node.args.get("having"), node.args.get("qualify")
         behind = scope.with_outputs(output.columns, first=False)
@@ -175,23 +174,6 @@ class QueryChecker(RelationChecker):
             return None
         columns = self.generated(node, scope)
         return Output([Attribute(name, "", kind, object()) for name, kind in columns or ()], columns is None)
-
-    def _require_one_generator(self, node: exp.Select) -> None:
-        """Reports the second of two functions that return several rows: Spark accepts one in a SELECT list."""
-        called = []
-        for item in node.expressions:
-            call = item.this if isinstance(item, exp.Alias | exp.Aliases) else item
-            known = builtins().get(call.name.lower()) if isinstance(call, exp.Anonymous) else None
-            if known is not None and known.kind == GENERATOR and self.known.has_functions:
-                called.append(call)
-        for call in called[1:]:
-            name = call.name
-            self.report.add(
-                self.text.place(call),
-                INVALID_QUERY,
-                f'a SELECT list takes one function that returns several rows, and "{called[0].name}" is one already',
-                f"write FROM … LATERAL VIEW {name}(…) AS a_name instead",
-            )
 
     # GROUP BY
 
