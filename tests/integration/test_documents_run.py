@@ -15,15 +15,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from rw_sql.cli.kafka_topics import create_topic, produce
 from rw_sql.session.results import cell_text
 from rw_sql.syntax import split_script
 from tests.checkpoints.made import kafka, make_checkpoint
-from tests.integration.attached import produce_json
+from tests.integration.attached import produce_json, wait_until
+from tests.integration.processes import Server
 from tests.support.avro_records import AvroWriter, record_schema
+from tests.support.mysql import MARIADB, server_of
 from tests.support.own_package import installed
+from tests.support.postgres import PASSWORD, running_server
 from tests.support.secured import set_scram_password
 
 if TYPE_CHECKING:
@@ -236,6 +240,45 @@ def schemas(reader: Reader) -> None:
     reader.before[2] = lambda: writer.register(f"{topic}-value", newer)
 
 
+def shop(reader: Reader) -> None:
+    """A PostgreSQL and a MariaDB server with the page's role and tables, and a copy of the slot."""
+    settings = {"wal_level": "logical", "max_wal_senders": "10", "max_replication_slots": "10"}
+    server = reader.left.enter_context(running_server(**settings)).info
+    own = reader.left.enter_context(server_of(MARIADB)).info
+
+    def run(statement: str, database: str = "shop") -> None:
+        with psycopg.connect(
+            host="127.0.0.1", port=server.port, dbname=database, user=server.user, password=PASSWORD, autocommit=True
+        ) as connection:
+            connection.execute(statement.encode())
+
+    run("CREATE DATABASE shop", "postgres")
+    run(f"CREATE ROLE rw_reader LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
+    for table in ("orders (id BIGINT PRIMARY KEY, amount INT)", "customers (id BIGINT PRIMARY KEY, email TEXT)"):
+        run(f"CREATE TABLE {table}")
+    run("INSERT INTO orders VALUES (1, 10), (2, 20)")
+    own.run(
+        "CREATE DATABASE shop",
+        "CREATE DATABASE billing",
+        "CREATE TABLE shop.orders (id BIGINT PRIMARY KEY, amount INT)",
+        "INSERT INTO shop.orders VALUES (1, 10)",
+        f"CREATE USER rw_reader IDENTIFIED BY '{PASSWORD}'",
+        "GRANT ALL ON *.* TO rw_reader",
+    )
+    reader.session.allow_unsafe()
+    reader.words |= {"db.example": "127.0.0.1", "'5432'": f"'{server.port}'", "'3306'": f"'{own.port}'"}
+    reader.before[1] = lambda: run("SELECT pg_copy_logical_replication_slot('rw_shop', 'rw_shop_2')")
+
+
+def second_owner(reader: Reader) -> None:
+    """A process that owns the group of the page, beside the session."""
+    reader.sources("orders", columns="id INT, customer VARCHAR, amount INT, day DATE")
+    reader.views()
+    server = Server(reader.session.warehouse, reader.folder, "--no-http", "--resource-group", "nightly")
+    reader.left.callback(server.close)
+    wait_until(server.is_serving, "it serves the group")
+
+
 PAGES: dict[str, Callable[[Reader], None]] = {
     "README.md": first_source,
     "docs/tutorial/first-source.md": first_source,
@@ -251,25 +294,26 @@ PAGES: dict[str, Callable[[Reader], None]] = {
     "docs/how-to/monitor.md": jobs,
     "docs/how-to/use-schemas.md": nothing,
     "docs/how-to/read-avro-from-a-schema-registry.md": schemas,
+    "docs/how-to/capture-a-database.md": shop,
+    "docs/how-to/use-resource-groups.md": second_owner,
 }
 """Every page with SQL that can be typed unchanged, with the preparation of its assumptions."""
-
-CHECKED = ("docs/how-to/capture-a-database.md", "docs/how-to/use-resource-groups.md")
-"""Pages whose SQL needs a database or a second process. It is planned by ``test_sql_of_documents``, not run."""
 
 
 def test_no_page_with_sql_is_left_out() -> None:
     pages = [*(ROOT / "docs" / "tutorial").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
     with_sql = {str(path.relative_to(ROOT)) for path in pages if "```sql" in path.read_text(encoding="utf-8")}
-    assert with_sql | {"README.md"} == {*PAGES, *CHECKED}
+    assert with_sql | {"README.md"} == set(PAGES)
 
 
-OF_REGISTRY = ("docs/how-to/read-avro-from-a-schema-registry.md",)
+SERVERS = {
+    "docs/how-to/read-avro-from-a-schema-registry.md": [pytest.mark.registry],
+    "docs/how-to/capture-a-database.md": [pytest.mark.postgres, pytest.mark.mysql],
+}
+"""The servers of some pages, besides a broker."""
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[pytest.mark.registry] if page in OF_REGISTRY else []) for page in PAGES]
-)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=SERVERS.get(page, [])) for page in PAGES])
 @pytest.mark.usefixtures("quick_discovery")
 def test_a_page_runs(
     page: str,
@@ -282,6 +326,7 @@ def test_a_page_runs(
 ) -> None:
     monkeypatch.setenv("RW_SQL_SECRET_KEY", base64.b64encode(bytes(32)).decode())
     monkeypatch.setenv("PG_PASSWORD", "secret")
+    monkeypatch.setenv("SHOP_PASSWORD", PASSWORD)
     session.run("SET statement_timeout = '300s'")  # a busy machine takes longer than 60 s to start the first jobs
     session.answer(True)
     at = f"properties.bootstrap.server = '{broker.bootstrap}'"

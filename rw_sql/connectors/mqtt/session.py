@@ -54,6 +54,10 @@ SCHEMA = pa.schema(
 _NO_QOS = "the broker offers only QoS 0, by which messages are lost; qos = 'at_most_once' accepts that"
 
 
+_CONFIRM_SECONDS = 2.0
+"""The maximum wait for the broker to have read the acknowledgements before the connection ends, in seconds."""
+
+
 class MqttError(Exception):
     """The broker does not answer, or refuses a request. The text contains no secret."""
 
@@ -86,6 +90,8 @@ class Session:
     _first: int = 0
     _messages: list[_Message] = field(default_factory=list)
     _is_closed: bool = False
+    _has_acknowledged: bool = False
+    _confirmed: threading.Event = field(default_factory=threading.Event)
 
     def open(self, offset: int, timeout: float = CONNECT_SECONDS) -> None:
         """Connects and subscribes. The next message gets the number ``offset``. Raises MqttError."""
@@ -113,6 +119,7 @@ class Session:
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect
         client.on_message = self._on_message
+        client.on_unsubscribe = self._on_unsubscribe
         properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = NEVER if self.is_listening else 0
         properties.ReceiveMaximum = int(self.options.get("inflight_messages", 100))
@@ -153,13 +160,30 @@ class Session:
         for message in done:
             if message.qos:
                 self._client.ack(message.packet, message.qos)
+                self._has_acknowledged = True
 
     def close(self) -> None:
         """Ends the connection. The broker keeps the session. Raises nothing."""
         self._is_closed = True
         if self._client is not None:
+            self._confirm()
             self._client.disconnect()
             self._client.loop_stop()
+
+    def _confirm(self) -> None:
+        """Waits until the broker has read the acknowledgements, which it does not answer itself.
+
+        It may discard what it has not read when the connection ends, and would send these messages again. A broker
+        reads a connection's packets in order, so its answer to any later request shows that it has read them.
+        """
+        if not self._has_acknowledged or not self._client.is_connected():
+            return
+        code, _ = self._client.unsubscribe(f"rw_sql/{self.client_id}/none")
+        if not code:
+            self._confirmed.wait(_CONFIRM_SECONDS)
+
+    def _on_unsubscribe(self, client: Any, data: Any, packet: int, reasons: Any, properties: Any) -> None:
+        self._confirmed.set()
 
     def _on_connect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
