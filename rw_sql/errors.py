@@ -278,6 +278,13 @@ def _caret(text: str, span: Span) -> list[str]:
     return [label + shown, " " * (len(label) + at - left) + "^" * min(width, max(1, len(shown) - (at - left)))]
 
 
+def first_names(names: Iterable[str], most: int) -> str:
+    """The first ``most`` names, separated by commas, and the number of the others."""
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
 _NEAR_THE_BEST = 0.1
 
 

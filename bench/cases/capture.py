@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -90,36 +91,36 @@ class _Side:
     orders: Orders
     number: int = 0
 
+    @abstractmethod
     def pids(self) -> list[int]:
         """The processes whose CPU time and memory count."""
-        raise NotImplementedError
 
+    @abstractmethod
     def children(self) -> list[Child]:
         """The processes that are suspended while they have nothing to do."""
-        raise NotImplementedError
 
     def prepare(self) -> None:
         """What a user does once, before the time counts."""
 
+    @abstractmethod
     def begin(self) -> None:
         """Starts to read the database."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wait(self, *, is_changed: bool) -> None:
         """Returns when the side has every row of the first state, or of the last."""
-        raise NotImplementedError
 
     def ages(self, seconds: float) -> Sequence[float]:
         """The ages of commits when a view shows them; none if there is no view."""
         return ()
 
+    @abstractmethod
     def rows(self) -> pa.Table:
         """The side's rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self) -> None:
         """Removes everything, also the slot."""
-        raise NotImplementedError
 
     @property
     def slot(self) -> str:

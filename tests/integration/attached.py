@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import rw_sql
 from rw_sql.cli.kafka_topics import Record, produce
+from rw_sql.runtime.sql.source_scan import SourceScan
 from tests.support import waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pyspark.sql import Row, SparkSession
+    import pytest
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from rw_sql.session.attach import Attached, Question
 
@@ -28,6 +30,19 @@ def wait_until(is_met: Callable[[], bool], what: str) -> None:
 def produce_json(bootstrap: str, topic: str, rows: Iterable[Mapping[str, object]], partition: int | None = None) -> int:
     """Writes rows as JSON objects to a topic, all to one partition if it is given."""
     return produce(bootstrap, topic, [Record(value=json.dumps(row).encode(), partition=partition) for row in rows])
+
+
+def noted_ranges(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, tuple[int, int]]]:
+    """The offset ranges by partition that each later scan of a source reads."""
+    read: list[dict[str, tuple[int, int]]] = []
+    frame_of = SourceScan.frame
+
+    def noted(scan: SourceScan, spark: SparkSession) -> DataFrame:
+        read.append({split.rpartition(":")[2]: bounds for split, bounds in scan.ranges.items()})
+        return frame_of(scan, spark)
+
+    monkeypatch.setattr(SourceScan, "frame", noted)
+    return read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,7 @@ import pytest
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.errors import SqlError
-from rw_sql.runtime.sql import source_scan as batch_scan
-from tests.integration.attached import produce_json
+from tests.integration.attached import noted_ranges, produce_json
 
 if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
@@ -33,14 +32,7 @@ def test_a_source_is_read_once_and_nothing_is_kept(
             connector = 'kafka', topic = '{topic_name}', properties.bootstrap.server = '{broker.bootstrap}'
         ) FORMAT PLAIN ENCODE JSON"""
     )
-    read: list[dict[str, tuple[int, int]]] = []
-    frame_of = batch_scan.SourceScan.frame
-
-    def noted(scan: batch_scan.SourceScan, spark: object) -> object:
-        read.append({split.rpartition(":")[2]: bounds for split, bounds in scan.ranges.items()})
-        return frame_of(scan, spark)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(batch_scan.SourceScan, "frame", noted)
+    read = noted_ranges(monkeypatch)
     assert session.sql("SELECT count(*) AS n FROM s")[0].n == 20
     assert read[-1] == {"0": (0, 10), "1": (0, 10)}
     found = session.sql("SELECT id FROM s WHERE part = '1' AND place::bigint BETWEEN 3 AND 4")

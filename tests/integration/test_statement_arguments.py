@@ -11,10 +11,9 @@ from pyspark.sql import functions as f
 
 from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.errors import SqlError
-from rw_sql.runtime.sql import source_scan
 from rw_sql.session.results import read_rows
 from rw_sql.session.scripts import run_statements
-from tests.integration.attached import produce_json
+from tests.integration.attached import noted_ranges, produce_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,14 +104,7 @@ def test_an_argument_narrows_what_is_read(
             connector = 'kafka', topic = '{topic_name}', properties.bootstrap.server = '{broker.bootstrap}'
         ) FORMAT PLAIN ENCODE JSON"""
     )
-    read: list[dict[str, tuple[int, int]]] = []
-    frame_of = source_scan.SourceScan.frame
-
-    def noted(scan: source_scan.SourceScan, spark: object) -> object:
-        read.append({split.rpartition(":")[2]: bounds for split, bounds in scan.ranges.items()})
-        return frame_of(scan, spark)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(source_scan.SourceScan, "frame", noted)
+    read = noted_ranges(monkeypatch)
     found = session.spark.sql("SELECT id FROM s WHERE part = :p AND place::bigint >= :o", {"p": "0", "o": 7}).collect()
     assert sorted(row.id for row in found) == [7, 8, 9]
     assert read[-1] == {"0": (7, 10)}

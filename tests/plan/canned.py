@@ -19,7 +19,7 @@ from rw_sql.metastore.codec import before_to_json, changes_to_json
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import OperationRecord, PutSplitStates
 from rw_sql.metastore.snapshot import before_image, effect_of
-from rw_sql.model.job_ids import ingest_fragment
+from rw_sql.model.job_ids import ingest_fragment, view_job
 from rw_sql.model.job_specs import desired_jobs
 from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation, with_piece, with_span
 from rw_sql.plan.lower import lower, lower_explained
@@ -184,6 +184,22 @@ class CannedWorld:
             )
             self.moved[split] = end
             self.read.add(split)
+
+    def begin_backfill(self, view: str) -> None:
+        """A view's backfill has read 5 of 40 records."""
+        record = self.snapshot.find("materialized_view", view)
+        assert record is not None
+        job = view_job(record.id)
+        self.backfills[job] = BackfillProgress(
+            job=job,
+            object_id=record.id,
+            generation=1,
+            phase="reading history",
+            done=5,
+            total=40,
+            started_ms=0,
+            updated_ms=0,
+        )
 
     def explained(self, text: str) -> str:
         """The output of EXPLAIN."""

@@ -40,6 +40,25 @@ _VIEW_SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable"
 
 
 @dataclass(slots=True)
+class Absence:
+    """The pauses of a loop that repeats: the catalog is away after the first and back after the second. The third is
+    interrupted, as by Ctrl-C."""
+
+    folder: Path
+    pauses: int = 0
+
+    def __call__(self, _: float) -> None:
+        catalog, away = self.folder / "rw_catalog", self.folder / "away"
+        self.pauses += 1
+        if self.pauses == 1:
+            catalog.rename(away)
+        elif self.pauses == 2:
+            away.rename(catalog)
+        else:
+            raise KeyboardInterrupt
+
+
+@dataclass(slots=True)
 class WrittenWarehouse:
     """A warehouse under a folder, and functions to write objects into it."""
 

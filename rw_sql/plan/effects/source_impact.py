@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import captures_changes, connector
+from rw_sql.errors import first_names
 from rw_sql.metastore.records import FORGOTTEN, ConnectionRecord, SourceRecord
 from rw_sql.model.definitions import definition_of, listed_options
 from rw_sql.model.job_ids import fragment_source
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.model.source_readers import Reader
     from rw_sql.plan.ports.inspector import Inspector
+
+_MOST_NAMED = 8
+"""The number of splits that a notice names."""
 
 
 GONE = "GONE"
@@ -207,7 +211,7 @@ def _pauses(snapshot: Snapshot, then: Snapshot, source: SourceRecord) -> Iterabl
 def _endings(will_read: tuple[str, ...], reads: tuple[str, ...]) -> Iterable[str]:
     gone = sorted(set(reads) - set(will_read))
     if gone:
-        yield f"no longer read: {', '.join(gone[:8])}" + (f" and {len(gone) - 8} more" if len(gone) > 8 else "")
+        yield f"no longer read: {first_names(gone, _MOST_NAMED)}"
 
 
 def _broken(

@@ -6,10 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import UNDEFINED_COLUMN, Span
-from rw_sql.model.names import is_schema
+from rw_sql.metastore.location import SCHEMA_NAME
+from rw_sql.model.names import ERRORS, REJECTED, is_schema
 from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, found_object, schema_refusal
 from rw_sql.plan.offline.queries import read_query
 from rw_sql.syntax.dialect.spark_changes import DROP_DATABASE, changed_names
+from rw_sql.syntax.lexing.first_words import BLANK
 from rw_sql.syntax.lexing.identifiers import PUBLIC
 from rw_sql.syntax.statements import Query
 
@@ -20,11 +22,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.syntax.dialect.spark_changes import Changed
 
-_CATALOG_DATABASE = "rw_catalog"
 _HIDDEN = "_rw_"
-_COMPANIONS = ("$errors", "$rejected")
-_COMMENTS = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
-_SELECT = re.compile(rf"{_COMMENTS}(?:\({_COMMENTS})*(?:SELECT|WITH)\b", re.IGNORECASE | re.DOTALL)
+_SELECT = re.compile(rf"{BLANK}*+(?:\({BLANK}*+)*+(?:SELECT|WITH)\b", re.IGNORECASE)
 
 
 def refused_changes(
@@ -46,10 +45,10 @@ def _refusal(
     *front, name = (part.casefold() for part in change.parts)
     database = front[-1] if front else ""
     if change.verb == DROP_DATABASE:
-        if name == _CATALOG_DATABASE:
+        if name == SCHEMA_NAME:
             return catalog_refusal(change, name)
         return schema_refusal(change, name) if is_schema(snapshot, name) else None
-    if database == _CATALOG_DATABASE:
+    if database == SCHEMA_NAME:
         return catalog_refusal(change, f"{database}.{name}")
     if name in of_spark or len(front) > 1 or database not in ("", "default", *_schemas(snapshot)):
         return None
@@ -59,7 +58,7 @@ def _refusal(
         record = found_object(snapshot, key)
         if record is not None:
             return change_refusal(change, record)
-        owner = next((key.removesuffix(end) for end in _COMPANIONS if key.endswith(end)), None)
+        owner = next((key.removesuffix(end) for end in (ERRORS, REJECTED) if key.endswith(end)), None)
         if owner is not None and found_object(snapshot, owner) is not None:
             return catalog_refusal(change, key)
     return None

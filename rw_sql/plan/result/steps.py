@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
+from rw_sql.errors import first_names
 from rw_sql.metastore.records import (
     AssignSplits,
     ConnectionRecord,
@@ -27,8 +28,6 @@ from rw_sql.model.job_ids import fragment_object, fragment_source
 from rw_sql.model.job_specs import desired_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, ObjectRecord
 
@@ -47,13 +46,7 @@ class Step:
         return f"{self.action} {self.subject}" + (f": {self.detail}" if self.detail else "")
 
 
-_MOST_NAMED = 8
-
-
-def _few(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    return ", ".join(listed[:_MOST_NAMED]) + more
+_MOST = 8
 
 
 def _catalog_step(snapshot: Snapshot, change: Change) -> Step:
@@ -66,13 +59,13 @@ def _catalog_step(snapshot: Snapshot, change: Change) -> Step:
             subject = f"{dropped.kind.replace('_', ' ')} {dropped.name}" if dropped else f"object {id_}"
             return Step(action="DropObject", subject=subject)
         case AssignSplits():
-            return Step(action="AssignSplits", subject=change.fragment, detail=_few(change.splits))
+            return Step(action="AssignSplits", subject=change.fragment, detail=first_names(change.splits, _MOST))
         case UnassignSplits():
-            return Step(action="UnassignSplits", subject=change.fragment, detail=_few(change.splits))
+            return Step(action="UnassignSplits", subject=change.fragment, detail=first_names(change.splits, _MOST))
         case PutSplitStates():
-            return Step(action="WriteSplitStates", subject=change.fragment, detail=_few(change.states))
+            return Step(action="WriteSplitStates", subject=change.fragment, detail=first_names(change.states, _MOST))
         case ForgetSplitStates():
-            return Step(action="ForgetSplitStates", subject=change.fragment, detail=_few(change.splits))
+            return Step(action="ForgetSplitStates", subject=change.fragment, detail=first_names(change.splits, _MOST))
         case _:
             assert_never(change)
 

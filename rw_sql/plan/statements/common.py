@@ -14,6 +14,7 @@ from rw_sql.errors import (
     NOT_SUPPORTED,
     UNKNOWN_SPLIT,
     SqlError,
+    first_names,
 )
 from rw_sql.metastore.records import (
     AssignSplits,
@@ -129,8 +130,7 @@ def drop_with_dependents(
     dependents = snapshot.dependents_of(id_)
     if dependents and not is_cascade:
         named = [_as_dependent(record) for record in dependents if not _is_of_another(record, dependents)]
-        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-        users = ", ".join(named[:_MOST_NAMED]) + more
+        users = first_names(named, _MOST_NAMED)
         raise SqlError(
             DEPENDENTS_EXIST,
             f'cannot drop {spoken(kind)} "{name}" because other objects depend on it: {users}',

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from rw_sql.errors import first_names
 from rw_sql.runtime.spark.jvm import java_context
 from rw_sql.runtime.support.background import prepare
 from rw_sql.runtime.support.failures import StalledError, cause_line
@@ -202,9 +203,8 @@ def _look(context: SparkContext, folder: str, token: str, tasks: int) -> list[_A
 
 def _said(warehouse: Warehouse, blind: list[_Answer]) -> str:
     named = [f"the one on host {answer.host} in {answer.process[1]} ({answer.problem})" for answer in blind]
-    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
     return (
         f"{UNSHARED} {warehouse.uri}: not every executor sees this folder as the driver on host "
-        f"{socket.gethostname()} does: {', '.join(named[:_MOST_NAMED])}{more}. "
+        f"{socket.gethostname()} does: {first_names(named, _MOST_NAMED)}. "
         "Mount the same folder at this path on every host, or put the warehouse on a store that all hosts reach (s3://…)"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from rw_sql.syntax.lexing.tokens import NUMBER, QUOTED, STRING, WORD
@@ -17,25 +18,25 @@ class FormReader(TypeReader):
 
     __slots__ = ()
 
+    @abstractmethod
     def expression(self) -> None:
         """Skips an expression."""
-        raise NotImplementedError
 
+    @abstractmethod
     def operators(self, least: int) -> None:
         """Skips an expression whose operators have a precedence above ``least``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def query_or_expressions(self) -> bool:
         """Skips a query, or expressions separated by commas; returns True if there are several expressions."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wildcard_or_expression(self) -> None:
         """Skips ``*``, ``t.*``, ``(expression).*`` or an expression."""
-        raise NotImplementedError
 
+    @abstractmethod
     def subquery(self) -> None:
         """Skips a query that may use the columns of enclosing queries."""
-        raise NotImplementedError
 
     def case(self) -> None:
         if self.word() != "WHEN":

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from rw_sql.cli.main import app
 from rw_sql.errors import SqlError
 from rw_sql.runtime.status.words import ago, duration
-from tests.support.warehouses import WrittenWarehouse
+from tests.support.warehouses import Absence, WrittenWarehouse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -147,21 +147,10 @@ def test_durations(seconds: float, words: str) -> None:
 def test_watch_outlasts_an_error_of_the_store(
     written: WrittenWarehouse, output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog, away, pauses = written.folder / "rw_catalog", written.folder / "away", 0
-
-    def pause(_: float) -> None:
-        nonlocal pauses
-        pauses += 1
-        if pauses == 1:
-            catalog.rename(away)
-        elif pauses == 2:
-            away.rename(catalog)
-        else:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("rw_sql.cli.service.status.time.sleep", pause)
+    absence = Absence(written.folder)
+    monkeypatch.setattr("rw_sql.cli.service.status.time.sleep", absence)
     result = CliRunner().invoke(app, ["status", "--watch", "-w", written.uri, "-o", output])
-    assert pauses == 3
+    assert absence.pauses == 3
     assert result.stderr.startswith("the status cannot be read: ")
     assert "the last status is of 0" in result.stderr
     assert result.stderr.rstrip().endswith("trying again in 2.0 s")

@@ -10,7 +10,7 @@ import pytest
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED
 from rw_sql.cli.shell.backend import Backend
 from rw_sql.cli.shell.loop import Shell
-from tests.support.warehouses import WrittenWarehouse
+from tests.support.warehouses import Absence, WrittenWarehouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,19 +35,7 @@ def shell_on(written: WrittenWarehouse) -> Iterator[Shell]:
 def test_watch_outlasts_an_error_of_the_store(
     written: WrittenWarehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    catalog, away, pauses = written.folder / "rw_catalog", written.folder / "away", 0
-
-    def pause(_: float) -> None:
-        nonlocal pauses
-        pauses += 1
-        if pauses == 1:
-            catalog.rename(away)
-        elif pauses == 2:
-            away.rename(catalog)
-        else:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("rw_sql.cli.shell.loop.time.sleep", pause)
+    monkeypatch.setattr("rw_sql.cli.shell.loop.time.sleep", Absence(written.folder))
     with shell_on(written) as shell:
         assert shell.run("SHOW SOURCES") == DONE
         assert shell.run("SHOW SOURCES \\watch 1") == DONE

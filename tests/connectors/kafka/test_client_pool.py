@@ -12,6 +12,7 @@ import pytest
 from rw_sql.connectors.kafka import client_pool as kafka_visits
 from rw_sql.connectors.kafka.admin import BrokerError
 from rw_sql.connectors.kafka.client_pool import ClientPool
+from tests.support.waits import LAST_RESORT_SECONDS
 
 ONE, OTHER = {"bootstrap.servers": "a:1"}, {"bootstrap.servers": "a:1", "sasl.password": "new"}
 
@@ -41,7 +42,7 @@ def clients(made: list[_Client]) -> ClientPool[_Client]:
 
 
 def reach(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + LAST_RESORT_SECONDS
     while not is_so() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert is_so()
@@ -136,7 +137,7 @@ def test_one_that_is_asked_again_and_again_ends_some_day(
 ) -> None:
     monkeypatch.setattr(kafka_visits, "LIFE_SECONDS", 0.2)
     monkeypatch.setattr(kafka_visits, "KEPT_SECONDS", 0.4)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + LAST_RESORT_SECONDS
     while len(made) < 3 and time.monotonic() < deadline:
         clients.with_client(ONE, lambda client: client.asked.append("a"))
         time.sleep(0.01)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from rw_sql.errors import INVALID_QUERY, UNDEFINED_COLUMN, near_names
+from rw_sql.errors import INVALID_QUERY, UNDEFINED_COLUMN, first_names, near_names
 from rw_sql.plan.queries.analysis.data_types import element_of, fields_of, is_array, is_map, is_scalar
 from rw_sql.plan.queries.analysis.frames import OPEN, Output
 from rw_sql.plan.queries.analysis.functions import WITHOUT_BRACKETS
@@ -268,5 +268,4 @@ def _near(name: str, known: Iterable[str]) -> str | None:
 
 
 def _shown(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+    return first_names(names, _LISTED)

@@ -20,6 +20,7 @@ from rw_sql.errors import (
     OFFSET_OUT_OF_RANGE,
     UPSTREAM_MISSING,
     SqlError,
+    first_names,
 )
 from rw_sql.metastore.records import INJECT_CHECKPOINT, Operation
 from rw_sql.model.split_status import AHEAD, EXPIRED, OK, ORPHAN, UNKNOWN
@@ -233,8 +234,7 @@ def _clamped(wanted: tuple[NewPosition, ...], moved: tuple[NewPosition, ...]) ->
         for old, new in zip(wanted, moved, strict=True)
         if old.position != new.position
     ]
-    more = f" and {len(said) - _MOST_NAMED} more" if len(said) > _MOST_NAMED else ""
-    return (f"clamped to the offsets that the upstream has: {', '.join(said[:_MOST_NAMED])}{more}",) if said else ()
+    return (f"clamped to the offsets that the upstream has: {first_names(said, _MOST_NAMED)}",) if said else ()
 
 
 def _dropped(
@@ -302,7 +302,7 @@ def _plan(
     ]
     named = {each.target for each in moved} | set(dropped)
     if kept := [target.id for target in context.targets() if target not in named]:
-        few = ", ".join(kept[:_MOST_NAMED]) + (f" and {len(kept) - _MOST_NAMED} more" if kept[_MOST_NAMED:] else "")
+        few = first_names(kept, _MOST_NAMED)
         answers.append(ResultRow(object=checkpoint.path, change="KEPT", detail=f"not named, position kept: {few}"))
     text = render(statement)
     if not files:

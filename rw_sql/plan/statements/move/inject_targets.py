@@ -13,6 +13,7 @@ from rw_sql.errors import (
     SPLITS_UNKNOWN,
     UPSTREAM_MISSING,
     SqlError,
+    first_names,
     near_names,
 )
 from rw_sql.model.names import find_source
@@ -121,9 +122,7 @@ def read_target(statement: InjectSourceOffsets, inspector: Inspector, context: I
 
 def shorten(names: Iterable[str]) -> str:
     """A short list of names: the first few, and the number of the others."""
-    listed = list(names)
-    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    return ", ".join(listed[:_MOST_NAMED]) + more
+    return first_names(names, _MOST_NAMED)
 
 
 def _resolved(offsets: dict[str, int], span: Span, *notices: str) -> ResolvedTarget:

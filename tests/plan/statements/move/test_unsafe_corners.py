@@ -7,8 +7,6 @@ import re
 
 import pytest
 
-from rw_sql.metastore.facts import BackfillProgress
-from rw_sql.model.job_ids import view_job
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import PauseSource, ResumeSource
 from tests.plan.canned import HERE, CannedWorld, create_source, moved_world, refused
@@ -164,18 +162,7 @@ def test_hints_name_the_source_that_was_meant() -> None:
 )
 def test_a_move_names_the_backfills_that_need_what_is_left(statement: str, is_needed: bool) -> None:
     world = moved_world()
-    view = world.snapshot.find("materialized_view", "v")
-    assert view is not None
     told = "the backfill of v is not complete and needs the records that are left"
     assert told not in world.explained(statement)
-    world.backfills[view_job(view.id)] = BackfillProgress(
-        job=view_job(view.id),
-        object_id=view.id,
-        generation=1,
-        phase="reading history",
-        done=5,
-        total=40,
-        started_ms=0,
-        updated_ms=0,
-    )
+    world.begin_backfill("v")
     assert (told in " ".join(world.explained(statement).split())) == is_needed
