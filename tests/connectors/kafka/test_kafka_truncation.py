@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -82,3 +83,14 @@ def test_brokers_that_do_not_answer_are_an_error() -> None:
     options = {"properties.bootstrap.server": "127.0.0.1:1", "topic": "orders"}
     with pytest.raises(ConnectionError):
         KAFKA.diverged(options, {"orders:0": SplitState(split="orders:0", offset=2, term=0)}, timeout=1.0)
+
+
+def test_a_broker_that_is_back_answers_a_client_from_before(own_broker: BrokerInfo) -> None:
+    """While the broker is down, the idle client waits longer after each refused connection."""
+    options = {"properties.bootstrap.server": own_broker.bootstrap, "topic": "orders"}
+    create_topic(own_broker.bootstrap, "orders", 1)
+    assert KAFKA.terms(options, ["orders:0"])
+    stop_broker(own_broker.folder)
+    time.sleep(3.0)  # The clock is librdkafka's: it waits longer after each refused connection.
+    start_broker(own_broker.folder, port=0)
+    assert KAFKA.terms(options, ["orders:0"])
