@@ -6,7 +6,12 @@ import socket
 import struct
 import time
 
+from tests.support.waits import wait_until
+
 _PRODUCE, _VERSION = 0, 3
+_WITHOUT_LEADER = (3, 5, 6)
+"""The errors of a partition whose leader the broker does not know yet; other producers try again too."""
+
 _ALL_REPLICAS, _TIMEOUT_MS = -1, 30_000
 
 
@@ -20,13 +25,18 @@ def produce_raw(
     body += struct.pack(">h", len(topic)) + topic.encode()
     body += struct.pack(">iii", 1, partition, len(batch)) + batch
     host, _, port = bootstrap.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
-        connection.sendall(struct.pack(">i", len(body)) + body)
-        (size,) = struct.unpack(">i", _received(connection, 4))
-        answer = _received(connection, size)
-    # correlation id, number of topics, name, number of partitions, partition, error
-    (error,) = struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic) + 4 + 4)
-    assert error == 0, f"the broker refused the record: error {error}"
+
+    def sent() -> int:
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            (size,) = struct.unpack(">i", _received(connection, 4))
+            answer = _received(connection, size)
+        # correlation id, number of topics, name, number of partitions, partition, error
+        (error,) = struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic) + 4 + 4)
+        assert error == 0 or error in _WITHOUT_LEADER, f"the broker refused the record: error {error}"
+        return int(error)
+
+    wait_until(lambda: sent() == 0, "a new topic has a leader")
 
 
 def _received(connection: socket.socket, size: int) -> bytes:
