@@ -421,8 +421,6 @@ def _piped() -> list[str]:
 
 
 def _read_and_run(shell: Shell, backend: Backend) -> None:
-    from prompt_toolkit.patch_stdout import patch_stdout
-
     from rw_sql.cli.shell.backend import CatalogNames
     from rw_sql.cli.shell.completion import StatementCompleter
     from rw_sql.cli.shell.prompt import history_file, make_prompt, prompt_for
@@ -436,14 +434,15 @@ def _read_and_run(shell: Shell, backend: Backend) -> None:
         # A program that runs in the background of a script ignores Ctrl-C, and so do the programs that it starts.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     backend.start()
-    while not shell.is_over:
+    while True:
         # Ctrl-C clears the line. An extra Ctrl-C between two statements does not end the shell either.
         try:
+            if shell.is_over:
+                return
             default, shell.edited = shell.edited, ""
-            with patch_stdout(raw=True):
-                text = prompt_for(
-                    prompt, prompt_of(backend.block_state), default=default, is_starting=backend.is_starting
-                ).strip()
+            text = prompt_for(
+                prompt, prompt_of(backend.block_state), default=default, is_starting=backend.is_starting
+            ).strip()
             match text.rstrip(";").strip().lower():
                 case "":
                     continue

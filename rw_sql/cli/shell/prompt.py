@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
+import signal
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import Lexer
+from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 
 from rw_sql.cli.shell.commands import is_open
@@ -106,9 +109,33 @@ def make_prompt(
 
 
 def prompt_for(session: PromptSession[str], message: str, *, default: str = "", is_starting: bool = False) -> str:
-    """Reads one text. While Spark is starting, the prompt shows the current phase of the start."""
+    """Reads one text. While Spark is starting, the prompt shows the current phase of the start.
+
+    Raises EOFError at the end of input, and KeyboardInterrupt at a Ctrl-C, at whatever moment it comes.
+    """
     session.refresh_interval = _STARTING_SECONDS if is_starting else 0
-    return session.prompt(message, default=default)
+    interrupts: list[int] = []
+    # prompt_toolkit handles Ctrl-C only while it waits for keys. Before and after, an exception at any line of asyncio
+    # could leave its loop, the terminal or the standard output as they were at that line. So the signal is only noted.
+    before = signal.signal(signal.SIGINT, lambda number, _frame: interrupts.append(number))
+    try:
+        with patch_stdout(raw=True):
+            text = asyncio.run(_read(session, message, default, interrupts))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupts:
+        raise KeyboardInterrupt
+    return text
+
+
+async def _read(session: PromptSession[str], message: str, default: str, interrupts: list[int]) -> str:
+    reading = asyncio.create_task(session.prompt_async(message, default=default))
+    await asyncio.sleep(0)  # After its first step the prompt handles Ctrl-C.
+    if not interrupts:
+        return await reading
+    reading.cancel()
+    await asyncio.wait([reading])
+    return ""
 
 
 class StatementLexer(Lexer):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,10 +12,15 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from rw_sql.cli.shell.loop import prompt_of
-from rw_sql.cli.shell.prompt import StatementHistory, is_complete, make_prompt, styled
+from rw_sql.cli.shell.prompt import StatementHistory, is_complete, make_prompt, prompt_for, styled
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import FrameType
+
+_RUNNERS = ("/asyncio/runners.py",)
+_LIBRARIES = ("/asyncio/", "/prompt_toolkit/application/application.py", "/prompt_toolkit/patch_stdout.py")
+_LINES = [*((_RUNNERS, number) for number in range(1, 46)), *((_LIBRARIES, number) for number in range(1, 320, 16))]
 
 
 @pytest.mark.parametrize(
@@ -81,6 +88,46 @@ def test_a_pasted_script_is_one_text(tmp_path: Path) -> None:
         prompt = make_prompt(None, tmp_path / "history")
         keys.send_text(f"\x1b[200~{script}\x1b[201~\n")
         assert prompt.prompt("> ") == script
+
+
+@pytest.mark.parametrize(("files", "number"), _LINES)
+def test_ctrl_c_beside_a_prompt_only_clears_it(tmp_path: Path, files: tuple[str, ...], number: int) -> None:
+    """At each line of asyncio's runner, which installs a handler before it resets its count, and before keys are
+    read."""
+    where = _Interrupt(files, number)
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        prompt = make_prompt(None, tmp_path / "history")
+        before, output = signal.getsignal(signal.SIGINT), sys.stdout
+        keys.send_text("SHOW SOURCES;\n")
+        sys.settrace(where.trace)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                prompt_for(prompt, "> ")
+        finally:
+            sys.settrace(None)
+        assert where.is_sent
+        assert signal.getsignal(signal.SIGINT) is before
+        assert sys.stdout is output
+        keys.send_text("SHOW JOBS;\n")
+        assert prompt_for(prompt, "> ") in {"SHOW SOURCES;", "SHOW JOBS;"}
+
+
+class _Interrupt:
+    """Sends SIGINT at one line of some files, counted from the start of the trace."""
+
+    def __init__(self, files: tuple[str, ...], number: int) -> None:
+        self._files, self._lines_left = files, number
+        self.is_sent = False
+
+    def trace(self, frame: FrameType, event: str, _argument: object) -> _Interrupt | None:
+        return self if any(part in frame.f_code.co_filename for part in self._files) else None
+
+    def __call__(self, frame: FrameType, event: str, _argument: object) -> _Interrupt:
+        self._lines_left -= event == "line"
+        if not self._lines_left and not self.is_sent:
+            self.is_sent = True
+            signal.raise_signal(signal.SIGINT)
+        return self
 
 
 @pytest.mark.parametrize(("block", "prompt"), [(None, "rw_sql> "), ("open", "rw_sql*> "), ("aborted", "rw_sql!> ")])
