@@ -18,6 +18,8 @@ from rw_sql.model.definitions import source_definition
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RAW, decode
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import SparkSession
 
 COLUMNS = (
@@ -63,8 +65,8 @@ def parse(raw: bytes, longest_number: int | None = LONGEST_NUMBER) -> Any:
     return found
 
 
-def row_of(raw: bytes) -> dict[str, Any]:
-    """The row of a value. Raises WrongError if the value has none."""
+def row_of(raw: bytes, columns: Collection[str] = ()) -> dict[str, Any]:
+    """The row of a value; all columns of COLUMNS by default. Raises WrongError if the value has none."""
     found = parse(raw, longest_number=None)
     if not isinstance(found, Members):
         raise WrongError("no object")
@@ -74,7 +76,7 @@ def row_of(raw: bytes) -> dict[str, Any]:
         "ison": _boolean, "addr": _struct({"zipcode": _text, "no": _integer(31)}),
         "lines": _array(_struct({"sku": _text, "qty": _integer(31), "doc": _text})), "tags": _map,
     }  # fmt: skip
-    row: dict[str, Any] = _struct(kinds)(found)
+    row: dict[str, Any] = _struct({name: kinds[name] for name in columns or kinds})(found)
     return row
 
 
@@ -397,18 +399,18 @@ def compare(spark: SparkSession, seed: int, count: int) -> Counter[str]:
     for row in frame.collect():
         assert row[OFFSET] not in found, values[row[OFFSET]]
         found[row[OFFSET]] = row
-    is_json = _by_jackson(spark, values)
+    by_jackson = _by_jackson(spark, values)
     outcomes: Counter[str] = Counter()
     for at, value in enumerate(values):
         assert at in found, (seed, value)
         row = found[at]
-        assert is_json[at] == _is_json(value), ("Python and Jackson differ", seed, value)
+        assert by_jackson[at] == is_json(value), ("Python and Jackson differ", seed, value)
         wanted = _row_or_none(value)
         if wanted is None:
             assert row[ERROR] is not None, (seed, value, row)
             assert row[RAW] == value
             outcomes["errors"] += 1
-            outcomes["of them JSON"] += is_json[at]
+            outcomes["of them JSON"] += by_jackson[at]
             continue
         assert row[ERROR] is None, (seed, value, row[ERROR])
         told = {name: _plain(row[name]) for name in wanted}
@@ -430,7 +432,8 @@ def _alike(told: Any, wanted: Any) -> bool:
             return bool(told == wanted)
 
 
-def _is_json(value: bytes) -> bool:
+def is_json(value: bytes) -> bool:
+    """True if a value is strict JSON, within Jackson's limits."""
     try:
         parse(value)
     except WrongError:

@@ -159,7 +159,6 @@ class Decoder:
 
     def _write(self, records: DeferredColumns) -> _Written:
         statement = self.statement
-        connector = connector_of(statement) or ""
         has_op, is_wide = has_changes(statement), has_wide_offsets(statement)
         if encode_of(statement) == "JSON" and has_schema(statement):
             framed = f.col("value")
@@ -173,14 +172,9 @@ class Decoder:
             recipe, error = change_rows(records, statement)
         else:
             recipe, error = _decode_rows(records, statement, self.added)
-        shown = included_offset(connector)
-        offset = f.col(shown) if shown else f.expr(plain_offset(OFFSET)) if is_wide else f.col(OFFSET)
         first = (
             *(f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns),
-            *(
-                _included(column, offset).cast(include_type(column)).alias(include_name(connector, column))
-                for column in statement.include
-            ),
+            *included(statement),
             f.col(SPLIT),
             f.col(OFFSET).cast("string" if is_wide else "long").alias(OFFSET),
         )
@@ -283,6 +277,18 @@ def stored_offset(kind: DataType, offset: int) -> int | str:
 def offset_bound(frame: DataFrame, offset: int) -> Column:
     """An offset to compare with those in a log."""
     return f.lit(stored_offset(frame.schema[OFFSET].dataType, offset))
+
+
+def included(statement: CreateSource) -> tuple[Column, ...]:
+    """The INCLUDE columns of a source, from the columns of its records."""
+    connector = connector_of(statement) or ""
+    shown = included_offset(connector)
+    is_wide = has_wide_offsets(statement)
+    offset = f.col(shown) if shown else f.expr(plain_offset(OFFSET)) if is_wide else f.col(OFFSET)
+    return tuple(
+        _included(column, offset).cast(include_type(column)).alias(include_name(connector, column))
+        for column in statement.include
+    )
 
 
 def _included(column: IncludeColumn, offset: Column) -> Column:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from rw_sql.runtime.delta.delta_log import SplitIdentity
+    from rw_sql.runtime.delta.staged_files import SaveFiles
     from rw_sql.runtime.support.warehouse import Warehouse
 
 SMALL_ROWS = 20_000
@@ -325,8 +326,9 @@ class JobOutput:
         partition: Mapping[str, object] | None = None,
         expected: Expected = ANY,
         check: Callable[[Sequence[AddAction | RemoveAction]], None] | None = None,
+        save: SaveFiles | None = None,
     ) -> None:
-        """Appends a batch whose rows Spark writes. Raises FencedError if another run has taken over.
+        """Appends a batch whose rows Spark or ``save`` writes. Raises FencedError if another run has taken over.
 
         ``partition`` are the values of the table's partition columns, equal for all rows. Raises StalledError and
         commits nothing if an executor does not share the table's folder, or if the number of rows is not as
@@ -341,7 +343,7 @@ class JobOutput:
         require_shared(self.warehouse, frame.sparkSession)
         try:
             written = write_files(
-                self.warehouse, self.path, self.table, frame, job=self.job, run=self.run, partition=given
+                self.warehouse, self.path, self.table, frame, job=self.job, run=self.run, partition=given, save=save
             )
         except Exception:
             # A run that replaces this one deletes this run's files.

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -62,12 +63,20 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Reported:
-    """The numbers of files and rows of one write, as reported by the tasks whose output was committed."""
+class Reported:
+    """The numbers of files and rows of one write, and of the rows that it read (None if they were not counted), as
+    reported by the tasks whose output was committed."""
 
     rows: int
     files: int
     read: int | None
+
+
+SparkSave = Callable[["DataFrame", str], Reported]
+"""Saves the rows of a frame with Spark as Parquet files of a table in a new folder."""
+
+SaveFiles = Callable[[str, SparkSave], Reported | None]
+"""Saves the rows of a batch as Parquet files of a table in a new folder; None if Spark must save them."""
 
 
 def write_files(
@@ -80,20 +89,25 @@ def write_files(
     run: int,
     partition: Mapping[str, object],
     is_new_data: bool = True,
+    save: SaveFiles | None = None,
 ) -> Written:
     """Writes the rows of a frame to new files of the table; returns the actions that add them.
 
     ``partition`` are the values of the table's partition columns, equal for all rows. The other columns are taken
     from the frame by name and cast to the table's types; missing columns are NULL. ``is_new_data`` is false for rows
-    that the table already contains. Raises MiscountError if the number of rows in the files differs from the number
-    that Spark's tasks report.
+    that the table already contains. ``save``, on a local path, saves the same rows in place of Spark. Raises
+    MiscountError if the number of rows in the files differs from the number that Spark's tasks report.
     """
     if not warehouse.is_local:
         folder = f"{WRITTEN}/{job}-{run}-{uuid.uuid4().hex}"
         return _written_in_place(warehouse, path, folder, table, frame, partition, is_new_data=is_new_data)
     staged = f"{_unfinished(path, job)}/{run}"
     warehouse.remove(staged)
-    reported = _save(fitted(frame, table, partition), staged)
+
+    def by_spark(rows: DataFrame, folder: str) -> Reported:
+        return _save(fitted(rows, table, partition), folder)
+
+    reported = (save(staged, by_spark) if save is not None else None) or by_spark(frame, staged)
     configuration = table.metadata().configuration
     statistics = {name: configuration[name] for name in _STATISTICS if name in configuration}
     found = _files_in(warehouse, staged, statistics)
@@ -123,7 +137,7 @@ def _added(file: Mapping[str, Any], place: str, partition: Mapping[str, object],
     )
 
 
-def _save(rows: DataFrame, path: str) -> _Reported:
+def _save(rows: DataFrame, path: str) -> Reported:
     """Writes rows as Parquet files like ``DataFrameWriter.save``, but also returns the counts that the tasks
     reported."""
     command = save_command(rows, path, "parquet", _WRITING)
@@ -132,7 +146,7 @@ def _save(rows: DataFrame, path: str) -> _Reported:
     plan = done.queryExecution().commandExecuted().commandPhysicalPlan()
     counters = plan.metrics()
     written, files = (int(counters.apply(name).value()) for name in ("numOutputRows", "numFiles"))
-    return _Reported(rows=written, files=files, read=rows_read(plan))
+    return Reported(rows=written, files=files, read=rows_read(plan))
 
 
 def _files_in(warehouse: Warehouse, staged: str, statistics: dict[str, str]) -> list[dict[str, Any]]:
@@ -150,7 +164,7 @@ def _records(file: Mapping[str, Any]) -> int:
     return int(json.loads(file["stats"])["numRecords"])
 
 
-def _require_all(reported: _Reported, found: Sequence[Mapping[str, Any]], staged: str) -> None:
+def _require_all(reported: Reported, found: Sequence[Mapping[str, Any]], staged: str) -> None:
     rows = sum(map(_records, found))
     if (rows, len(found)) == (reported.rows, reported.files):
         return

@@ -25,6 +25,7 @@ from rw_sql.runtime.decoding.upstream_records import has_small_batches, read_rec
 from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput
 from rw_sql.runtime.delta.row_counts import RowCount, exactly, expected_of
 from rw_sql.runtime.delta.stored_rows import as_stored
+from rw_sql.runtime.ingest.arrow_batches import ArrowBatches
 from rw_sql.runtime.ingest.capture import Capture, is_new_upstream, note_progress, rows_by_table, stalled
 from rw_sql.runtime.ingest.log_terms import LogTerms
 from rw_sql.runtime.ingest.schemas import write_by_known_schemas
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.decoding.registry.message_records import MessageRecords
     from rw_sql.runtime.decoding.registry.records import SchemaRecords
     from rw_sql.runtime.delta.delta_log import SplitIdentity
+    from rw_sql.runtime.delta.staged_files import SaveFiles
     from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)
@@ -104,6 +106,7 @@ class Ingest:
     throttle: Throttle
     upkeep: Upkeep
     decoder: Decoder
+    arrow: ArrowBatches | None
     schemas: SchemaRecords | MessageRecords | None
     streaming: StreamingRun
     session: SparkSession | None = None
@@ -208,6 +211,7 @@ class Ingest:
                 note=lambda version: _note_all(context, source, version, run=run.run, epoch=run.epoch),
             ),
             decoder=Decoder(statement, run.run, added_fields(snapshot, source)),
+            arrow=ArrowBatches.of(context.warehouse, statement, run.run),
             schemas=schema_records(statement, options),
             streaming=StreamingRun(spec.job, context.note_batch),
         )
@@ -279,6 +283,7 @@ class Ingest:
                         ranges=ranges,
                         partition={BUCKET: bucket},
                         expected=due,
+                        save=self._arrow_save(records, expected, batch=batch, bucket=bucket, since=since),
                     )
                     if self.schemas is None:
                         write(rows)
@@ -296,6 +301,22 @@ class Ingest:
                 self.upkeep.run_if_due()
             if batch % NOTE_EVERY == NOTE_EVERY - 1:
                 note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
+
+    def _arrow_save(
+        self, records: DataFrame, expected: int, *, batch: int, bucket: int, since: Mapping[str, int]
+    ) -> SaveFiles | None:
+        """Saves a large batch of about ``expected`` records with Arrow; None if Spark must decode it."""
+        if self.arrow is None or not self.arrow.takes(records, expected):
+            return None
+        return partial(
+            self.arrow.save,
+            self.context.warehouse,
+            schema=self.schema,
+            records=records,
+            rows_of=partial(self.decoder.rows, batch=batch, bucket=bucket, since=since),
+            batch=batch,
+            since=since,
+        )
 
     def _on_changes(self, capture: Capture, batch: int) -> None:
         """Writes a batch of a change data capture source: rows, position and progress of snapshots in one commit."""

@@ -1,0 +1,178 @@
+"""Decodes the records of a large batch with Arrow, and writes the rows to Parquet files, inside Spark's tasks.
+
+Spark reads the records and passes them to Python; each task writes one file, as Spark's own writer does. The rows do
+not return to Spark. The records that :mod:`rw_sql.runtime.decoding.json_blocks` does not decode go to another file,
+which the driver reads and decodes with Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rw_sql.runtime.decoding import json_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from rw_sql.runtime.decoding.json_blocks import BlockReader
+
+VALUE = "value"
+
+_GROUP_BYTES = 32 * 1024 * 1024
+"""The most bytes of rows in memory; then they become a row group of the file."""
+
+_PART_BYTES = 8 * 1024 * 1024
+"""The approximate number of bytes of texts that are decoded at once."""
+
+_RESULT = "rows STRING, row_count BIGINT, others STRING, other_count BIGINT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFiles:
+    """What one task wrote: the names of its files, None for a file without rows, and the numbers of rows in them."""
+
+    rows: str | None
+    row_count: int
+    others: str | None
+    other_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockFiles:
+    """Writes the records that a task receives, as rows or as they are.
+
+    A batch of records has a text for each record first (see ``BlockReader``), then the columns ``kept`` of the records,
+    then the columns of ``schema`` that Spark has computed, with their names. ``schema`` are the columns of the files.
+    ``constants`` are the values of columns that are equal in all rows, ``by_split`` those of one column that depends on
+    the record's split.
+    """
+
+    folder: str
+    reader: BlockReader
+    schema: pa.Schema
+    kept: tuple[str, ...]
+    constants: Mapping[str, object]
+    split: str
+    by_split: tuple[str, Mapping[str, int]]
+    compression: str
+
+    def write(self, records: DataFrame) -> list[TaskFiles]:
+        """Writes the files of a frame of records; one task writes one file of rows, and one of other records."""
+        from pyspark import cloudpickle
+
+        by_value: Any = cloudpickle.register_pickle_by_value
+        for module in (json_blocks, sys.modules[__name__]):
+            by_value(module)
+        files = self
+
+        def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield _written(files, batches)
+
+        return [
+            TaskFiles(rows=row[0], row_count=row[1], others=row[2], other_count=row[3])
+            for row in records.mapInArrow(write, _RESULT).collect()
+        ]
+
+
+def _written(files: BlockFiles, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+    os.makedirs(files.folder, exist_ok=True)
+    rows, others = _File(files), _File(files)
+    is_worth_it = True
+    for batch in (part for batch in batches for part in _parts(batch)):
+        texts = batch.column(0)
+        known = np.zeros(len(texts), dtype=bool)
+        if is_worth_it:
+            decoded, known = files.reader.read(texts)
+            # Else most of the time would be spent on records that are read again.
+            is_worth_it = 2 * known.sum() >= len(known)
+            rows.add(_rows(files, decoded, batch if known.all() else batch.filter(pa.array(known))))
+        if not known.all():
+            others.add(_others(files, batch.filter(pa.array(~known))))
+    made = [rows.close(), rows.count, others.close(), others.count]
+    kinds = [pa.string(), pa.int64(), pa.string(), pa.int64()]
+    names = ["rows", "row_count", "others", "other_count"]
+    return pa.RecordBatch.from_arrays([pa.array([value], kind) for value, kind in zip(made, kinds, strict=True)], names)
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    size = max(1, batch.num_rows * _PART_BYTES // max(_PART_BYTES, batch.column(0).nbytes))
+    for start in range(0, batch.num_rows, size):
+        yield batch.slice(start, size)
+
+
+def _rows(files: BlockFiles, decoded: pa.Table, batch: pa.RecordBatch) -> pa.Table:
+    count, columns = batch.num_rows, []
+    column, epochs = files.by_split
+    for wanted in files.schema:
+        if wanted.name in files.reader.schema.names:
+            values: Any = decoded.column(wanted.name)
+        elif wanted.name in files.constants:
+            values = pa.repeat(pa.scalar(files.constants[wanted.name], wanted.type), count)
+        elif wanted.name == column:
+            splits = batch.column(files.split)
+            named = pa.array(list(epochs), splits.type)
+            values = pa.array(epochs.values(), pa.int64()).take(pc.index_in(splits, named))
+        else:
+            values = batch.column(wanted.name)
+        columns.append(values if values.type == wanted.type else values.cast(wanted.type))
+    return pa.table(columns, schema=files.schema)
+
+
+def _others(files: BlockFiles, batch: pa.RecordBatch) -> pa.Table:
+    suffix = files.reader.suffix.encode()
+    texts = [
+        text[: -len(suffix)] + b"}" if text is not None and text.endswith(suffix) else text
+        for text in batch.column(0).to_pylist()
+    ]
+    kept = [batch.column(name) for name in files.kept]
+    return pa.table([pa.array(texts, pa.binary()), *kept], names=[VALUE, *files.kept])
+
+
+@dataclass(slots=True)
+class _File:
+    """A file of one task. It is created with the first rows."""
+
+    files: BlockFiles
+    name: str = field(default_factory=lambda: f"part-{uuid.uuid4().hex}.parquet")
+    count: int = 0
+    _waiting: list[pa.Table] = field(default_factory=list)
+    _bytes: int = 0
+    _writer: Any = None
+
+    def add(self, rows: pa.Table) -> None:
+        if not rows.num_rows:
+            return
+        self.count += rows.num_rows
+        self._waiting.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> str | None:
+        """Completes the file; returns its name, None if it has no rows."""
+        self._flush()
+        if self._writer is None:
+            return None
+        self._writer.close()
+        return self.name
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        group = pa.concat_tables(self._waiting)
+        self._waiting, self._bytes = [], 0
+        if self._writer is None:
+            path = f"{self.files.folder}/{self.name}"
+            self._writer = pq.ParquetWriter(path, group.schema, compression=self.files.compression, store_schema=False)
+        self._writer.write_table(group, row_group_size=group.num_rows)

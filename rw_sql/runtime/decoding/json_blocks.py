@@ -1,0 +1,205 @@
+"""Decodes JSON records with Arrow, a block of records at a time.
+
+Arrow's parser decodes a block in a fifth of the time that ``from_json`` needs. It accepts fewer values: it converts no
+number to a string and no string to a number, and one value that does not fit its column fails the whole block. So this
+module decodes only the records of which every value is certain. The others are left to
+:mod:`rw_sql.runtime.decoding.plain_values`, whose rules also make the errors.
+
+Spark sends this module by value to its Python processes, which may not have rw_sql, so it imports only Arrow and NumPy.
+
+A record is sent as :func:`rw_sql.runtime.decoding.json_text.with_end` makes it, and a newline. The name of the last
+member is random. Each object that is read from a block must have this member, and a block must contain as many objects
+as records; then each object is exactly one record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+_MOST_READS = 64
+"""The most attempts to read parts of a block. After them, the remaining records of the block are not certain."""
+
+_FEWEST = 32
+"""A part of a block with at most this many records is not divided further."""
+
+_PLAIN_BYTES, _MOST_BYTES, _MOST_NESTED = 900, 50_000, 900
+"""``from_json`` accepts no number or depth beyond 1,000, and no name beyond 50,000 characters. Shorter texts are within
+these limits."""
+
+_LONG_NUMBER = "[0-9]{900}"
+_DAY = r"(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])-[0-9]{2}-[0-9]{2}"
+"""Years 2 to 9998: a zone does not change whether they are within the years of a column."""
+
+_MOMENT = rf"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:[.][0-9]{{1,6}})?"
+_ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
+_NO_NUMBER = r"[:,\[][ \t\r\n]*-?(?:NaN|Inf)"
+"""Numbers that Arrow's parser accepts and JSON does not have, also in members that are not columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockReader:
+    """Decodes blocks of JSON records.
+
+    ``schema`` are the columns, with names of ASCII letters, digits and underscores. Dates and times are read from
+    strings in the most usual form. ``end`` is the name of the last member of each record, and ``suffix`` the text with
+    which it ends.
+    """
+
+    schema: pa.Schema
+    end: str
+    suffix: str
+
+    def read(self, texts: pa.Array) -> tuple[pa.Table, np.ndarray]:
+        """The rows of the records that are certain, and a mask of these records.
+
+        ``texts`` is of type BINARY. The rows are in the order of the records.
+        """
+        known = np.zeros(len(texts), dtype=bool)
+        if not len(texts):
+            return self.schema.empty_table(), known
+        begins = pc.starts_with(texts, b'{"')
+        shaped = pc.fill_null(pc.and_(begins, pc.ends_with(texts, self.suffix.encode())), False)
+        at = np.flatnonzero(shaped.to_numpy(zero_copy_only=False))
+        part = texts if len(at) == len(texts) else texts.take(pa.array(at))
+        work = _Work(self)
+        work.read(part, at)
+        for places in work.places:
+            known[places] = True
+        return pa.concat_tables([self.schema.empty_table(), *work.rows]), known
+
+
+@dataclass(slots=True)
+class _Work:
+    """The parts of one block that were read."""
+
+    reader: BlockReader
+    rows: list[pa.Table] = field(default_factory=list)
+    places: list[np.ndarray] = field(default_factory=list)
+    reads: int = 0
+
+    def read(self, texts: pa.Array, at: np.ndarray) -> None:
+        """Reads the records at these places of the block; divides them if they cannot be read together."""
+        if not len(texts) or self.reads >= _MOST_READS:
+            return
+        self.reads += 1
+        found = self._parsed(texts)
+        if found is not None:
+            table, sure = found
+            self.rows.append(table if sure.all() else table.filter(pa.array(sure)))
+            self.places.append(at[sure])
+        elif len(texts) > _FEWEST:
+            half = len(texts) // 2
+            self.read(texts.slice(0, half), at[:half])
+            self.read(texts.slice(half), at[half:])
+
+    def _parsed(self, texts: pa.Array) -> tuple[pa.Table, np.ndarray] | None:
+        """The records' rows and whether each of them is certain; None if some record cannot be read."""
+        reader, data = self.reader, _bytes_of(texts)
+        whole = data.to_pybytes()
+        # Arrow's parser ends a string at a zero byte.
+        if data.size > _MOST_BLOCK or b"\0" in whole:
+            return None
+        try:
+            strings = texts.cast(pa.string())  # Raises if they are not UTF-8.
+            table = pj.read_json(
+                pa.BufferReader(data),
+                read_options=pj.ReadOptions(use_threads=False, block_size=data.size + 1),
+                parse_options=pj.ParseOptions(
+                    explicit_schema=_as_written(reader.schema).append(pa.field(reader.end, pa.bool_())),
+                    unexpected_field_behavior="ignore",
+                ),
+            )
+            ends = table.column(reader.end)
+            if table.num_rows != len(texts) or ends.null_count:
+                return None
+            exact = _are_plain(strings, whole) & _are_exact(table, strings)
+            return _converted(table, reader.schema, exact), exact
+        except pa.ArrowInvalid:
+            return None
+
+
+def _as_written(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([(field.name, pa.string() if _form_of(field.type) else field.type) for field in schema])
+
+
+def _form_of(kind: pa.DataType) -> str | None:
+    """The pattern of the texts that are converted to a type; None if values of the type are no texts."""
+    if pa.types.is_date(kind):
+        return f"^{_DAY}$"
+    if pa.types.is_timestamp(kind):
+        return f"^{_MOMENT}{_ZONE if kind.tz else ''}$"
+    return None
+
+
+def _converted(table: pa.Table, schema: pa.Schema, exact: np.ndarray) -> pa.Table:
+    """The table with the types of ``schema``; sets ``exact`` to false for rows with a text in another form.
+
+    Raises ArrowInvalid for a day or a time that does not exist.
+    """
+    columns = []
+    for wanted in schema:
+        values, form = table.column(wanted.name), _form_of(wanted.type)
+        if form is not None:
+            fits = pc.match_substring_regex(values, form)
+            exact &= _mask(pc.fill_null(fits, True))
+            values = pc.if_else(fits, values, pa.scalar(None, pa.string())).cast(wanted.type)
+        columns.append(values)
+    return pa.table(columns, schema=schema)
+
+
+_MOST_BLOCK = 2**30
+"""The most bytes of a block; Arrow counts them in 32 bits."""
+
+
+def _bytes_of(texts: pa.Array) -> pa.Buffer:
+    """The bytes of all texts, one after the other, without a copy."""
+    _, offsets, data = texts.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return data.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
+
+
+def _are_plain(strings: pa.Array, whole: bytes) -> np.ndarray:
+    """True for texts of JSON without escapes of characters, within the limits of ``from_json``; ``whole`` is all texts,
+    one after the other."""
+    plain = np.ones(len(strings), dtype=bool)
+    if b"\\u" in whole:
+        plain &= ~_mask(pc.match_substring(strings, "\\u"))
+    if b"NaN" in whole or b"Inf" in whole:
+        plain &= ~_mask(pc.match_substring_regex(strings, _NO_NUMBER))
+    lengths = pc.binary_length(strings).to_numpy(zero_copy_only=False)
+    long = np.flatnonzero(lengths > _PLAIN_BYTES)
+    if len(long):
+        texts = strings.take(pa.array(long))
+        nested = pc.add(pc.count_substring(texts, "{"), pc.count_substring(texts, "["))
+        plain[long] &= (lengths[long] <= _MOST_BYTES) & _mask(pc.less(nested, _MOST_NESTED))
+        plain[long] &= ~_mask(pc.match_substring_regex(texts, _LONG_NUMBER))
+    return plain
+
+
+def _are_exact(table: pa.Table, strings: pa.Array) -> np.ndarray:
+    """True for rows that ``from_json`` would read as the same values, by the same names."""
+    exact = np.ones(table.num_rows, dtype=bool)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        # The last column has no NULL.
+        if pa.types.is_floating(column.type):
+            values = column.to_numpy()
+            # Jackson reads -0 as an integer without a sign.
+            exact &= ~(np.isinf(values) | ((values == 0) & np.signbit(values)))
+        if column.null_count:
+            # The member may have a name in another case.
+            rows = np.flatnonzero(_mask(column.is_null()))
+            texts, quoted = strings.take(pa.array(rows)), f'"{name}"'
+            either = pc.count_substring_regex(texts, f"(?i){quoted}")
+            exact[rows] &= _mask(pc.equal(either, pc.count_substring(texts, quoted)))
+    return exact
+
+
+def _mask(values: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    array = values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
+    made: np.ndarray = np.asarray(array, dtype=bool)
+    return made

@@ -1,0 +1,224 @@
+"""Large batches of a source that Arrow decodes and writes instead of Spark, where that is possible.
+
+Decoding is most of the CPU time of a large batch of JSON, and writing most of the rest. Spark still reads the records
+and runs the tasks. Which records Arrow decodes, :mod:`rw_sql.runtime.decoding.json_blocks` decides record by record;
+Spark decodes the others, so the rows are the same as without Arrow.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from rw_sql.connectors.registry import included_offset
+from rw_sql.model.definitions import connector_of, encode_options, has_changes, has_index, has_schema, has_wide_offsets
+from rw_sql.runtime.decoding.block_files import VALUE, BlockFiles
+from rw_sql.runtime.decoding.decoder import (
+    BATCH,
+    BUCKET,
+    ERROR,
+    OFFSET,
+    RAW,
+    RUN,
+    SINCE,
+    SPLIT,
+    encode_of,
+    included,
+    json_rules,
+)
+from rw_sql.runtime.decoding.json_blocks import BlockReader
+from rw_sql.runtime.decoding.json_text import END
+from rw_sql.runtime.delta.staged_files import Reported
+from rw_sql.runtime.support.failures import cause_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark import SparkContext
+    from pyspark.sql import Column, DataFrame
+
+    from rw_sql.runtime.delta.staged_files import SparkSave
+    from rw_sql.runtime.support.warehouse import Warehouse
+    from rw_sql.syntax.statements import CreateSource
+
+logger = logging.getLogger(__name__)
+
+LARGE_ROWS = 100_000
+"""Batches of at most this number of records are decoded by Spark: starting its Python processes takes longer."""
+
+_REST_BATCHES = 20
+"""The number of batches that Spark decodes after one of which Arrow did not decode most records."""
+
+_TYPES = {
+    "BIGINT": pa.int64(),
+    "INT": pa.int32(),
+    "SMALLINT": pa.int16(),
+    "BOOLEAN": pa.bool_(),
+    "DOUBLE": pa.float64(),
+    "CHARACTER VARYING": pa.string(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us"),
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
+}
+"""The types that Arrow reads from JSON by the rules of ``docs/reference/formats.md``."""
+
+_INCLUDED = {"key": "key", "partition": "partition", "topic": "partition", "timestamp": "timestamp"}
+"""The columns of records that INCLUDE reads."""
+
+_INCLUDES = {*_INCLUDED, "offset", "file"}
+_SUFFIX = f',"{END}":true}}\n'
+_CODECS = {"snappy", "gzip", "zstd", "none", "lz4", "brotli"}
+_NO_PYTHON = re.compile(
+    r"ModuleNotFoundError|ImportError|AttributeError|Cannot run program|PACKAGE_NOT_INSTALLED"
+    r"|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH|Error from python worker|Python worker (?:failed|exited)"
+)
+
+_without: WeakSet[SparkContext] = WeakSet()
+"""The Sparks whose Python processes cannot run Arrow."""
+
+
+@dataclass(slots=True)
+class ArrowBatches:
+    """Decodes and writes large batches of one source."""
+
+    statement: CreateSource
+    reader: BlockReader
+    run: int
+    _rest: int = field(default=0, init=False)
+
+    @staticmethod
+    def of(warehouse: Warehouse, statement: CreateSource, run: int) -> ArrowBatches | None:
+        """None if Spark must decode all batches: for other formats and types, and in an object store, to which only
+        Spark's executors have access."""
+        connector = connector_of(statement) or ""
+        if not warehouse.is_local or encode_of(statement) != "JSON" or included_offset(connector):
+            return None
+        if has_schema(statement) or has_changes(statement) or has_index(statement) or has_wide_offsets(statement):
+            return None
+        if any(column.kind not in _INCLUDES for column in statement.include):
+            return None
+        names = [column.name for column in statement.columns]
+        if len({name.lower() for name in names}) < len(names) or not all(map(_is_plain, names)):
+            return None
+        kinds = [_TYPES.get(column.data_type.name) for column in statement.columns]
+        if not kinds or None in kinds:
+            return None
+        if json_rules(encode_options(statement)).timestamptz == "utc_without_suffix":
+            return None  # Texts with a zone are errors.
+        schema = pa.schema(list(zip(names, kinds, strict=True)))
+        return ArrowBatches(statement, BlockReader(schema, END, _SUFFIX), run)
+
+    def takes(self, frame: DataFrame, expected: int) -> bool:
+        """True if Arrow should decode a batch of about this number of records."""
+        if expected <= LARGE_ROWS or frame.sparkSession.sparkContext in _without:
+            return False
+        self._rest -= self._rest > 0
+        return not self._rest
+
+    def save(
+        self,
+        warehouse: Warehouse,
+        folder: str,
+        by_spark: SparkSave,
+        *,
+        schema: pa.Schema,
+        records: DataFrame,
+        rows_of: Callable[[DataFrame], DataFrame],
+        batch: int,
+        since: Mapping[str, int],
+    ) -> Reported | None:
+        """Saves the rows of records as Parquet files in a new folder; ``schema`` are the table's columns.
+
+        ``rows_of`` makes the log's rows with Spark from records that Arrow does not decode, and ``by_spark`` saves
+        them. Returns None, and leaves nothing, if the Python processes of this Spark cannot run Arrow.
+        """
+        spark, parts = records.sparkSession, f"{folder}.parts"
+        warehouse.remove(parts)
+        warehouse.make_folders(folder)
+        columns = [column for column in schema if column.name != BUCKET]
+        kept = tuple(sorted({SPLIT, OFFSET, *self._included_columns()}))
+        files = BlockFiles(
+            folder=parts.removeprefix("file://"),
+            reader=self.reader,
+            schema=pa.schema(columns),
+            kept=kept,
+            constants={RUN: self.run, BATCH: batch, ERROR: None, RAW: None},
+            split=SPLIT,
+            by_split=(SINCE, since),
+            compression=_codec(str(spark.conf.get("spark.sql.parquet.compression.codec", "snappy"))),
+        )
+        try:
+            written = files.write(records.select(_text(f.col(VALUE)), *kept, *included(self.statement)))
+        except (PySparkException, Py4JError) as error:
+            if not _NO_PYTHON.search(str(error)):
+                raise
+            _without.add(spark.sparkContext)
+            logger.warning("Spark decodes all batches, because its Python cannot: %s", cause_line(str(error)))
+            warehouse.remove(parts)
+            warehouse.remove(folder)
+            return None
+        for each in written:
+            if each.rows is not None:
+                warehouse.files.mv(f"{parts}/{each.rows}", f"{folder}/{each.rows}")
+        made = Reported(
+            rows=sum(each.row_count for each in written),
+            files=sum(each.rows is not None for each in written),
+            read=sum(each.row_count + each.other_count for each in written),
+        )
+        others = [f"{parts}/{each.others}" for each in written if each.others is not None]
+        if others:
+            self._rest = _REST_BATCHES if 2 * made.rows < (made.read or 0) else 0
+            rest = _saved_beside(warehouse, folder, rows_of(_read_again(records, kept, others)), by_spark)
+            made = Reported(rows=made.rows + rest.rows, files=made.files + rest.files, read=made.read)
+        warehouse.remove(parts)
+        return made
+
+    def _included_columns(self) -> set[str]:
+        return {_INCLUDED[column.kind] for column in self.statement.include if column.kind in _INCLUDED}
+
+
+def _is_plain(name: str) -> bool:
+    return re.fullmatch("[A-Za-z0-9_]+", name) is not None
+
+
+def _codec(name: str) -> str:
+    return name.lower() if name.lower() in _CODECS else "snappy"
+
+
+def _text(raw: Column) -> Column:
+    """A record with the last member, if its last character is a brace; else as it is."""
+    cut = f.concat(f.substring(raw, f.lit(1), f.octet_length(raw) - 1), f.lit(_SUFFIX.encode()))
+    return f.when(f.endswith(raw, f.lit(b"}")), cut).otherwise(raw).alias("_rw_text")
+
+
+def _read_again(records: DataFrame, kept: tuple[str, ...], files: list[str]) -> DataFrame:
+    """Records from files, with the columns that records have; those that nothing reads are NULL."""
+    known = {column.name: column for column in records.schema.fields}
+    schema = StructType([StructField(VALUE, BinaryType()), *(known[name] for name in kept)])
+    frame = records.sparkSession.read.schema(schema).parquet(*files)
+    return frame.select(
+        *(
+            f.col(name) if name in schema.names else f.lit(None).cast(column.dataType).alias(name)
+            for name, column in known.items()
+        )
+    )
+
+
+def _saved_beside(warehouse: Warehouse, folder: str, rows: DataFrame, by_spark: SparkSave) -> Reported:
+    """Saves rows by Spark in a folder that already has files."""
+    beside = f"{folder}.others"
+    warehouse.remove(beside)
+    reported = by_spark(rows, beside)
+    for name in warehouse.list_names(beside):
+        warehouse.files.mv(f"{beside}/{name}", f"{folder}/{name}")
+    warehouse.remove(beside)
+    return reported

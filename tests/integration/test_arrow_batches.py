@@ -1,0 +1,98 @@
+"""Large batches that Arrow decodes and writes have the same rows as those that Spark decodes and writes."""
+
+from __future__ import annotations
+
+import logging
+from random import Random
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.runtime.ingest import arrow_batches
+from rw_sql.runtime.ingest import job as ingest
+from tests.integration.json_reference import Texts
+
+if TYPE_CHECKING:
+    from rw_sql.cli.kafka_broker import BrokerInfo
+    from tests.integration.attached import AttachedSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+COLUMNS = (
+    "id BIGINT, name VARCHAR, userid INT, ratio DOUBLE, ison BOOLEAN, no SMALLINT, day DATE, bare TIMESTAMP, "
+    "zoned TIMESTAMPTZ"
+)
+INCLUDED = "INCLUDE key AS k INCLUDE partition AS p INCLUDE offset AS o INCLUDE timestamp AS t"
+
+
+@pytest.fixture(autouse=True)
+def _every_batch_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest, "SMALL_ROWS", -1)
+    monkeypatch.setattr(arrow_batches, "LARGE_ROWS", 0)
+
+
+def create(session: AttachedSession, broker: BrokerInfo, topic: str, name: str) -> None:
+    session.run(
+        f"CREATE SOURCE {name} ({COLUMNS}) {INCLUDED} WITH (connector = 'kafka', topic = '{topic}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        f"CREATE MATERIALIZED VIEW {name}_rows AS SELECT * FROM {name}",
+    )
+    session.sql("FLUSH")
+
+
+def writers(session: AttachedSession, name: str) -> set[str]:
+    """The programs that wrote the files of a source's log: ``parquet-cpp-arrow``, ``parquet-mr``."""
+    (row,) = session.sql(f"SELECT id FROM rw_catalog.rw_sources WHERE name = '{name}'")
+    files = DeltaTable(f"{session.warehouse}/data/{row.id}/1").file_uris()
+    return {str(pq.read_metadata(file).created_by).split()[0] for file in files}
+
+
+def test_the_rows_are_those_of_spark(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = Texts(Random("batches"))
+    plain = [
+        b'{"id":%d,"name":"n%d","ratio":%d.5,"no":%d,"day":"2024-02-%02d","bare":"0%03d-01-02T03:04:05.%d",'
+        b'"zoned":"2024-03-31 0%d:59:59.25+0%d:00"}'
+        % (at, at, at, at % 99, 30 if at % 700 == 9 else at % 29 + 1, at % 999, at, at % 10, at % 10)
+        for at in range(2_000)
+    ]
+    create_topic(broker.bootstrap, topic_name, 3)
+    records = [*plain, *(texts.draw() for _ in range(200)), None]
+    produce(broker.bootstrap, topic_name, [Record(value=value, key=b"k") for value in records])
+    create(session, broker, topic_name, "by_arrow")
+    monkeypatch.setattr(arrow_batches, "LARGE_ROWS", 10**9)
+    create(session, broker, topic_name, "by_spark")
+    assert writers(session, "by_arrow") == {"parquet-cpp-arrow", "parquet-mr"}
+    assert writers(session, "by_spark") == {"parquet-mr"}
+    wanted = session.rows_of("by_spark_rows", "*")
+    assert len(wanted) > 2_000
+    assert session.rows_of("by_arrow_rows", "*") == wanted
+    errors = session.rows_of("`by_spark$errors`")
+    assert errors
+    assert session.rows_of("`by_arrow$errors`") == errors
+
+
+def test_a_spark_without_python_decodes_itself(
+    session: AttachedSession,
+    broker: BrokerInfo,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    context = session.spark.sparkContext
+    monkeypatch.setattr(context, "pythonExec", "no-such-python")
+    create_topic(broker.bootstrap, topic_name, 1)
+    produce(broker.bootstrap, topic_name, [b'{"id":%d}' % at for at in range(300)])
+    try:
+        with caplog.at_level(logging.WARNING):
+            create(session, broker, topic_name, "s")
+        assert context in arrow_batches._without
+    finally:
+        arrow_batches._without.discard(context)
+    assert "Spark decodes all batches" in caplog.text
+    assert [row[0] for row in session.rows_of("s_rows", "id")] == list(range(300))
+    assert session.job("s").restarts == 0
