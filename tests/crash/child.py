@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 import rw_sql
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.control import owner
+from rw_sql.runtime.ingest import arrow_batches
 from rw_sql.runtime.support import faults
 from tests.crash.scenario import SOURCE_ID, STEPS, Flush, Grow, Produce, Say, Step, first_step
 from tests.support.spark_settings import FEW_ROWS
@@ -208,6 +209,7 @@ def look(is_met: Callable[[], bool]) -> bool:
 def main() -> NoReturn:
     """Runs one process of the workflow."""
     owner.DISCOVERY_SECONDS = _DISCOVERY_SECONDS
+    arrow_batches.LARGE_ROWS = 0
     Child(json.loads(sys.argv[1])).run()
     sys.exit(0)
 

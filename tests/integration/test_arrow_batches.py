@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,17 @@ import pytest
 from deltalake import DeltaTable
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.runtime.decoding.block_files import BlockFiles
 from rw_sql.runtime.ingest import arrow_batches
 from rw_sql.runtime.ingest import job as ingest
+from tests.integration.attached import wait_until
 from tests.integration.json_reference import Texts
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.runtime.decoding.block_files import TaskFiles
     from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -96,3 +102,30 @@ def test_a_spark_without_python_decodes_itself(
     assert "Spark decodes all batches" in caplog.text
     assert [row[0] for row in session.rows_of("s_rows", "id")] == list(range(300))
     assert session.job("s").restarts == 0
+
+
+def test_a_task_whose_files_the_driver_does_not_see(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on another machine, where the folder is another one."""
+    with monkeypatch.context() as elsewhere:
+        write = BlockFiles.write
+
+        def write_and_lose(files: BlockFiles, records: DataFrame) -> list[TaskFiles]:
+            written = write(files, records)
+            for each in written:
+                Path(files.folder, str(each.rows)).unlink()
+            return written
+
+        elsewhere.setattr(BlockFiles, "write", write_and_lose)
+        create_topic(broker.bootstrap, topic_name, 1)
+        produce(broker.bootstrap, topic_name, [b'{"id":%d}' % at for at in range(300)])
+        session.run(
+            f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = '{topic_name}', "
+            f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+            "SET background_ddl = true",
+            "CREATE MATERIALIZED VIEW s_rows AS SELECT * FROM s",
+        )
+        wait_until(lambda: session.job("s").reason.startswith("MISCOUNT Spark's tasks report 1 files"), "it stalls")
+        assert session.rows_of("s_rows") == []
+    wait_until(lambda: len(session.rows_of("s_rows")) == 300, "all rows are there")

@@ -11,6 +11,7 @@ import os
 import sys
 import uuid
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,7 +90,7 @@ def _written(files: BlockFiles, batches: Iterable[pa.RecordBatch]) -> pa.RecordB
     os.makedirs(files.folder, exist_ok=True)
     rows, others = _File(files), _File(files)
     is_worth_it = True
-    for batch in (part for batch in batches for part in _parts(batch)):
+    for batch in chain.from_iterable(map(_parts, batches)):
         texts = batch.column(0)
         known = np.zeros(len(texts), dtype=bool)
         if is_worth_it:

@@ -37,6 +37,7 @@ from rw_sql.runtime.decoding.decoder import (
 )
 from rw_sql.runtime.decoding.json_blocks import BlockReader
 from rw_sql.runtime.decoding.json_text import END
+from rw_sql.runtime.delta.row_counts import MiscountError
 from rw_sql.runtime.delta.staged_files import Reported
 from rw_sql.runtime.support.failures import cause_line
 
@@ -139,7 +140,8 @@ class ArrowBatches:
         """Saves the rows of records as Parquet files in a new folder; ``schema`` are the table's columns.
 
         ``rows_of`` makes the log's rows with Spark from records that Arrow does not decode, and ``by_spark`` saves
-        them. Returns None, and leaves nothing, if the Python processes of this Spark cannot run Arrow.
+        them. Returns None, and leaves nothing, if the Python processes of this Spark cannot run Arrow. Raises
+        MiscountError if a file that a task wrote is not there.
         """
         spark, parts = records.sparkSession, f"{folder}.parts"
         warehouse.remove(parts)
@@ -166,6 +168,13 @@ class ArrowBatches:
             warehouse.remove(parts)
             warehouse.remove(folder)
             return None
+        names = [name for each in written for name in (each.rows, each.others) if name is not None]
+        there = set(warehouse.list_names(parts))
+        if not there.issuperset(names):
+            raise MiscountError(
+                f"Spark's tasks report {len(names)} files, of which the driver does not find "
+                f"{len(set(names) - there)} in {parts}: every executor must see this folder as the driver does"
+            )
         for each in written:
             if each.rows is not None:
                 warehouse.files.mv(f"{parts}/{each.rows}", f"{folder}/{each.rows}")
