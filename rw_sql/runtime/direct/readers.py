@@ -27,6 +27,7 @@ from rw_sql.runtime.direct.read_terms import commit_key, reached_states
 from rw_sql.runtime.jobs.log_terms import LogTerms
 from rw_sql.runtime.jobs.rate_limit import Throttle, pace_of
 from rw_sql.runtime.jobs.startable import require_incarnations, require_readable, require_splits
+from rw_sql.runtime.positions.planned_rows import Planned
 from rw_sql.runtime.spark.jvm import analyzed_plan
 from rw_sql.runtime.support.failures import StalledError, cause_line
 from rw_sql.syntax import canonical_type
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
 
 
 _ERRORS = "errors"
+
+_RECORD_BYTES = 512 * 1024
+"""The assumed size of a record that was not read yet, in bytes: few are larger. A batch of 64 records counts as small,
+and the size of a batch with more records is measured."""
 
 
 def _errors_of(source_id: int) -> str:
@@ -336,10 +341,12 @@ class DirectReaders:
                 return False
         return True
 
-    def is_small(self, ranges: Mapping[str, tuple[int, int]]) -> bool:
-        """True if a batch reads few rows, so that the driver may hold its result."""
-        few = sum(end - start for start, end in ranges.values()) <= SMALL_ROWS
-        return few and len(self.spec.inputs) == 1
+    def planned(self, ranges: Mapping[str, tuple[int, int]]) -> Planned:
+        """The number of rows that a batch reads, if they are few. Their size is known only after they were read."""
+        offsets = sum(end - start for start, end in ranges.values())
+        if offsets > SMALL_ROWS or len(self.spec.inputs) != 1:
+            return Planned()
+        return Planned(most=SMALL_ROWS, size=offsets * _RECORD_BYTES)
 
     def require_same_log(self) -> None:
         """Checks that the batch came from the expected incarnation, and from the log that was read before.

@@ -25,6 +25,7 @@ from rw_sql.model.job_specs import sink_spec
 from rw_sql.model.names import REJECTED
 from rw_sql.runtime.delta.change_feed import feed_begin
 from rw_sql.runtime.delta.delta_log import last_batch, last_commit
+from rw_sql.runtime.delta.held_rows import all_rows
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.delta.rejected_rows import RejectedRows, reason_of
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount
@@ -287,7 +288,7 @@ class Sink:
             return
         with self.streaming.batch():
             fault("sink.in_batch")
-            found = frame.toArrow()
+            found = all_rows(frame)
             self._expected(batch).require(RowCount(written=found.num_rows))
             rows = arranged(found, self.spec.shape, keys_move=any(given.has_feed for given in self.spec.inputs))
             with self.streaming.turn():
