@@ -169,10 +169,11 @@ class SinkWriter(Protocol):
 class MarkingSink(Protocol):
     """A sink connector whose writers leave marks in the target, so that each batch is written once."""
 
-    def has_marks(self, options: Mapping[str, str], identity: str) -> bool:
-        """True if the target has the marks of a sink; False also if it does not exist.
+    def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
+        """The newest batch of a generation of a sink in the target, -1 if it has none yet.
 
-        A target without them is not the one that the sink has written. Raises SinkError if it does not answer.
+        None if the target has no marks of the sink, or does not exist: it is not the one that the sink has written.
+        Raises SinkError if it does not answer.
         """
         ...
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rw_sql.model.offset_ranges import LogPiece, Spans
 
 _FORM = 1
+_UNKNOWN = -1
 _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,17})")
 
 
@@ -32,6 +33,7 @@ class SplitHistory:
     If ``start`` is after the reader's position, ``end`` equals ``start``, and rows below ``start`` are not live.
     ``since`` is the epoch of the statement that set the split's position. Rows that were read from an older position
     are never live. ``is_guarded``: of the rows read from this position, only those at or above ``start`` are live.
+    ``term`` is a term of the split's log in which all records before ``end`` were in the log; None if unknown.
     """
 
     split: str
@@ -42,6 +44,7 @@ class SplitHistory:
     since: int = 0
     is_guarded: bool = False
     gone: Spans = ()
+    term: int | None = None
 
     @property
     def wanted(self) -> Spans:
@@ -106,7 +109,9 @@ def _parsed(text: str) -> History:
     for group in body["groups"]:
         names = [f"{group['prefix']}{number}" for number in _opened(group["numbers"])]
         gone = group.get("gone", {})
-        for split, start, length in zip(names, _spread(group["starts"]), _spread(group["lengths"]), strict=True):
+        starts, lengths = _spread(group["starts"]), _spread(group["lengths"])
+        terms = _spread(group.get("terms", [[_UNKNOWN, len(names)]]))
+        for split, start, length, term in zip(names, starts, lengths, terms, strict=True):
             splits.append(
                 SplitHistory(
                     split=split,
@@ -117,6 +122,7 @@ def _parsed(text: str) -> History:
                     since=group["since"],
                     is_guarded=group.get("guarded", False),
                     gone=tuple((low, high) for low, high in gone.get(split, ())),
+                    term=None if term == _UNKNOWN else term,
                 )
             )
     return History(source_id=body["source"], log_version=body["version"], splits=tuple(splits))
@@ -139,6 +145,8 @@ def _group(key: tuple[Any, ...], members: list[SplitHistory]) -> dict[str, Any]:
     group["lengths"] = _counted([split.end - split.start for split in members])
     if gone := {split.split: split.gone for split in members if split.gone}:
         group["gone"] = gone
+    if any(split.term is not None for split in members):
+        group["terms"] = _counted([_UNKNOWN if split.term is None else split.term for split in members])
     return group
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,11 +29,11 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerInfo]
     stop_broker(folder)
 
 
-def create(session: AttachedSession, broker: BrokerInfo) -> None:
+def create(session: AttachedSession, broker: BrokerInfo, *, is_shared: bool = True) -> None:
     session.allow_unsafe()
     create_topic(broker.bootstrap, "orders", 1)
     session.run(
-        f"""CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = 'orders',
+        f"""CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = 'orders', shared = '{str(is_shared).lower()}',
         properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON""",
         "CREATE MATERIALIZED VIEW m AS SELECT id FROM s",
     )
@@ -46,11 +47,13 @@ def ids(session: AttachedSession) -> list[int]:
     return sorted(id_ for (id_,) in session.flushed_rows_of("m"))
 
 
+@pytest.mark.parametrize("is_shared", [True, False], ids=["shared", "direct"])
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "paused"])
 def test_a_source_stalls_if_records_that_it_read_were_lost(
-    session: AttachedSession, own_broker: BrokerInfo, is_running: bool
+    session: AttachedSession, own_broker: BrokerInfo, is_running: bool, is_shared: bool
 ) -> None:
-    create(session, own_broker)
+    reader = "s" if is_shared else "m"
+    create(session, own_broker, is_shared=is_shared)
     put(own_broker, 0, 12)
     put(own_broker, 12, 20)
     assert ids(session) == list(range(20))
@@ -58,7 +61,7 @@ def test_a_source_stalls_if_records_that_it_read_were_lost(
     stop_broker(own_broker.folder)
     start_broker(own_broker.folder, port=0)
     put(own_broker, 20, 22)
-    wait_until(lambda: session.job("s").state == "RUNNING", "the source runs again")
+    wait_until(lambda: session.job(reader).state == "RUNNING", "the source runs again")
     assert ids(session) == list(range(22))
     if not is_running:
         session.run("PAUSE SOURCE s")
@@ -66,8 +69,8 @@ def test_a_source_stalls_if_records_that_it_read_were_lost(
     put(own_broker, 100, 130)
     if not is_running:
         session.run("RESUME SOURCE s")
-    wait_until(lambda: session.job("s").reason.startswith("DIVERGED"), "the source has noticed")
-    job = session.job("s")
+    wait_until(lambda: session.job(reader).reason.startswith("DIVERGED"), "the source has noticed")
+    job = session.job(reader)
     assert (job.state, job.reason) == (
         "STALLED",
         "DIVERGED orders:0 at 22: the log was cut at 12 and has other records from there on: PAUSE SOURCE s; "
@@ -78,3 +81,67 @@ def test_a_source_stalls_if_records_that_it_read_were_lost(
     statement, kept = (reads, range(100, 130)) if is_running else (skips, range(110, 130))
     session.run("PAUSE SOURCE s", statement, "RESUME SOURCE s")
     assert ids(session) == [*range(22), *kept]
+
+
+def test_a_batch_without_its_state_is_not_repeated_with_other_records(
+    session: AttachedSession, own_broker: BrokerInfo
+) -> None:
+    create(session, own_broker, is_shared=False)
+    session.run("CREATE MATERIALIZED VIEW g AS SELECT id % 2 AS k, count(*) AS n FROM s GROUP BY id % 2")
+    put(own_broker, 0, 12)
+    assert sorted(session.flushed_rows_of("g")) == [(0, 6), (1, 6)]
+    put(own_broker, 12, 20)
+    assert sorted(session.flushed_rows_of("g")) == [(0, 10), (1, 10)]
+    session.run("PAUSE SOURCE s")
+    # As after a kill between the commit of the rows and that of the state.
+    context = session.attached._runtime.context
+    view = context.metastore.snapshot().find("materialized_view", "g")
+    assert view is not None
+    commits = Path(context.warehouse.view_checkpoint(view.id, view.generation)) / "commits"
+    newest = max((int(file.name), file) for file in commits.iterdir() if file.name.isdigit())[1]
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    newest.unlink()
+    cut_log(own_broker, "orders", 12)
+    put(own_broker, 100, 130)
+    session.run("RESUME SOURCE s")
+    wait_until(lambda: session.job("g").reason.startswith("DIVERGED orders:0 at 20"), "the view has noticed")
+    session.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('orders:0' = 20)", "RESUME SOURCE s")
+    wait_until(lambda: session.job("g").reason.startswith("UNFINISHED"), "the batch is not repeated")
+    assert session.job("g").reason.endswith(
+        "the upstream of source s has lost its records: DROP MATERIALIZED VIEW g and create it again"
+    )
+    # The other view has no state.
+    assert ids(session) == [*range(20), *range(108, 130)]
+
+
+def test_a_backfill_does_not_read_another_log(session: AttachedSession, own_broker: BrokerInfo) -> None:
+    session.allow_unsafe()
+    create_topic(own_broker.bootstrap, "orders", 1)
+    put(own_broker, 0, 12)
+    put(own_broker, 12, 20)
+    session.run(
+        f"""CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = 'orders', scan.startup.mode = 'latest',
+        properties.bootstrap.server = '{own_broker.bootstrap}') FORMAT PLAIN ENCODE JSON""",
+        "SET background_ddl = true",
+        "CREATE MATERIALIZED VIEW m WITH (scan.startup.mode = 'earliest', backfill_rate_limit = 0) AS SELECT id FROM s",
+        "SET background_ddl = false",
+    )
+    wait_until(lambda: session.job("m").state == "BACKFILLING", "history is read")
+    cut_log(own_broker, "orders", 12)
+    put(own_broker, 100, 130)
+    session.run("ALTER MATERIALIZED VIEW m SET BACKFILL_RATE_LIMIT = DEFAULT")
+    wait_until(lambda: session.job("m").reason.startswith("DIVERGED"), "the view has noticed")
+    assert (session.job("m").state, session.job("m").reason) == (
+        "STALLED",
+        "DIVERGED orders:0 at 12: the log was cut there while its backfill was not complete, and has other records "
+        "from there on: REBUILD MATERIALIZED VIEW m starts again with the existing records",
+    )
+    wait_until(lambda: session.job("s").reason.startswith("DIVERGED"), "the source has noticed")
+    session.run(
+        "PAUSE SOURCE s",
+        "INJECT SOURCE OFFSETS s VALUES ('orders:0' = 12)",
+        "RESUME SOURCE s",
+        "REBUILD MATERIALIZED VIEW m",
+        "WAIT MATERIALIZED VIEW m",
+    )
+    assert ids(session) == [*range(12), *range(100, 130)]

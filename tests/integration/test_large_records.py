@@ -8,6 +8,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.runtime.delta import held_rows
@@ -15,6 +16,7 @@ from rw_sql.runtime.spark.jvm import java_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from rw_sql.cli.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
@@ -34,8 +36,11 @@ def small_results(session: AttachedSession, monkeypatch: pytest.MonkeyPatch) -> 
     conf.remove(MOST)
 
 
+@pytest.mark.parametrize("is_shared", [True, False], ids=["shared", "direct"])
 @pytest.mark.usefixtures("small_results")
-def test_records_of_200_kilobytes(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
+def test_records_of_200_kilobytes(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, is_shared: bool, tmp_path: Path
+) -> None:
     create_topic(broker.bootstrap, topic_name, 2)
     seed = random.Random(7)
     texts = [base64.b64encode(seed.randbytes(150_000)).decode() for _ in range(300)]
@@ -43,13 +48,17 @@ def test_records_of_200_kilobytes(session: AttachedSession, broker: BrokerInfo, 
     produce(broker.bootstrap, topic_name, [Record(value=value, partition=at % 2) for at, value in enumerate(records)])
     upstream = f"connector = 'kafka', topic = '{topic_name}', properties.bootstrap.server = '{broker.bootstrap}'"
     session.run(
-        f"CREATE SOURCE s (id INT, t VARCHAR) WITH ({upstream}) FORMAT PLAIN ENCODE JSON",
+        f"CREATE SOURCE s (id INT, t VARCHAR) WITH ({upstream}, shared = '{str(is_shared).lower()}') "
+        "FORMAT PLAIN ENCODE JSON",
         "CREATE MATERIALIZED VIEW v AS SELECT id, t FROM s",
         "CREATE MATERIALIZED VIEW g AS SELECT id, max(t) AS t FROM s GROUP BY id",
         f"CREATE TABLE k (id INT PRIMARY KEY, t VARCHAR) WITH ({upstream}) FORMAT PLAIN ENCODE JSON",
         "FLUSH",
     )
     session.run("CREATE MATERIALIZED VIEW later AS SELECT id, t FROM s", "FLUSH")  # its backfill
+    target = tmp_path / "target"
+    session.run(f"CREATE SINK w FROM v WITH (connector = 'deltalake', location = '{target}')", "FLUSH")
+    assert sorted(DeltaTable(str(target)).to_pyarrow_table(columns=["id"])["id"].to_pylist()) == list(range(300))
     for name in ("v", "g", "k", "later"):
         found = session.sql(f"SELECT count(*), sum(length(t)), count(DISTINCT id) FROM {name}")
         assert [tuple(row) for row in found] == [(300, 300 * 200_000, 300)], name

@@ -66,3 +66,41 @@ def test_a_sink_does_not_continue_in_another_table(
         assert ids() == [100] * 20
     session.run("DROP SINK archive", made, "FLUSH")
     assert [id_ for id_ in ids() if id_ != 100] == [1, 2, 3]
+
+
+def test_a_sink_does_not_continue_in_an_older_copy(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, tmp_path: Path
+) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    target, copy = tmp_path / "target", tmp_path / "copy"
+
+    def send(id_: int) -> None:
+        produce_json(broker.bootstrap, topic_name, [{"id": id_}])
+        session.run("FLUSH")
+
+    def ids() -> list[int]:
+        return sorted(row["id"] for row in DeltaTable(str(target)).to_pyarrow_table().to_pylist())
+
+    session.run(
+        f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = '{topic_name}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        f"CREATE SINK few AS SELECT id FROM s WHERE id < 100 WITH (connector = 'deltalake', location = '{target}', "
+        "type = 'append-only')",
+    )
+    send(1)
+    # A batch without rows leaves no mark in the target.
+    send(200)
+    session.run("PAUSE SINK few", "RESUME SINK few")
+    send(2)
+    assert ids() == [1, 2]
+    shutil.copytree(target, copy)
+    send(3)
+    send(200)
+    session.run("PAUSE SINK few")
+    assert ids() == [1, 2, 3]
+    shutil.rmtree(target)
+    shutil.copytree(copy, target)
+    session.run("RESUME SINK few")
+    wait_until(lambda: session.job("few").reason.startswith("REPLACED"), "the sink has noticed")
+    assert "it was replaced by an older copy: DROP SINK few and create it again" in session.job("few").reason
+    assert ids() == [1, 2]

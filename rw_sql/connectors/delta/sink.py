@@ -188,15 +188,23 @@ class DeltaSink:
             raise SinkError(f"{options['location']}: {one_line(error)}") from error
         return DeltaWriter(table, shape, identity, storage)
 
-    def has_marks(self, options: Mapping[str, str], identity: str) -> bool:
-        """True if the table has the fence of a run of the sink."""
+    def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
+        """The newest batch in the table; None if the table does not have the fence of a run of the sink."""
         try:
             table = deltalake.DeltaTable(_uri(options["location"]), storage_options=self.storage(options))
-            return table.transaction_version(identity) is not None
+            if table.transaction_version(identity) is None:
+                return None
+            batch = table.transaction_version(_batches_of(identity, generation))
+            return -1 if batch is None else batch
         except exceptions.TableNotFoundError:
-            return False
+            return None
         except _faults() as error:
             raise SinkError(f"{options['location']}: {one_line(error)}") from error
+
+
+def _batches_of(identity: str, generation: int) -> str:
+    """The application whose transactions have the numbers of a generation's batches."""
+    return f"{identity}/{generation}"
 
 
 def _made(uri: str, schema: deltalake.Schema, storage: dict[str, str]) -> deltalake.DeltaTable:
@@ -221,6 +229,7 @@ class DeltaWriter:
         self._identity = identity
         self._run = 0
         self._batches = ""
+        self._done = -1
         self._is_cancelled = False
         wanted = deltalake.Schema.from_json(shape.schema)
         self._schema = pa.schema(wanted.to_arrow())
@@ -228,7 +237,7 @@ class DeltaWriter:
     def fence(self, run: int, generation: int) -> int:
         """Commits an empty append with the run's number. Delta then rejects later commits of earlier runs."""
         self._run = run
-        self._batches = f"{self._identity}/{generation}"
+        self._batches = _batches_of(self._identity, generation)
         empty = self._schema.empty_table()
 
         def commit() -> None:
@@ -242,12 +251,14 @@ class DeltaWriter:
 
         self._commit(commit)
         self._table.update_incremental()
-        return self._version(self._batches)
+        self._done = self._version(self._batches)
+        return self._done
 
     def write(self, rows: pa.Table, batch: int) -> None:
         """One commit with the rows and the batch's number."""
         try:
             self._write(rows, batch)
+            self._done = batch
         except SinkError as error:
             if _VIOLATED not in str(error):
                 raise
@@ -303,10 +314,12 @@ class DeltaWriter:
     def _require_turn(self, batch: int) -> None:
         if self._is_cancelled:
             raise SinkError("stopped")
-        seen = self._version(self._identity)
-        if seen >> _RUN_SHIFT != self._run:
+        seen, newest = self._version(self._identity), self._version(self._batches)
+        if seen >> _RUN_SHIFT > self._run:
             raise TakenOverError(seen >> _RUN_SHIFT, self._run)
-        if self._version(self._batches) >= batch:
+        if seen >> _RUN_SHIFT < self._run or newest < self._done:
+            raise TargetUnfitError(f"the table at {self._table.table_uri} was replaced by an older copy of it")
+        if newest >= batch:
             raise SinkError(f"batch {batch} is already in the table")
 
     def _commit(self, act: Callable[[], None]) -> None:

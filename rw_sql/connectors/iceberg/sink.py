@@ -109,12 +109,13 @@ class IcebergSink:
             raise SinkError(str(error)) from error
         return IcebergWriter(table, shape, identity, options)
 
-    def has_marks(self, options: Mapping[str, str], identity: str) -> bool:
-        """True if the table has the property with the sink's batch numbers."""
+    def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
+        """The newest batch in the table; None if the table does not have the property with the sink's marks."""
         try:
-            return _marks_property(identity) in catalog.load_table(self.spec, options).metadata.properties
+            text = catalog.load_table(self.spec, options).metadata.properties.get(_marks_property(identity))
+            return None if text is None else _done(json.loads(text), generation)
         except catalog.TableMissingError:
-            return False
+            return None
         except catalog.CatalogError as error:
             raise SinkError(str(error)) from error
 
@@ -146,6 +147,7 @@ class IcebergWriter:
         self._identity = identity
         self._options = options
         self._run = self._generation = 0
+        self._newest = -1
         self._is_cancelled = False
 
     def fence(self, run: int, generation: int) -> int:
@@ -156,10 +158,11 @@ class IcebergWriter:
             known = self._marks()
             if known["run"] > run:
                 raise TakenOverError(known["run"], run)
-            return {"run": run, "generation": generation, "batch": self._done(known)}
+            return {"run": run, "generation": generation, "batch": _done(known, generation)}
 
         self._commit(marks, lambda transaction, summary: transaction.append(self._empty(), summary))
-        return self._done(self._marks())
+        self._newest = _done(self._marks(), generation)
+        return self._newest
 
     def write(self, rows: pa.Table, batch: int) -> None:
         """One commit with the rows and the batch's number."""
@@ -172,9 +175,12 @@ class IcebergWriter:
             if self._is_cancelled:
                 raise SinkError("stopped")
             known = self._marks()
-            if known["run"] != self._run:
+            newest = _done(known, self._generation)
+            if known["run"] > self._run:
                 raise TakenOverError(known["run"], self._run)
-            if self._done(known) >= batch:
+            if known["run"] < self._run or newest < self._newest:
+                raise TargetUnfitError("the table was replaced by an older copy of it")
+            if newest >= batch:
                 raise SinkError(f"batch {batch} is already in the table")
             return {"run": self._run, "generation": self._generation, "batch": batch}
 
@@ -187,6 +193,7 @@ class IcebergWriter:
             transaction.append(appended, summary)
 
         self._commit(marks, act)
+        self._newest = batch
 
     def _commit(self, marks: Any, act: Any) -> None:
         """Commits on top of the table's newest snapshot; retries if another writer commits in between.
@@ -238,10 +245,6 @@ class IcebergWriter:
         found: dict[str, int] = {"run": 0, "generation": 0, "batch": -1} if text is None else json.loads(text)
         return found
 
-    def _done(self, known: Mapping[str, int]) -> int:
-        """The newest batch of this generation in the table; -1 if there is none."""
-        return known["batch"] if known["generation"] == self._generation else -1
-
     def _empty(self) -> pa.Table:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
@@ -284,6 +287,11 @@ class IcebergWriter:
 
     def close(self) -> None:
         """Does nothing, because nothing is open between commits."""
+
+
+def _done(marks: Mapping[str, int], generation: int) -> int:
+    """The newest batch of a generation by a sink's marks; -1 if there is none."""
+    return marks["batch"] if marks["generation"] == generation else -1
 
 
 def _marks_property(identity: str) -> str:

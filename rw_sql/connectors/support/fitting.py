@@ -1,9 +1,9 @@
 """Converts the values of Parquet files and of tables to the types of a source's columns: exactly, or not at all.
 
 Arrow's casts are not sufficient: they match the fields of structs by exact name only, round floats to decimals, drop
-the time of day of a date, take any number for true, read a text with a number that is too large as infinity, and
-accept no whole number for a decimal of fewer digits than its type could need. This module imports no other module of
-the package, because Spark's workers receive it by value.
+the time of day of a date, take any number for true, read a text with a number that is too large as infinity, accept no
+whole number for a decimal of fewer digits than its type could need, and know years beyond 9999. This module imports no
+other module of the package, because Spark's workers receive it by value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     """Values of the wanted type, and for each whether the given value does not fit; such a value is NULL."""
 
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""The years 1 to 9999, in microseconds since 1970."""
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""The years 1 to 9999, in microseconds and in days since 1970."""
 
 _CAST_FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 _DIGITS = 38
@@ -49,7 +50,7 @@ def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None
 
 def fitted(given: pa.Array, wanted: pa.DataType) -> Fitted:
     """The values with the wanted type."""
-    if given.type == wanted:
+    if given.type == wanted and not _has_times(wanted):
         return given, np.zeros(len(given), np.bool_)
     if pa.types.is_struct(wanted) and pa.types.is_struct(given.type):
         return _struct(given, wanted)
@@ -58,6 +59,12 @@ def fitted(given: pa.Array, wanted: pa.DataType) -> Fitted:
     if pa.types.is_map(wanted) and pa.types.is_map(given.type):
         return _map(given, wanted)
     return _plain(given, wanted)
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return True
+    return any(_has_times(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -120,7 +127,8 @@ def _plain(given: Any, wanted: pa.DataType) -> Fitted:
         made = pa.concat_arrays(
             [_one(ready.slice(at, 1), wanted, options) for at in range(len(given))] or [pa.nulls(0, wanted)]
         )
-    is_misfit = np.asarray(pc.and_(given.is_valid(), pc.or_(made.is_null(), _is_changed(given, made))))
+    is_wrong = pc.or_(_is_changed(given, made), _is_outside(made))
+    is_misfit = np.asarray(pc.and_(given.is_valid(), pc.or_(made.is_null(), is_wrong)))
     return pc.if_else(pa.array(~is_misfit), made, pa.scalar(None, wanted)), is_misfit
 
 
@@ -165,6 +173,18 @@ def _is_changed(given: Any, made: Any) -> pa.Array:
     else:
         return pa.array(np.zeros(len(given), np.bool_))
     return pc.fill_null(is_changed, False)
+
+
+def _is_outside(made: Any) -> pa.Array:
+    """Whether a date or time lies outside of the years 1 to 9999."""
+    kind = made.type
+    if pa.types.is_date32(kind):
+        number, first, last = made.cast(pa.int32()), _FIRST_DAY, _LAST_DAY
+    elif kind == pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None):
+        number, first, last = made.cast(pa.int64()), _FIRST_MICROS, _LAST_MICROS
+    else:
+        return pa.array(np.zeros(len(made), np.bool_))
+    return pc.fill_null(pc.or_(pc.less(number, first), pc.greater(number, last)), False)
 
 
 def _moments(number: Any, wanted: pa.DataType) -> Fitted:

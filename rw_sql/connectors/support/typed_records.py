@@ -6,7 +6,8 @@ converted through Arrow by :mod:`rw_sql.connectors.support.fitting`, as the valu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +36,7 @@ from pyspark.sql.types import (
 
 from rw_sql.connectors.support import fitting as value_fitting
 from rw_sql.connectors.support.arrow_schemas import arrow_type
+from rw_sql.connectors.support.years import in_years
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -124,6 +126,10 @@ def _rows(frame: DataFrame, wanted: Sequence[StructField], more: Sequence[Column
         value = f.col(quoted(field.name if there is None else there.name))
         has = field.dataType if there is None else there.dataType
         if _is_lossless(has, field.dataType):
+            is_fit = _is_in_years(value, has, field.dataType)
+            if is_fit is not None:
+                faults.append(f.when(value.isNotNull() & ~is_fit, f.lit(_fault_of(field.name))))
+                value = f.when(is_fit, value)
             value = _fitted(value, has, field.dataType)
         elif _has_arrow(has):
             is_arrow_needed = True
@@ -173,6 +179,38 @@ def _is_lossless(has: DataType, wanted: DataType) -> bool:
             return isinstance(has, (DateType, *_TIMES))
     digits = _DIGITS.get(type(wanted), 0)
     return digits > 0 and type(has) in _DIGITS and _DIGITS[type(has)] <= digits
+
+
+def _is_in_years(value: Column, has: DataType, wanted: DataType) -> Column | None:
+    """The condition that the dates and times in a value, which the columns have too, are in the years 1 to 9999.
+
+    None if there are none. The condition is true for NULL.
+    """
+    match has, wanted:
+        case StructType(), StructType():
+            found = [
+                _is_in_years(value[there.name], there.dataType, field.dataType)
+                for field, there in _pairs(has, wanted)
+                if there is not None
+            ]
+            parts = [part for part in found if part is not None]
+            return reduce(lambda one, other: one & other, parts) if parts else None
+        case ArrayType(), ArrayType():
+            return _all_in_years(value, has.elementType, wanted.elementType)
+        case MapType(), MapType():
+            keys = _all_in_years(f.map_keys(value), has.keyType, wanted.keyType)
+            values = _all_in_years(f.map_values(value), has.valueType, wanted.valueType)
+            return values if keys is None else keys if values is None else keys & values
+        case _, DateType() | TimestampType() | TimestampNTZType():
+            is_fit = in_years(value, has)
+            return None if is_fit is None else value.isNull() | is_fit
+    return None
+
+
+def _all_in_years(values: Column, has: DataType, wanted: DataType) -> Column | None:
+    if _is_in_years(f.lit(None).cast(has), has, wanted) is None:
+        return None
+    return values.isNull() | f.forall(values, lambda item: cast("Column", _is_in_years(item, has, wanted)))
 
 
 def _has_arrow(kind: DataType) -> bool:

@@ -10,14 +10,15 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.backfill_ranges import History, plan_portions
 from rw_sql.model.split_status import EXPIRED, OK, identity_status
 from rw_sql.runtime.backfill.staging_table import held_spans, is_whole
+from rw_sql.runtime.jobs.log_terms import DIVERGED
 from rw_sql.runtime.positions.logged_ranges import held_log
-from rw_sql.runtime.support.failures import StalledError
+from rw_sql.runtime.support.failures import StalledError, cause_line
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.connectors.base import Upstream
+    from rw_sql.connectors.base import TermConnector, Upstream
     from rw_sql.model.backfill_ranges import BackfillChunk, SplitHistory
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.model.view_inputs import ViewInput
@@ -77,6 +78,38 @@ def require_readable(
     if lost:
         named = ", ".join(list(lost)[:8])
         raise StalledError(f"{EXPIRED} {named}, {sum(lost.values())} records of history: {again}", is_final=True)
+
+
+def require_same_log(
+    name: str,
+    kind: TermConnector,
+    options: Mapping[str, str],
+    portions: tuple[BackfillChunk, ...],
+    known: Mapping[str, int],
+    now: Mapping[str, int],
+) -> None:
+    """Raises StalledError, with a remedy, if a log has lost some of these offsets and perhaps has other records there.
+
+    ``known`` are terms in which the offsets were in the logs, ``now`` the current terms; splits without a known term
+    are not checked.
+    """
+    ends = {
+        portion.split: SplitState(split=portion.split, offset=portion.end, term=known[portion.split])
+        for portion in portions
+        if portion.split in known and now.get(portion.split, -1) > known[portion.split]
+    }
+    try:
+        lost = kind.diverged(options, ends) if ends else {}
+    except OSError as error:
+        raise StalledError(f"UNREACHABLE {cause_line(str(error))}") from error
+    if lost:
+        shown = sorted(lost)[:8]
+        cuts = ", ".join(f"{split} at {lost[split]}" for split in shown)
+        raise StalledError(
+            f"{DIVERGED} {cuts}: the log was cut there while its backfill was not complete, and has other records from "
+            f"there on: REBUILD MATERIALIZED VIEW {sql_name(name)} starts again with the existing records",
+            is_final=True,
+        )
 
 
 def state_at(split: SplitHistory, offset: int) -> SplitState:

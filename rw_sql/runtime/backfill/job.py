@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rw_sql.connectors.base import look_anew
+from rw_sql.connectors.base import TermConnector, look_anew
 from rw_sql.connectors.delta.versions import table_at
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
@@ -30,7 +30,7 @@ from rw_sql.model.backfill_ranges import History, next_chunk, plan_portions
 from rw_sql.model.definitions import definition_of, has_changes
 from rw_sql.model.offset_ranges import total
 from rw_sql.plan.statements.table.source_of_table import added_fields
-from rw_sql.runtime.backfill.checks import filled_path, history_path, require_readable
+from rw_sql.runtime.backfill.checks import filled_path, history_path, require_readable, require_same_log
 from rw_sql.runtime.backfill.direct_table import DirectTable
 from rw_sql.runtime.backfill.log_rows import rows_of_chunk
 from rw_sql.runtime.backfill.staging_table import BackfillStaging, is_there, is_whole, table_id
@@ -369,11 +369,15 @@ class BackfillReader:
         if not chunk:
             return False
         options = self._options()
-        require_readable(self.backfill.spec.name, self.splits, look_anew(self.kind, options), chunk)
+        upstream = look_anew(self.kind, options)
+        require_readable(self.backfill.spec.name, self.splits, upstream, chunk)
+        seen = {split: at.term for split, at in upstream.splits.items() if at.term is not None}
+        known = {split: at.term for split, at in self.splits.items() if at.term is not None}
+        self._require_same_log(options, chunk, known, seen)
         if self.watch is None:
             self.watch = self.kind.watch(options)
         before = table.output.before_commit
-        table.output.before_commit = partial(self._require_same_incarnation, chunk)
+        table.output.before_commit = partial(self._require_unchanged, options, chunk, {**seen, **known})
         try:
             rows = self._from_upstream(spark, options, chunk)
             lives = {portion.split: self._life(portion.split) for portion in chunk}
@@ -447,9 +451,29 @@ class BackfillReader:
         added = added_fields(self.backfill.context.metastore.snapshot(), self.source)
         return decode(records, statement, options, run=self.backfill.run, batch=0, bucket=0, added=added)
 
-    def _require_same_incarnation(self, chunk: tuple[BackfillChunk, ...]) -> None:
-        """Checks that the chunk came from the expected incarnation, after it was read and before it is committed: the
-        table may already have readers. A deleted topic's id is never used again. Raises StalledError."""
+    def _require_same_log(
+        self,
+        options: Mapping[str, str],
+        chunk: tuple[BackfillChunk, ...],
+        known: Mapping[str, int],
+        now: Mapping[str, int] | None = None,
+    ) -> None:
+        """Checks that the log still has the chunk's records. Without ``now``, requests the current terms first."""
+        if not isinstance(self.kind, TermConnector):
+            return
+        if now is None:
+            try:
+                now = self.kind.terms(options, [portion.split for portion in chunk])
+            except OSError as error:
+                raise StalledError(f"UNREACHABLE {cause_line(str(error))}") from error
+        require_same_log(self.backfill.spec.name, self.kind, options, chunk, known, now)
+
+    def _require_unchanged(
+        self, options: Mapping[str, str], chunk: tuple[BackfillChunk, ...], known: Mapping[str, int]
+    ) -> None:
+        """Checks that the chunk came from the expected incarnation and log, after it was read and before it is
+        committed: the table may already have readers. A deleted topic's id is never used again. Raises StalledError."""
+        self._require_same_log(options, chunk, known)
         if self.watch is None:
             return
         topics = {self.kind.split_topic(portion.split): self._life(portion.split)[1] for portion in chunk}

@@ -33,7 +33,8 @@ class JobCommit:
     the epoch of the REWIND that restored the table with this commit; 0 in other commits. ``tables`` is the progress
     of snapshots (change data capture only); commits without new progress may omit it. ``rows`` are the numbers of rows
     by upstream table (change data capture only; None in commits of earlier versions). ``terms`` are the known terms of
-    the splits' logs at the ends of the ranges (see :class:`rw_sql.connectors.base.SplitState`).
+    the splits' logs at the ends of the ranges (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is the newest
+    batch whose rows the target of a sink has (-1: none; None: unknown), as the target gets nothing of empty batches.
     """
 
     job: str
@@ -48,10 +49,16 @@ class JobCommit:
     tables: Mapping[str, list[str]] = field(default_factory=dict)
     rows: Mapping[str, int] | None = None
     terms: Mapping[str, int] = field(default_factory=dict)
+    sent: int | None = None
 
     def identity_of(self, split: str) -> SplitIdentity:
         """The cluster and the incarnation in which a split was read; None if the commit does not have them."""
         return self.lives.get(split, (None, None))
+
+    @property
+    def newest_batch(self) -> int:
+        """The newest batch of the generation after the commit; -1 if there is none."""
+        return self.batch if self.batch >= 0 else self.done
 
     def to_json(self) -> str:
         """The text for ``userMetadata``."""
@@ -72,6 +79,8 @@ class JobCommit:
             body["tables"] = self.tables
         if self.rows is not None:
             body["rows"] = self.rows
+        if self.sent is not None:
+            body["sent"] = self.sent
         if self.terms:
             by_term: dict[int | None, list[str]] = {}
             for split in self.ranges:
@@ -101,6 +110,7 @@ class JobCommit:
             rewind=body.get("rewind", 0),
             tables=body.get("tables", {}),
             rows=body.get("rows"),
+            sent=body.get("sent"),
             terms={
                 split: term
                 for term, splits in body.get("terms", [])
@@ -230,12 +240,15 @@ def standing_commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> I
             yield version, found
 
 
+def last_commit(warehouse: Warehouse, table: str, generation: int) -> JobCommit | None:
+    """The newest job commit of a generation; None if there is none."""
+    return next((commit for _, commit in job_commits(warehouse, table) if commit.generation == generation), None)
+
+
 def last_batch(warehouse: Warehouse, table: str, generation: int) -> int:
     """The newest batch of a generation in the table; -1 if there is none."""
-    for _, commit in job_commits(warehouse, table):
-        if commit.generation == generation:
-            return commit.batch if commit.batch >= 0 else commit.done
-    return -1
+    commit = last_commit(warehouse, table, generation)
+    return -1 if commit is None else commit.newest_batch
 
 
 def committed_ms(actions: list[dict[str, Any]]) -> int | None:

@@ -1,15 +1,28 @@
-"""Whether this process may hold the rows of a batch."""
+"""Whether this process may hold the rows of a batch, and how it gets more rows than Spark returns at once."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+
 from rw_sql.runtime.delta.job_output import HELD_BYTES, LARGE_ROWS
 from rw_sql.runtime.spark.jvm import planned_bytes
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
+
+_TOO_LARGE = "spark.driver.maxResultSize"
+"""The text in Spark's error if the result of a job is larger than this setting, 1 GB by default."""
+
+_NUMBER = "_rw_number"
+_PART_BYTES = 32 * 1024 * 1024
+_MOST_PARTITIONS = 1_000_000
+_OF_PARTITION = 33
+"""The bits of Spark's row numbers below the number of the partition."""
 
 
 def may_hold(held: DataFrame, count: int) -> bool:
@@ -25,5 +38,38 @@ def small_rows(rows: DataFrame) -> pa.Table | None:
     held = rows.persist()
     try:
         return held.toArrow() if may_hold(held, held.count()) else None
+    finally:
+        held.unpersist()
+
+
+def in_any_order(rows: DataFrame) -> DataFrame:
+    """The same rows, to be persisted.
+
+    Spark cannot read persisted rows whose order it knows by columns that the query does not return, as those of
+    ``max(text) GROUP BY k``: without a shuffle, this makes Spark forget the order, and changes nothing else.
+    """
+    return rows.coalesce(_MOST_PARTITIONS)
+
+
+def all_rows(rows: DataFrame) -> pa.Table:
+    """The rows in this process, in order, also if Spark does not return them at once. They must fit into its memory."""
+    try:
+        return rows.toArrow()
+    except (PySparkException, Py4JError) as error:
+        if _TOO_LARGE not in str(error):
+            raise
+    held = in_any_order(rows).persist()
+    try:
+        count = held.count()
+        most = max(1, count * _PART_BYTES // max(1, planned_bytes(held)))
+        numbered = held.withColumn(_NUMBER, f.monotonically_increasing_id())
+        counts = held.groupBy(f.spark_partition_id().alias("at")).count().orderBy("at").collect()
+        parts = []
+        for at, rows_of in counts:
+            for first in range(0, rows_of, most):
+                number = (at << _OF_PARTITION) + first
+                part = numbered.where(f.col(_NUMBER).between(number, number + most - 1))
+                parts.append(part.drop(_NUMBER).toArrow())
+        return pa.concat_tables(parts)
     finally:
         held.unpersist()

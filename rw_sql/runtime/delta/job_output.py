@@ -16,7 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from rw_sql.metastore.table import create_table
-from rw_sql.runtime.delta.delta_log import JobCommit, last_batch, latest_version
+from rw_sql.runtime.delta.delta_log import JobCommit, last_commit, latest_version
 from rw_sql.runtime.delta.file_merge import FileMerge
 from rw_sql.runtime.delta.row_counts import ANY, Expected, MiscountError
 from rw_sql.runtime.delta.staged_files import forget_unfinished, merge_problem, write_files
@@ -65,7 +65,8 @@ class JobOutput:
     batch in progress, unless the caller passes them with the rows. ``follows`` is the table's transaction version at
     the start of a run without a fence. ``before_commit`` is called between reading and committing a large batch; an
     exception aborts the batch. ``tables`` is the progress of snapshots that the batch in progress stores, ``rows`` the
-    number of its rows by upstream table.
+    number of its rows by upstream table. ``sent`` is the newest batch whose rows the target of a sink has; None if
+    unknown, and for other jobs.
     """
 
     warehouse: Warehouse
@@ -83,6 +84,7 @@ class JobOutput:
     before_commit: Callable[[], None] | None = None
     tables: Mapping[str, list[str]] = field(default_factory=dict)
     rows: Mapping[str, int] | None = None
+    sent: int | None = None
     checksums: VersionChecksums = field(init=False)
     _seen: tuple[int, int | None] | None = field(default=None, init=False)
 
@@ -183,7 +185,8 @@ class JobOutput:
             if seen is not None and seen >> _RUN_SHIFT >= self.run:
                 raise FencedError(f"run {seen >> _RUN_SHIFT} of {self.job} has taken over from run {self.run}")
             # Exact, because the fence is refused if anything was committed after the version that was read.
-            self.done = last_batch(self.warehouse, self.path, self.generation)
+            before = last_commit(self.warehouse, self.path, self.generation)
+            self.done, self.sent = (-1, None) if before is None else (before.newest_batch, before.sent)
             commit = self._mark(self.done)
             is_new = first_rows is not None and self.done < 0 and not self.table.file_uris()
             rows = first_rows if is_new and first_rows is not None else self._empty()
@@ -220,6 +223,7 @@ class JobOutput:
             ranges={},
             done=done,
             rewind=rewind,
+            sent=self.sent,
         )
 
     def _commit_of(self, batch: int, ranges: dict[str, tuple[int, int]]) -> JobCommit:
@@ -235,6 +239,7 @@ class JobOutput:
             terms={split: self.terms[split] for split in ranges if split in self.terms},
             tables=self.tables,
             rows=self.rows,
+            sent=self.sent,
         )
 
     def _newest_transaction(self) -> int | None:

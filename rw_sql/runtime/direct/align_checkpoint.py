@@ -73,7 +73,8 @@ def positions_of(
             continue
         state = kind.decode_state(split, row.state)
         if row.epoch <= reflected and split in known:
-            state = replace(state, offset=known[split], term=None)
+            # The term is that of the position that the statement has set, from which the reader may have read on.
+            state = replace(state, offset=known[split], term=state.term if known[split] == state.offset else None)
         states[split] = state
     return states
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.checkpoints.files import CheckpointFiles
+from rw_sql.connectors.base import TermConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import FORGOTTEN, MaterializedViewRecord
 from rw_sql.model.job_ids import fragment_object
@@ -14,6 +15,7 @@ from rw_sql.plan.ports.positions import CommittedRanges, Positions
 from rw_sql.runtime.delta.delta_log import job_commits, last_batch, latest_version
 from rw_sql.runtime.direct.align_checkpoint import positions_of
 from rw_sql.runtime.direct.checkpoint_record import Head, read_head
+from rw_sql.runtime.direct.read_terms import commit_key, reached_states
 from rw_sql.runtime.positions.commit_history import noted_stretches
 from rw_sql.runtime.positions.logged_ranges import read_ranges
 
@@ -29,14 +31,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-def commit_key(source_id: int, split: str) -> str:
-    """The name of a split in a view's commits.
-
-    It includes the source, because a view may read several sources, even of the same topic.
-    """
-    return f"{source_id}/{split}"
-
-
 def _of_source(found: Mapping[str, T], source_id: int) -> dict[str, T]:
     prefix = commit_key(source_id, "")
     return {key.removeprefix(prefix): value for key, value in found.items() if key.startswith(prefix)}
@@ -44,8 +38,10 @@ def _of_source(found: Mapping[str, T], source_id: int) -> dict[str, T]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReaderContext:
-    """A fragment's view, the end of its checkpoint, and the newest batch whose rows are in the view."""
+    """A fragment's source and view, the end of its checkpoint, and the newest batch whose rows are in the view."""
 
+    warehouse: Warehouse
+    source_id: int
     view: MaterializedViewRecord
     kind: Connector
     files: CheckpointFiles
@@ -59,6 +55,8 @@ class _ReaderContext:
             return None
         files = CheckpointFiles.at(warehouse.view_checkpoint(view.id, view.generation))
         return _ReaderContext(
+            warehouse=warehouse,
+            source_id=source.id,
             view=view,
             kind=connector(source.connector),
             files=files,
@@ -78,7 +76,18 @@ class _ReaderContext:
                 for split, state in states.items()
                 if split in planned and stored[split].epoch <= reflected
             }
-        return states
+        return self.with_terms(states, stored)
+
+    def with_terms(
+        self, states: Mapping[str, SplitState], stored: Mapping[str, StoredState], *, before: int | None = None
+    ) -> dict[str, SplitState]:
+        """The states with the terms of their logs, as the commits before an operation have stored them."""
+        if not isinstance(self.kind, TermConnector):
+            return dict(states)
+        table = self.warehouse.data(self.view.id, self.view.generation)
+        since = {split: stored[split].epoch for split in states}
+        reached = reached_states(self.warehouse, table, self.source_id, states, since, before=before)
+        return {split: replace(state, term=reached[split].term) for split, state in states.items()}
 
 
 def read_fragment_positions(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> Positions:
@@ -117,7 +126,8 @@ def read_fragment_positions_before(
     if change is None:
         return reader_context.stands(fragment, rows)
     then = Head(committed=change.batch, planned=change.batch, text=change.before, record=change.was, changes=())
-    return positions_of(then, fragment, reader_context.kind, rows)
+    states = positions_of(then, fragment, reader_context.kind, rows)
+    return reader_context.with_terms(states, rows, before=epoch)
 
 
 def read_fragment_ranges(

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.checkpoints.offset_log import read_entry
-from rw_sql.connectors.base import look_anew
+from rw_sql.connectors.base import TermConnector, look_anew
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.model.definitions import source_definition, source_watermark
@@ -23,12 +23,15 @@ from rw_sql.runtime.decoding.decoder import ERROR, decode
 from rw_sql.runtime.delta.job_output import SMALL_ROWS
 from rw_sql.runtime.direct.align_checkpoint import DesiredReader, align, positions_of
 from rw_sql.runtime.direct.checkpoint_record import offsets_of, read_head, read_record, with_lines, write_record
-from rw_sql.runtime.direct.positions import commit_key
+from rw_sql.runtime.direct.read_terms import commit_key, reached_states
+from rw_sql.runtime.jobs.log_terms import LogTerms
 from rw_sql.runtime.jobs.rate_limit import Throttle, pace_of
 from rw_sql.runtime.jobs.startable import require_incarnations, require_readable, require_splits
+from rw_sql.runtime.positions.planned_rows import Planned
 from rw_sql.runtime.spark.jvm import analyzed_plan
-from rw_sql.runtime.support.failures import StalledError
+from rw_sql.runtime.support.failures import StalledError, cause_line
 from rw_sql.syntax import canonical_type
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,9 +45,14 @@ if TYPE_CHECKING:
     from rw_sql.model.view_inputs import ViewInput
     from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.support.warehouse import Warehouse
 
 
 _ERRORS = "errors"
+
+_RECORD_BYTES = 512 * 1024
+"""The assumed size of a record that was not read yet, in bytes: few are larger. A batch of 64 records counts as small,
+and the size of a batch with more records is measured."""
 
 
 def _errors_of(source_id: int) -> str:
@@ -64,6 +72,7 @@ class _Reader:
     watch: UpstreamWatch | None = None
     states: dict[str, SplitState] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
+    terms: LogTerms | None = None
     mark: int | None = None
 
     @property
@@ -74,13 +83,20 @@ class _Reader:
 
 @dataclass(slots=True)
 class DirectReaders:
-    """The view's direct readers. ``stall`` is the reason why a batch was refused; None if no batch was refused."""
+    """The view's direct readers.
 
+    ``terms`` are the terms of the positions' logs, by the splits' names in the view's commits. ``unproved`` are the
+    ranges of the batch in progress, for :meth:`require_same_log`.
+    """
+
+    warehouse: Warehouse
     spec: ViewSpec
     files: CheckpointFiles
     snapshot: Snapshot
     readers: tuple[_Reader, ...]
     counted: int = -1
+    terms: dict[str, int] = field(default_factory=dict)
+    unproved: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @staticmethod
     def look(context: Context, spec: ViewSpec, snapshot: Snapshot, checkpoint: str) -> DirectReaders | None:
@@ -115,7 +131,9 @@ class DirectReaders:
                     throttle=Throttle(pace_of(options).per_second),
                 )
             )
-        return DirectReaders(spec=spec, files=files, snapshot=snapshot, readers=tuple(readers))
+        return DirectReaders(
+            warehouse=context.warehouse, spec=spec, files=files, snapshot=snapshot, readers=tuple(readers)
+        )
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -165,7 +183,24 @@ class DirectReaders:
             reader.positions = {split: state.offset for split, state in reader.states.items()}
             if reader.watch is None:
                 reader.watch = reader.kind.watch(reader.options)
+            stored = self.snapshot.states(reader.spec.fragment)
+            states = self._reached(reader, {split: stored[split].epoch for split in reader.states})
+            reader.terms = LogTerms.open(
+                reader.source.name, reader.kind, reader.options, states, reader.upstream.splits
+            )
+            self._note_terms(reader)
         return None
+
+    def _reached(self, reader: _Reader, since: Mapping[str, int]) -> Mapping[str, SplitState]:
+        """The positions with the terms of their logs, including a batch whose rows are in the view already."""
+        if not isinstance(reader.kind, TermConnector):
+            return reader.states
+        table = self.warehouse.data(self.spec.view_id, self.spec.generation)
+        return reached_states(self.warehouse, table, reader.source.id, reader.states, since)
+
+    def _note_terms(self, reader: _Reader) -> None:
+        if reader.terms is not None:
+            self.terms.update((commit_key(reader.source.id, split), at) for split, at in reader.terms.known.items())
 
     def _set_up_for(self, batch: int) -> None:
         """Sets up the readers for a planned batch. Raises StalledError if its records are no longer available."""
@@ -190,6 +225,23 @@ class DirectReaders:
                     f"the upstream that source {reader.source.name} names now does not have its records: "
                     "UNDO OPERATION restores the properties; change them again after the batch is complete"
                 )
+            if self._has_lost(reader) and self.files.stamps("state"):
+                name = sql_name(self.spec.name)
+                raise StalledError(
+                    f"UNFINISHED batch {batch} of {self.spec.name}: its rows are in the view but its state is not, and "
+                    f"the upstream of source {reader.source.name} has lost its records: DROP MATERIALIZED VIEW {name} "
+                    "and create it again",
+                    is_final=True,
+                )
+
+    def _has_lost(self, reader: _Reader) -> bool:
+        """True if the upstream has lost records of a planned batch, and perhaps has others at their offsets."""
+        if not isinstance(reader.kind, TermConnector):
+            return False
+        try:
+            return bool(reader.kind.diverged(reader.options, self._reached(reader, dict.fromkeys(reader.states, -1))))
+        except OSError as error:
+            raise StalledError(f"UNREACHABLE {cause_line(str(error))}") from error
 
     def _is_elsewhere(self, reader: _Reader) -> bool:
         cluster = reader.upstream.cluster
@@ -271,8 +323,13 @@ class DirectReaders:
                 found[commit_key(reader.source.id, split)] = (start, ends.get(split, start))
         return found
 
+    def begin(self, ranges: Mapping[str, tuple[int, int]]) -> None:
+        """Begins a batch, which :meth:`require_same_log` then checks until :meth:`read_to`."""
+        self.unproved = {key: (start, end) for key, (start, end) in ranges.items() if end > start}
+
     def read_to(self, ranges: Mapping[str, tuple[int, int]]) -> None:
         """Advances the positions after a batch is written."""
+        self.unproved = {}
         for reader in self.readers:
             reader.positions = {split: ranges[commit_key(reader.source.id, split)][1] for split in reader.positions}
 
@@ -284,18 +341,28 @@ class DirectReaders:
                 return False
         return True
 
-    def is_small(self, ranges: Mapping[str, tuple[int, int]]) -> bool:
-        """True if a batch reads few rows, so that the driver may hold its result."""
-        few = sum(end - start for start, end in ranges.values()) <= SMALL_ROWS
-        return few and len(self.spec.inputs) == 1
+    def planned(self, ranges: Mapping[str, tuple[int, int]]) -> Planned:
+        """The number of rows that a batch reads, if they are few. Their size is known only after they were read."""
+        offsets = sum(end - start for start, end in ranges.values())
+        if offsets > SMALL_ROWS or len(self.spec.inputs) != 1:
+            return Planned()
+        return Planned(most=SMALL_ROWS, size=offsets * _RECORD_BYTES)
 
-    def require_same_incarnation(self) -> None:
-        """Checks that the batch came from the expected incarnation. A deleted topic's id is never used again."""
+    def require_same_log(self) -> None:
+        """Checks that the batch came from the expected incarnation, and from the log that was read before.
+
+        A deleted topic's id is never used again. Raises StalledError.
+        """
         for reader in self.readers:
             if reader.watch is None:
                 continue
             known = reader.incarnations
             require_incarnations(reader.source.name, known, reader.watch.incarnations(tuple(known)))
+            keys = {split: commit_key(reader.source.id, split) for split in reader.positions}
+            read = {split: self.unproved[key] for split, key in keys.items() if key in self.unproved}
+            if reader.terms is not None and read:
+                reader.terms.require_read(read)
+                self._note_terms(reader)
 
     def count_errors(self, progress: StreamingQueryProgress | None) -> dict[str, int]:
         """The number of records per source that a batch could not decode; empty if the batch has been counted

@@ -24,7 +24,8 @@ from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.model.job_specs import sink_spec
 from rw_sql.model.names import REJECTED
 from rw_sql.runtime.delta.change_feed import feed_begin
-from rw_sql.runtime.delta.delta_log import last_batch
+from rw_sql.runtime.delta.delta_log import last_batch, last_commit
+from rw_sql.runtime.delta.held_rows import all_rows
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.delta.rejected_rows import RejectedRows, reason_of
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount
@@ -107,20 +108,28 @@ def _fenced(context: Context, spec: SinkSpec, writer: SinkWriter, run: int, chec
 
 
 def _require_marks(context: Context, spec: SinkSpec, options: Mapping[str, str]) -> None:
-    """Raises StalledError if the target lacks the marks of the batches that the sink has written: it is another table
-    of the same name. The sink would continue with its next batch, and earlier rows would be missing there."""
+    """Raises StalledError if the target lacks marks of the batches that the sink has written: it is another table of
+    the same name, or an older copy. The sink would continue with its next batch, and earlier rows would be missing
+    there."""
     kind = sink_connector(spec.connector)
-    done = last_batch(context.warehouse, context.warehouse.data(spec.sink_id, spec.generation), spec.generation)
-    if done < 0 or not isinstance(kind, MarkingSink):
+    known = last_commit(context.warehouse, context.warehouse.data(spec.sink_id, spec.generation), spec.generation)
+    if known is None or known.newest_batch < 0 or not isinstance(kind, MarkingSink):
         return
     try:
-        has_marks = kind.has_marks(options, spec.identity)
+        marked = kind.marked_batch(options, spec.identity, spec.generation)
     except SinkError as error:
         raise StalledError(f"UNREACHABLE {error}") from error
-    if not has_marks:
+    if marked is None:
         raise StalledError(
-            f"REPLACED the target does not have the batches up to {done} that this sink wrote: it was deleted or "
-            f"created again: {_again(spec)}",
+            f"REPLACED the target does not have the batches up to {known.newest_batch} that this sink wrote: it was "
+            f"deleted or created again: {_again(spec)}",
+            is_final=True,
+        )
+    if known.sent is not None and marked < known.sent:
+        has = f"only batches up to {marked}" if marked >= 0 else "no batch"
+        raise StalledError(
+            f"REPLACED the target has {has}, and this sink wrote batch {known.sent}: it was replaced by an older copy: "
+            f"{_again(spec)}",
             is_final=True,
         )
 
@@ -279,20 +288,21 @@ class Sink:
             return
         with self.streaming.batch():
             fault("sink.in_batch")
-            found = frame.toArrow()
+            found = all_rows(frame)
             self._expected(batch).require(RowCount(written=found.num_rows))
             rows = arranged(found, self.spec.shape, keys_move=any(given.has_feed for given in self.spec.inputs))
             with self.streaming.turn():
                 self.progress.require_turn(batch)
-                if rows.num_rows:
-                    self._write(rows, batch)
+                if rows.num_rows and self._has_written(rows, batch):
+                    self.progress.sent = batch
                 fault("sink.after_write")
                 self.progress.mark(batch)
                 self.upkeep.run_if_due()
             fault("sink.after_batch")
 
-    def _write(self, rows: pa.Table, batch: int) -> None:
-        """Writes a batch. With ``on_error = 'skip'``, leaves out the rows that the target refuses."""
+    def _has_written(self, rows: pa.Table, batch: int) -> bool:
+        """Writes a batch. With ``on_error = 'skip'``, leaves out the rows that the target refuses. Returns False if the
+        target refuses them all."""
         left = rows
         if self.rejected is not None:
             self.rejected.begin()
@@ -312,13 +322,14 @@ class Sink:
                     self.progress.require_turn(batch)
                     left = self._skip(left, error, batch)
                 else:
-                    return
+                    return True
         except TargetUnfitError as error:
             self.streaming.stall = self._misfit(str(error))
             raise
         except SinkError as error:
             self.streaming.stall = self.streaming.stall or StalledError(f"UNREACHABLE {error}")
             raise
+        return False
 
     def _skip(self, rows: pa.Table, error: RefusedRowsError, batch: int) -> pa.Table:
         """Stores refused rows in their table; returns the rows still to be written."""

@@ -223,8 +223,8 @@ class View:
             self._finish(unfinished)
             if self.readers.align_checkpoint(self.done) is not None:
                 raise StalledError(f"UNFINISHED batch {unfinished} of {self.spec.name}: it was not completed")
-        self.output.lives = self.readers.lives
-        self.output.before_commit = self.readers.require_same_incarnation
+        self.output.lives, self.output.terms = self.readers.lives, self.readers.terms
+        self.output.before_commit = self.readers.require_same_log
 
     def _finish(self, batch: int) -> None:
         """Completes the batch whose rows are in the view but whose state is not in the checkpoint, exactly as it was
@@ -298,28 +298,32 @@ class View:
         if batch <= self.done:
             # Its rows are in the table, but Spark must still compute the batch to update the query's state.
             frame.write.format("noop").mode("overwrite").save()
+            if self.readers is not None:
+                self.readers.read_to(ranges)
         elif self.readers is None or self.readers.take_turn(ranges):
             with self.streaming.batch():
                 fault("view.in_batch")
                 self.output.ranges = ranges
+                if self.readers is not None:
+                    self.readers.begin(ranges)
                 self.strategy.write(frame, batch)
-                if self.readers is not None and not self.output.is_written(batch):
-                    # A batch without changes must record its progress too.
-                    with self._turn():
-                        self.output.mark(batch)
+                if self.readers is not None:
+                    if not self.output.is_written(batch):
+                        # A batch without changes must record its progress too.
+                        with self._turn():
+                            self.output.mark(batch)
+                    self.readers.read_to(ranges)
                 with self._turn():
                     self.upkeep.run_if_due()
                 fault("view.after_batch")
         else:
             raise FencedError(f"{self.spec.job} was stopped")
-        if self.readers is not None:
-            self.readers.read_to(ranges)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """A context manager for writing a batch. A stop waits for its end, and nothing is written after a stop."""
         if self.readers is not None:
-            self.readers.require_same_incarnation()
+            self.readers.require_same_log()
         with self.streaming.turn():
             yield
 

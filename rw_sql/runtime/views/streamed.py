@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,7 @@ from deltalake import Schema
 from rw_sql.metastore.records import SIGNED
 from rw_sql.model.definitions import source_definition
 from rw_sql.model.relations import relation_of
-from rw_sql.runtime.delta.held_rows import may_hold
-from rw_sql.runtime.delta.job_output import SMALL_ROWS
+from rw_sql.runtime.delta.held_rows import in_any_order, may_hold
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files, signed_frame
 from rw_sql.runtime.positions.planned_rows import Planned, planned_changes, planned_rows
@@ -24,15 +24,14 @@ from rw_sql.syntax.query.maintained_form import KEEP
 from rw_sql.syntax.query.signed_aggregates import SIGN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.model.view_inputs import ViewInput
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.views.strategy import ViewRun
-
-
-_MOST_PARTITIONS = 1_000_000
 
 
 @dataclass(slots=True)
@@ -63,6 +62,8 @@ class Streamed:
             self._write_rows(frame, batch, expected)
         elif self.run.spec.keys:
             self._upsert_measured(frame, batch)
+        elif self.run.readers is not None and planned.most is not None:
+            self._append_measured(frame, batch)
         else:
             with self.run.turn():
                 self.run.output.append_frame(frame, batch, expected=expected)
@@ -95,27 +96,27 @@ class Streamed:
                 self.run.output.append_rows(rows, batch)
 
     def _upsert_measured(self, frame: DataFrame, batch: int) -> None:
-        """Persists and counts a batch of unknown size before choosing how to merge it.
-
-        Persisting also ensures that a stateful batch is computed only once.
-        """
-        # Spark cannot read a persisted batch whose order it knows by columns that the query does not return, as that of
-        # max(text) GROUP BY k: without a shuffle, this drops the order.
-        held = frame.coalesce(_MOST_PARTITIONS).persist()
-        try:
-            count = held.count()
+        """Measures a batch before choosing how to merge it."""
+        with _measured(frame) as (held, count):
             if may_hold(held, count):
                 self._write_rows(held, batch, exactly(count))
             else:
                 with self.run.turn():
                     self.run.output.upsert_frame(held, self.run.spec.keys, batch, rows=count)
-        finally:
-            held.unpersist()
+
+    def _append_measured(self, frame: DataFrame, batch: int) -> None:
+        """Measures a batch of few rows, which may be large, before choosing how to append it."""
+        with _measured(frame) as (held, count):
+            if may_hold(held, count):
+                self._write_rows(held, batch, exactly(count))
+            else:
+                with self.run.turn():
+                    self.run.output.append_frame(held, batch, expected=exactly(count))
 
     def planned(self, batch: int) -> Planned:
         """The number of rows that a batch reads."""
         if self.run.readers is not None:
-            return Planned(most=SMALL_ROWS if self.run.readers.is_small(self.run.output.ranges) else None)
+            return self.run.readers.planned(self.run.output.ranges)
         if len(self.run.spec.inputs) != 1:
             return Planned()
         given = self.run.spec.inputs[0]
@@ -132,6 +133,19 @@ class Streamed:
             is_all_read=not given.history,
             upstream=_upstream(given) if not given.history else None,
         )
+
+
+@contextmanager
+def _measured(frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
+    """A context manager inside which a batch is persisted and counted.
+
+    Persisting also ensures that a stateful batch is computed only once.
+    """
+    held = in_any_order(frame).persist()
+    try:
+        yield held, held.count()
+    finally:
+        held.unpersist()
 
 
 def _upstream(given: ViewInput) -> str | None:

@@ -78,22 +78,41 @@ def test_the_marks_outlive_the_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize("commits", [None, 0, 12], ids=["deleted", "made anew", "made anew with more commits"])
 def test_a_table_that_was_made_anew_is_not_written(tmp_path: Path, commits: int | None) -> None:
     sink, options = DeltaSink(), {"location": str(tmp_path / "t")}
-    assert not sink.has_marks(options, "me")
+    assert sink.marked_batch(options, "me", 1) is None
     writer, _ = opened(tmp_path / "t", shape(), 1)
     writer.write(batch((1, "a")), 0)
-    assert sink.has_marks(options, "me")
-    assert not sink.has_marks(options, "other")
+    assert sink.marked_batch(options, "me", 1) is not None
+    assert sink.marked_batch(options, "other", 1) is None
     theirs = batch((9, "theirs")).select(["id", "word"])
     shutil.rmtree(tmp_path / "t")
     for _ in range(0 if commits is None else commits + 1):
         write_deltalake(str(tmp_path / "t"), theirs, mode="append")
     with pytest.raises(TargetUnfitError, match="was deleted"):
         writer.write(batch((2, "b")), 1)
-    assert not sink.has_marks(options, "me")
+    assert sink.marked_batch(options, "me", 1) is None
     if commits is None:
         assert not (tmp_path / "t").exists()
     else:
         assert rows(tmp_path / "t") == [(9, "theirs")] * (commits + 1)
+
+
+@pytest.mark.parametrize("runs", [(1,), (1, 2)], ids=["of this run", "of an earlier run"])
+def test_an_older_copy_of_the_table_is_not_written(tmp_path: Path, runs: tuple[int, ...]) -> None:
+    sink, options = DeltaSink(), {"location": str(tmp_path / "t")}
+    writer, _ = opened(tmp_path / "t", shape(), 1)
+    assert sink.marked_batch(options, "me", 1) == -1
+    writer.write(batch((1, "a")), 0)
+    shutil.copytree(tmp_path / "t", tmp_path / "older")
+    for run in runs[1:]:
+        writer, _ = opened(tmp_path / "t", shape(), run)
+    writer.write(batch((2, "b")), 1)
+    assert (sink.marked_batch(options, "me", 1), sink.marked_batch(options, "me", 2)) == (1, -1)
+    shutil.rmtree(tmp_path / "t")
+    shutil.copytree(tmp_path / "older", tmp_path / "t")
+    with pytest.raises(TargetUnfitError, match="older copy"):
+        writer.write(batch((3, "c")), 2)
+    assert sink.marked_batch(options, "me", 1) == 0
+    assert rows(tmp_path / "t") == [(1, "a")]
 
 
 def test_a_table_in_a_bucket_that_was_made_anew_is_not_written(tmp_path: Path) -> None:
@@ -115,14 +134,14 @@ def test_a_table_in_a_bucket_that_was_made_anew_is_not_written(tmp_path: Path) -
         theirs = batch((9, "theirs")).select(["id", "word"])
         write_deltalake(location, theirs, mode="append", storage_options=storage)
         writer.write(batch((2, "b")), 1)
-        assert sink.has_marks(options, "me")
+        assert sink.marked_batch(options, "me", 1) is not None
         keys = [each["Key"] for each in store.client.list_objects_v2(Bucket=BUCKET)["Contents"]]
         store.client.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": key} for key in keys]})
         for _ in range(12):
             write_deltalake(location, theirs, mode="append", storage_options=storage)
         with pytest.raises(TargetUnfitError, match="created again"):
             writer.write(batch((3, "c")), 2)
-        assert not sink.has_marks(options, "me")
+        assert sink.marked_batch(options, "me", 1) is None
     finally:
         store.stop()
 

@@ -70,20 +70,40 @@ def test_a_later_run_knows_what_is_there_and_an_earlier_one_is_kept_out(lake: La
 
 def test_a_table_that_was_made_anew_is_not_written(lake: Lake) -> None:
     sink, options = IcebergSink(), {**lake.options, **MADE}
-    assert not sink.has_marks(options, "me")
+    assert sink.marked_batch(options, "me", 1) is None
     writer, _ = opened(lake, shape(), 1)
     writer.write(batch((1, "a")), 0)
-    assert sink.has_marks(options, "me")
-    assert not sink.has_marks(options, "other")
+    assert sink.marked_batch(options, "me", 1) is not None
+    assert sink.marked_batch(options, "other", 1) is None
     catalog.open_catalog(sink.spec, options).drop_table(NAME)
     with pytest.raises(SinkError):
         writer.write(batch((2, "b")), 1)
-    assert not sink.has_marks(options, "me")
+    assert sink.marked_batch(options, "me", 1) is None
     opened(lake, shape(), 1, identity="other")
     with pytest.raises(TargetUnfitError):
         writer.write(batch((2, "b")), 1)
-    assert not sink.has_marks(options, "me")
+    assert sink.marked_batch(options, "me", 1) is None
     assert lake.rows() == []
+
+
+@pytest.mark.parametrize("runs", [(1,), (1, 2)], ids=["of this run", "of an earlier run"])
+def test_an_older_copy_of_the_table_is_not_written(lake: Lake, runs: tuple[int, ...]) -> None:
+    sink, options = IcebergSink(), {**lake.options, **MADE}
+    writer, _ = opened(lake, shape(), 1)
+    assert sink.marked_batch(options, "me", 1) == -1
+    writer.write(batch((1, "a")), 0)
+    older = lake.table().metadata_location
+    for run in runs[1:]:
+        writer, _ = opened(lake, shape(), run)
+    writer.write(batch((2, "b")), 1)
+    assert (sink.marked_batch(options, "me", 1), sink.marked_batch(options, "me", 2)) == (1, -1)
+    made = catalog.open_catalog(sink.spec, options)
+    made.drop_table(NAME)
+    made.register_table(NAME, older)
+    with pytest.raises(TargetUnfitError, match="older copy"):
+        writer.write(batch((3, "c")), 2)
+    assert sink.marked_batch(options, "me", 1) == 0
+    assert lake.rows() == [(1, "a")]
 
 
 def test_a_commit_under_way_when_another_run_takes_over_fails(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,3 +134,35 @@ def test_a_list_of_another_kind_of_items_may_be_empty() -> None:
 def test_keys_of_maps_that_do_not_fit() -> None:
     of_map = pa.map_(pa.string(), pa.int64()), pa.map_(pa.int32(), pa.int32())
     assert result([[("1", 1)], [("x", 1)], None], *of_map) == [[(1, 1)], MISFIT, None]
+
+
+LAST_DAY, LAST_MICROS = 2_932_896, 253_402_300_799_999_999
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "limits"),
+    [
+        (pa.int32(), pa.date32(), (-719_162, LAST_DAY)),
+        (pa.int64(), pa.timestamp("us"), (-62_135_596_800_000_000, LAST_MICROS)),
+        (pa.int64(), pa.timestamp("us", tz="UTC"), (-62_135_596_800_000_000, LAST_MICROS)),
+    ],
+)
+def test_years_are_1_to_9999(number: pa.DataType, kind: pa.DataType, limits: tuple[int, int]) -> None:
+    first, last = limits
+    given = pa.array([first - 1, first, None, last, last + 1], number).cast(kind)
+    is_outside = [True, False, False, False, True]
+    assert fitted(given, kind)[1].tolist() == is_outside
+    for inside, kinds in (
+        (pa.ListArray.from_arrays([0, 1, 2, 3, 4, 5], given), pa.list_(kind)),
+        (pa.StructArray.from_arrays([given], names=["v"]), pa.struct([("v", kind)])),
+        (pa.MapArray.from_arrays([0, 1, 2, 3, 4, 5], pa.array(list("abcde")), given), pa.map_(pa.string(), kind)),
+    ):
+        assert inside.type == kinds
+        assert fitted(inside, kinds)[1].tolist() == is_outside
+
+
+def test_other_types_of_times_are_in_the_years_too() -> None:
+    seconds = pa.array([LAST_MICROS // 10**6, LAST_MICROS // 10**6 + 1], pa.int64()).cast(pa.timestamp("s"))
+    assert fitted(seconds, pa.timestamp("us"))[1].tolist() == [False, True]
+    days = pa.array([LAST_DAY, LAST_DAY + 1], pa.int32()).cast(pa.date32())
+    assert fitted(days, pa.timestamp("us"))[1].tolist() == [False, True]

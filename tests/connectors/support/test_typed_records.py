@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 BIG = 3_000_000_000
+LAST_DAY, LAST_TIME = "DATE '9999-12-31'", "TIMESTAMP_NTZ '9999-12-31 23:59:59.999999'"
 
 
 @pytest.mark.parametrize(
@@ -93,3 +95,44 @@ def test_parts_of_values_are_matched_by_name_and_checked(
             snapshot.collect()
     else:
         assert snapshot.collect()[0].asDict(recursive=True) == {"v": row}
+
+
+YEARS: list[tuple[str, str, str, Any, bool]] = [
+    ("DATE", "DATE", f"{LAST_DAY}", "9999-12-31", False),
+    ("DATE", "DATE", f"{LAST_DAY} + 1", None, True),
+    ("DATE", "DATE", "DATE '0001-01-01' - 1", None, True),
+    ("DATE", "TIMESTAMP", "DATE '+5881580-07-11'", None, True),
+    ("DATE", "STRING", f"{LAST_DAY} + 1", "+10000-01-01", False),
+    ("TIMESTAMP", "TIMESTAMP", "timestamp_micros(253402300800000000)", None, True),
+    ("TIMESTAMP", "TIMESTAMP", "timestamp_micros(-62135596800000001)", None, True),
+    ("TIMESTAMP", "DATE", "timestamp_micros(253402300800000000)", None, True),
+    ("TIMESTAMP_NTZ", "TIMESTAMP_NTZ", f"{LAST_TIME} + INTERVAL '1' SECOND", None, True),
+    ("TIMESTAMP_NTZ", "TIMESTAMP_NTZ", LAST_TIME, "9999-12-31T23:59:59.999", False),
+    ("ARRAY<DATE>", "ARRAY<DATE>", "array(DATE '2024-04-11', NULL)", ["2024-04-11", None], False),
+    ("ARRAY<DATE>", "ARRAY<DATE>", f"array(NULL, {LAST_DAY} + 1)", None, True),
+    ("ARRAY<DATE>", "ARRAY<DATE>", "NULL", None, False),
+    ("STRUCT<a: DATE, b: INT>", "STRUCT<b: INT>", f"named_struct('a', {LAST_DAY} + 1, 'b', 1)", {"b": 1}, False),
+    ("STRUCT<a: DATE>", "STRUCT<a: DATE, b: INT>", f"named_struct('a', {LAST_DAY} + 1)", None, True),
+    ("STRUCT<a: DATE>", "STRUCT<a: DATE>", "named_struct('a', NULL)", {}, False),
+    ("MAP<STRING, DATE>", "MAP<STRING, DATE>", f"map('a', {LAST_DAY} + 1)", None, True),
+    ("MAP<DATE, INT>", "MAP<DATE, INT>", f"map({LAST_DAY} + 1, 1)", None, True),
+    ("MAP<DATE, INT>", "MAP<DATE, INT>", "map(DATE '2024-04-11', 1)", {"2024-04-11": 1}, False),
+]
+"""What the table has, the column, the value, the row, and whether it is an error."""
+
+
+def test_years_are_1_to_9999(spark: SparkSession) -> None:
+    made = None
+    for at, (has, wanted, value, _, _) in enumerate(YEARS):
+        frame = spark.sql(f"SELECT CAST({value} AS {has}) AS v")
+        # As text, so that one query returns all. Such text has milliseconds.
+        found = typed_records(frame, "t", f"`v` {wanted}", f.lit(at)).selectExpr(
+            "_rw_offset AS at", "_rw_fault AS fault", "to_json(_rw_row) AS row"
+        )
+        made = found if made is None else made.unionByName(found)
+    assert made is not None
+    rows = {row["at"]: row for row in made.collect()}
+    for at, (has, wanted, value, row, is_fault) in enumerate(YEARS):
+        assert (rows[at]["fault"] is not None) == is_fault, (has, wanted, value)
+        known = {} if row is None else {"v": row}
+        assert json.loads(rows[at]["row"]) == known, (has, wanted, value)

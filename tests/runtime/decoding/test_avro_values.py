@@ -193,3 +193,26 @@ def _without_decimals(schema: Any) -> Any:
     if "fields" in made:
         made["fields"] = [{**each, "type": _without_decimals(each["type"])} for each in made["fields"]]
     return made
+
+
+def test_years_beyond_9999_are_an_error_of_their_record(spark: SparkSession, writer: AvroWriter) -> None:
+    micros = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+    millis = (micros[0] // 1000, micros[1] // 1000)
+    for kind, (first, last) in {
+        "date": (-719_162, 2_932_896),
+        "timestamp-millis": millis,
+        "timestamp-micros": micros,
+        "local-timestamp-millis": millis,
+        "local-timestamp-micros": micros,
+    }.items():
+        plain = "int" if kind == "date" else "long"
+        name = kind.replace("-", "_")
+        raw = record_schema(f"Year_{name}", {"at": ["null", plain], "deep": {"type": "array", "items": plain}})
+        timed = {"type": plain, "logicalType": kind}
+        reader = record_schema(f"Year_{name}", {"at": ["null", timed], "deep": {"type": "array", "items": timed}})
+        given = [(at, deep) for number in (first - 1, first, last, last + 1) for at, deep in ((number, 0), (0, number))]
+        bodies = [encoded(raw, {"at": at, "deep": [deep]}) for at, deep in given]
+        head = writer.framed(f"year-{kind}", reader, {"at": None, "deep": []})[:5]
+        rows = read_values(spark, writer.url, f"year-{kind}", reader, [head + body for body in bodies])
+        faults = [fault is not None for _, fault in rows]
+        assert faults == [not first <= at + deep <= last for at, deep in given], kind

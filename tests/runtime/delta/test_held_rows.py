@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.runtime.delta import job_output
-from rw_sql.runtime.delta.held_rows import may_hold
+from rw_sql.runtime.delta.held_rows import all_rows, may_hold
 from rw_sql.runtime.delta.job_output import HELD_BYTES, LARGE_ROWS
-from rw_sql.runtime.spark.jvm import planned_bytes
+from rw_sql.runtime.spark.jvm import java_context, planned_bytes
 from rw_sql.runtime.spark.sessions import SparkSessions
 
 if TYPE_CHECKING:
@@ -34,3 +34,23 @@ def test_few_rows_are_held_unless_they_are_large(
         finally:
             held.unpersist()
     assert job_output.SMALL_ROWS < LARGE_ROWS
+
+
+def test_rows_are_complete_and_in_order_also_if_spark_does_not_return_them_at_once(spark: SparkSession) -> None:
+    session = SparkSessions(spark).new()
+    frames = (
+        session.range(900, numPartitions=3).selectExpr("id", "repeat(uuid(), 3000) AS t"),
+        session.range(900).selectExpr("id % 450 AS k", "repeat(uuid(), 3000) AS t").groupBy("k").agg({"t": "max"}),
+    )
+    conf = java_context(spark.sparkContext).conf()
+    conf.set("spark.driver.maxResultSize", "40m")
+    try:
+        for frame in frames:
+            with pytest.raises(Exception, match="maxResultSize"):
+                frame.toArrow()
+        first, second = map(all_rows, frames)
+    finally:
+        conf.remove("spark.driver.maxResultSize")
+    assert first.column("id").to_pylist() == list(range(900))
+    assert sorted(second.column("k").to_pylist()) == list(range(450))
+    assert {len(text) for text in second.column(1).to_pylist()} == {108_000}

@@ -28,7 +28,7 @@ from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.direct import readers as own_module
 from rw_sql.runtime.direct.align_checkpoint import DesiredReader, align
 from rw_sql.runtime.direct.checkpoint_record import read_record, with_lines, write_record
-from rw_sql.runtime.direct.positions import commit_key
+from rw_sql.runtime.direct.read_terms import commit_key, reached_states
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.rate_limit import Throttle
 from rw_sql.runtime.support.failures import StalledError
@@ -186,6 +186,36 @@ def test_undo_gets_the_position_from_before(own: Own) -> None:
     assert before() == 26
 
 
+def test_a_position_has_the_term_of_the_commit_that_reached_it(own: Own) -> None:
+    own.output.terms = {commit_key(1, "a:0"): 3}
+    own.read(20)
+    assert own.stands.states["a:0"].term == 3
+    own.output.terms = {commit_key(1, "a:0"): 4}
+    own.read(26)
+    assert own.stands.states["a:0"].term == 4
+    stood = own.metastore.snapshot().states(FRAGMENT)["a:0"]
+    # A statement may set the same position: it is accepted as it is.
+    epoch = own.set(26)
+    own.start()
+    assert (own.next, own.stands.states["a:0"].term) == (26, None)
+    own.output.terms = {commit_key(1, "a:0"): 5}
+    own.read(30)
+    assert own.stands.states["a:0"].term == 5
+    before = own.positions.before(1, epoch, (stood,), FRAGMENT)["a:0"]
+    assert (before.offset, before.term) == (26, 4)
+
+
+def test_the_records_of_a_batch_without_its_state_must_be_in_the_log(own: Own) -> None:
+    states = own.stands.states
+    own.output.terms = {commit_key(1, "a:0"): 3}
+    own.read(20)
+    own.output.terms = {commit_key(1, "a:0"): 4}
+    own.read(30, until="written")
+    table = own.warehouse.data(2, 1)
+    found = reached_states(own.warehouse, table, 1, states, {"a:0": 0})["a:0"]
+    assert (found.offset, found.term) == (30, 4)
+
+
 def test_a_block_stops_the_jobs_of_all_readers(own: Own) -> None:
     snapshot = own.metastore.snapshot()
     hold = QuiesceLock(
@@ -290,7 +320,9 @@ def test_a_batch_that_is_in_the_view_is_finished_as_it_was_planned(own: Own, clu
         inputs=(),
         readers=(spec,),
     )
-    readers = own_module.DirectReaders(spec=view, files=own.checkpoint.files, snapshot=snapshot, readers=(reader,))
+    readers = own_module.DirectReaders(
+        warehouse=own.warehouse, spec=view, files=own.checkpoint.files, snapshot=snapshot, readers=(reader,)
+    )
     if cluster != "c":
         with pytest.raises(StalledError, match=r"UNFINISHED batch 1 of v.*UNDO OPERATION"):
             readers.align_checkpoint(1)

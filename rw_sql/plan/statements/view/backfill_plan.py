@@ -224,10 +224,14 @@ def _plan_history(
     if missing:
         if upstream is None:
             upstream = inspector.upstreams.look(source.connector, options)
+        gone: dict[str, Spans] = {}
         if upstream.is_reachable:
             gone = {split: _gone(spans_, stands.states[split], upstream) for split, spans_ in missing.items()}
             lost = sum(total(spans_) for spans_ in gone.values())
-            splits = [replace(split, gone=gone.get(split.split, ())) for split in splits]
+        splits = [
+            replace(split, gone=gone.get(split.split, ()), term=_term(stands.states[split.split], upstream))
+            for split in splits
+        ]
     return History(source_id=source.id, log_version=stands.log_version, splits=tuple(splits)), lost
 
 
@@ -342,6 +346,14 @@ def is_plain(stands: Positions, splits: Iterable[SplitHistory]) -> bool:
         if at < split.end:
             return False
     return True
+
+
+def _term(state: SplitState, upstream: Upstream) -> int | None:
+    """A term in which the records before a position were in the log; None if it is not known."""
+    seen = upstream.splits.get(state.split)
+    if state.term is not None or seen is None:
+        return state.term
+    return seen.term if identity_status(state, seen) == OK and seen.end >= state.offset else None
 
 
 def _gone(missing: Spans, state: SplitState, upstream: Upstream) -> Spans:

@@ -1,4 +1,5 @@
-"""Decimals whose bytes contain a number beyond the schema's precision.
+"""Values that their columns cannot have: decimals whose bytes contain a number beyond the schema's precision, and dates
+and times outside of the years 1 to 9999.
 
 Spark reads a decimal of at most 18 digits as the lowest 64 bits of its bytes, without a check. Such decimals are
 therefore read with more digits, and each value is compared with its precision.
@@ -8,16 +9,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import functions as f
+from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
 from rw_sql.connectors.schemas import avro
+from rw_sql.connectors.support.years import in_years
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+_TIMES: Mapping[str, DataType] = {
+    "date": DateType(),
+    "timestamp-millis": TimestampType(),
+    "timestamp-micros": TimestampType(),
+    "local-timestamp-millis": TimestampNTZType(),
+    "local-timestamp-micros": TimestampNTZType(),
+}
+"""The logical types that Spark reads as dates and times."""
 
 _LONG_DIGITS, _LONG_BYTES = 18, 8
 _WIDEST = 38
@@ -36,7 +49,7 @@ def narrow_decimal(schema: avro.Schema) -> Callable[[Column], Column] | None:
 
 @dataclass(frozen=True, slots=True)
 class FitCheck:
-    """Checks the decimals in a value. ``named`` are the schema's named types.
+    """Checks the decimals, dates and times in a value. ``named`` are the schema's named types.
 
     ``within`` are the names that the part refers to in an outer part: a type that contains itself is not followed.
     """
@@ -45,9 +58,10 @@ class FitCheck:
     within: frozenset[str] = frozenset()
 
     def of(self, schema: avro.Schema) -> Callable[[Column], Column] | None:
-        """The condition that each :func:`wide_decimal` of a value has the schema's precision; never NULL.
+        """The condition that each :func:`wide_decimal` of a value has the schema's precision, and that its dates and
+        times are in the years 1 to 9999; never NULL.
 
-        None if the schema has no such decimal.
+        None if the schema has no such values.
         """
         if isinstance(schema, str):
             if schema in self.within or schema not in self.named:
@@ -63,7 +77,10 @@ class FitCheck:
             case "map":
                 return _of_all(self.of(schema["values"]), f.map_values)
         found = _of_64_bits(schema)
-        return None if found is None else lambda value: value.isNull() | value.try_cast(_kind(found)).isNotNull()
+        if found is not None:
+            return lambda value: value.isNull() | value.try_cast(_kind(found)).isNotNull()
+        kind = _TIMES.get(avro.logical_of(schema) or "")
+        return None if kind is None else lambda value: value.isNull() | cast("Column", in_years(value, kind))
 
     def _union(self, branches: Sequence[avro.Schema]) -> Callable[[Column], Column] | None:
         real = [branch for branch in branches if branch != "null"]

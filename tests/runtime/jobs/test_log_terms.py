@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from rw_sql.connectors.base import SplitState, UpstreamSplit
-from rw_sql.runtime.ingest.log_terms import LogTerms
+from rw_sql.runtime.jobs.log_terms import LogTerms
 from rw_sql.runtime.support.failures import StalledError
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 A log that lost records continues with others at the same offsets, in a greater term (Kafka: leader epoch). Each commit
 stores the terms of its positions. A run compares them with the upstream's when it starts and with each batch, and asks
-the upstream about a position only if they differ, as after each change of a partition's leader.
+the upstream about a position only if they differ, as after each change of a partition's leader. A backfill compares the
+terms in its history with the upstream's before it reads a chunk and before it commits one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,31 @@
+"""Whether dates and times of Spark's rows lie in the years that columns can have, as expressions of Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
+_FIRST, _LAST = "TIMESTAMP_NTZ '0001-01-01 00:00:00'", "TIMESTAMP_NTZ '9999-12-31 23:59:59.999999'"
+
+
+def in_years(value: Column, kind: DataType) -> Column | None:
+    """The condition that a date or time is in the years 1 to 9999; NULL if the value is. None for other types.
+
+    Few programs can read other years, and Spark's own functions for Python cannot.
+    """
+    match kind:
+        case DateType():
+            return f.unix_date(value).between(_FIRST_DAY, _LAST_DAY)
+        case TimestampType():
+            return f.unix_micros(value).between(_FIRST_MICROS, _LAST_MICROS)
+        case TimestampNTZType():
+            return value.between(f.expr(_FIRST), f.expr(_LAST))
+    return None
