@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 import rw_sql
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.control import owner
-from rw_sql.runtime.ingest import arrow_batches
+from rw_sql.runtime.jobs import arrow_batches
 from rw_sql.runtime.support import faults
 from tests.crash.scenario import SOURCE_ID, STEPS, Flush, Grow, Produce, Say, Step, first_step
 from tests.support.spark_settings import FEW_ROWS

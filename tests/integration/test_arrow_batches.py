@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.runtime.decoding.block_files import BlockFiles
-from rw_sql.runtime.ingest import arrow_batches
 from rw_sql.runtime.ingest import job as ingest
+from rw_sql.runtime.jobs import arrow_batches
 from tests.integration.attached import wait_until
 from tests.integration.json_reference import Texts
 

@@ -43,10 +43,13 @@ from rw_sql.runtime.decoding.upstream_records import (
 )
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.delta.row_counts import Expected, at_most, expected_of
+from rw_sql.runtime.delta.staged_files import decoding_folder
+from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
 from rw_sql.runtime.jobs.rate_limit import Throttle
 from rw_sql.runtime.positions.checkpoint_handover import is_moved_by_half, move, stands_in
 from rw_sql.runtime.positions.logged_ranges import held_log
 from rw_sql.runtime.positions.progress import committed_versions
+from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
@@ -292,6 +295,7 @@ class BackfillReader:
     before: int
     of_all: int
     watch: UpstreamWatch | None = None
+    arrow: ArrowBatches | None = None
     splits: dict[str, SplitHistory] = field(default_factory=dict)
 
     @staticmethod
@@ -379,7 +383,7 @@ class BackfillReader:
         before = table.output.before_commit
         table.output.before_commit = partial(self._require_unchanged, options, chunk, {**seen, **known})
         try:
-            rows = self._from_upstream(spark, options, chunk)
+            rows = self._from_upstream(spark, options, chunk, table if limit is None else None)
             lives = {portion.split: self._life(portion.split) for portion in chunk}
             self._append(table, rows, chunk, lives, limit, self._expected(chunk))
         except (PySparkException, Py4JError):
@@ -442,14 +446,29 @@ class BackfillReader:
         return rows_of_chunk(spark, rows, chunk)
 
     def _from_upstream(
-        self, spark: SparkSession, options: Mapping[str, str], chunk: tuple[BackfillChunk, ...]
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        chunk: tuple[BackfillChunk, ...],
+        table: BackfillStaging | DirectTable | None,
     ) -> DataFrame:
-        statement = definition_of(self.source)
+        """The rows of a chunk from upstream. Arrow may decode them beside ``table``, if that is given."""
+        statement, own = definition_of(self.source), self.backfill
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         lives = {portion.split: self._life(portion.split)[1] for portion in chunk}
         records = read_records(self.kind, spark, options, ranges, statement, lives)
-        added = added_fields(self.backfill.context.metastore.snapshot(), self.source)
-        return decode(records, statement, options, run=self.backfill.run, batch=0, bucket=0, added=added)
+        added = added_fields(own.context.metastore.snapshot(), self.source)
+        rows_of = partial(decode, statement=statement, options=options, run=own.run, batch=0, bucket=0, added=added)
+        if self.arrow is None:
+            self.arrow = ArrowBatches.of(own.context.warehouse, statement, own.run)
+        offsets = sum(end - start for start, end in ranges.values())
+        if table is None or self.arrow is None or not self.arrow.takes(records, offsets // self._unit):
+            return rows_of(records)
+        folder = decoding_folder(table.output.path, job=table.output.job, run=own.run)
+        require_shared(own.context.warehouse, spark)
+        expected = self._expected(chunk)
+        rows = self.arrow.decoded(own.context.warehouse, folder, records=records, rows_of=rows_of, expected=expected)
+        return rows_of(records) if rows is None else rows
 
     def _require_same_log(
         self,

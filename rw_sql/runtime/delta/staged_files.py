@@ -105,7 +105,7 @@ def write_files(
     warehouse.remove(staged)
 
     def by_spark(rows: DataFrame, folder: str) -> Reported:
-        return _save(fitted(rows, table, partition), folder)
+        return save_frame(fitted(rows, table, partition), folder)
 
     reported = (save(staged, by_spark) if save is not None else None) or by_spark(frame, staged)
     configuration = table.metadata().configuration
@@ -137,7 +137,7 @@ def _added(file: Mapping[str, Any], place: str, partition: Mapping[str, object],
     )
 
 
-def _save(rows: DataFrame, path: str) -> Reported:
+def save_frame(rows: DataFrame, path: str) -> Reported:
     """Writes rows as Parquet files like ``DataFrameWriter.save``, but also returns the counts that the tasks
     reported."""
     command = save_command(rows, path, "parquet", _WRITING)
@@ -280,6 +280,11 @@ def forget_unfinished(warehouse: Warehouse, path: str, *, job: str, run: int) ->
     for name in warehouse.list_names(folder):
         if name != str(run):
             warehouse.remove(f"{folder}/{name}")
+
+
+def decoding_folder(path: str, *, job: str, run: int) -> str:
+    """The folder for records that a run decodes before it writes them to the table at a path."""
+    return f"{_unfinished(path, job)}/{run}.decoded"
 
 
 def _unfinished(path: str, job: str) -> str:

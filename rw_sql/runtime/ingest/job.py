@@ -25,10 +25,10 @@ from rw_sql.runtime.decoding.upstream_records import has_small_batches, read_rec
 from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput
 from rw_sql.runtime.delta.row_counts import RowCount, exactly, expected_of
 from rw_sql.runtime.delta.stored_rows import as_stored
-from rw_sql.runtime.ingest.arrow_batches import ArrowBatches
 from rw_sql.runtime.ingest.capture import Capture, is_new_upstream, note_progress, rows_by_table, stalled
 from rw_sql.runtime.ingest.schemas import write_by_known_schemas
 from rw_sql.runtime.ingest.warm_start import WarmStart
+from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
 from rw_sql.runtime.jobs.log_terms import LogTerms
 from rw_sql.runtime.jobs.made_upstream import note_made
 from rw_sql.runtime.jobs.rate_limit import BatchLimits, Throttle

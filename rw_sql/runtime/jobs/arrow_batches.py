@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import pyarrow as pa
+from deltalake import Schema
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
@@ -34,11 +35,12 @@ from rw_sql.runtime.decoding.decoder import (
     encode_of,
     included,
     json_rules,
+    log_schema,
 )
 from rw_sql.runtime.decoding.json_blocks import BlockReader
 from rw_sql.runtime.decoding.json_text import END
-from rw_sql.runtime.delta.row_counts import MiscountError
-from rw_sql.runtime.delta.staged_files import Reported
+from rw_sql.runtime.delta.row_counts import MiscountError, RowCount
+from rw_sql.runtime.delta.staged_files import Reported, save_frame
 from rw_sql.runtime.support.failures import cause_line
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame
 
+    from rw_sql.runtime.delta.row_counts import Expected
     from rw_sql.runtime.delta.staged_files import SparkSave
     from rw_sql.runtime.support.warehouse import Warehouse
     from rw_sql.syntax.statements import CreateSource
@@ -190,6 +193,32 @@ class ArrowBatches:
             made = Reported(rows=made.rows + rest.rows, files=made.files + rest.files, read=made.read)
         warehouse.remove(parts)
         return made
+
+    def decoded(
+        self,
+        warehouse: Warehouse,
+        folder: str,
+        *,
+        records: DataFrame,
+        rows_of: Callable[[DataFrame], DataFrame],
+        expected: Expected,
+    ) -> DataFrame | None:
+        """The log's rows for records, decoded into files of a folder that is replaced; None as for :meth:`save`.
+
+        Raises MiscountError if the number of rows is not as ``expected``.
+        """
+        warehouse.remove(folder)
+        kinds = log_schema(self.statement)
+        schema = pa.schema(Schema.from_json(kinds.json()).to_arrow())
+        made = self.save(
+            warehouse, folder, save_frame, schema=schema, records=records, rows_of=rows_of, batch=0, since={}
+        )
+        if made is None:
+            return None
+        expected.require(RowCount(written=made.rows, read=made.read))
+        stored = StructType([column for column in kinds.fields if column.name != BUCKET])
+        bucket = f.lit(None).cast("int").alias(BUCKET)
+        return records.sparkSession.read.schema(stored).parquet(folder).withColumn(BUCKET, bucket).select(*kinds.names)
 
     def _included_columns(self) -> set[str]:
         return {_INCLUDED[column.kind] for column in self.statement.include if column.kind in _INCLUDED}
