@@ -15,7 +15,10 @@ from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.plan.checks.literal_secrets import refuse_literal_secrets
 from rw_sql.plan.statements.move.block import require_inside
 from rw_sql.runtime.control.executor import Executor
-from rw_sql.runtime.control.request_messages import (
+from rw_sql.runtime.control.session_state import Block, SessionState, user_name
+from rw_sql.runtime.jobs.groups import owned_groups
+from rw_sql.runtime.jobs.lease import suspended_pid
+from rw_sql.runtime.remote.request_messages import (
     StatementBody,
     answer_body,
     error_of,
@@ -23,10 +26,7 @@ from rw_sql.runtime.control.request_messages import (
     table_of,
     to_json,
 )
-from rw_sql.runtime.control.request_server import answer_lost, owner_ended, store_failed
-from rw_sql.runtime.control.session_state import Block, SessionState, user_name
-from rw_sql.runtime.jobs.groups import owned_groups
-from rw_sql.runtime.jobs.lease import suspended_pid
+from rw_sql.runtime.remote.request_server import answer_lost, owner_ended, store_failed
 from rw_sql.runtime.spark.interrupts import StatementInterrupted
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.stall_timeout import spoken_seconds
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore.facts import BackfillProgress, Lease
     from rw_sql.plan.result.confirmation import Question
     from rw_sql.plan.result.plan import Table
-    from rw_sql.runtime.control.request_messages import AnswerBody
     from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.remote.request_messages import AnswerBody
 
 _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.05, 0.5
 _OWNER_SECONDS = 1.0

@@ -19,7 +19,8 @@ from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import BLOCK_ABORTED, OWNER_MISSING, SqlError
 from rw_sql.metastore.facts import ASKED, DONE, TAKEN
-from rw_sql.runtime.control.request_messages import (
+from rw_sql.runtime.control.session_state import SessionState
+from rw_sql.runtime.remote.request_messages import (
     AnswerBody,
     ProgressBody,
     StatementBody,
@@ -28,7 +29,6 @@ from rw_sql.runtime.control.request_messages import (
     statement_body,
     to_json,
 )
-from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms

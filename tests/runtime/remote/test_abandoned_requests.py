@@ -10,10 +10,10 @@ from deltalake.exceptions import DeltaError
 
 from rw_sql.metastore.facts import ASKED, DONE, WITHDRAWN, Request
 from rw_sql.metastore.table import StoredTable
-from rw_sql.runtime.control.request_messages import AnswerBody, StatementBody, answer_body, to_json
 from rw_sql.runtime.control.session_state import SessionState
+from rw_sql.runtime.remote.request_messages import AnswerBody, StatementBody, answer_body, to_json
 from rw_sql.runtime.support.processes import now_ms
-from tests.runtime.remote_sessions import SOURCE, Client, Pair, request_names
+from tests.runtime.remote.remote_sessions import SOURCE, Client, Pair, request_names
 from tests.support.waits import wait_until
 from tests.support.warehouses import WrittenWarehouse
 

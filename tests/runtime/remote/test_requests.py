@@ -16,15 +16,15 @@ from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore import runtime as metastore_runtime
 from rw_sql.metastore.facts import ASKED, DONE, TAKEN, WITHDRAWN, Request
-from rw_sql.runtime.control import remote_executor, request_server
 from rw_sql.runtime.control.executor import Executor
-from rw_sql.runtime.control.request_messages import AnswerBody, StatementBody, answer_body, to_json
-from rw_sql.runtime.control.request_server import RequestServer
 from rw_sql.runtime.control.session_state import Block, SessionState
+from rw_sql.runtime.remote import remote_executor, request_server
+from rw_sql.runtime.remote.request_messages import AnswerBody, StatementBody, answer_body, to_json
+from rw_sql.runtime.remote.request_server import RequestServer
 from rw_sql.runtime.spark.interrupts import StatementInterrupted
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
-from tests.runtime.remote_sessions import SOURCE, Client, Pair, request_names
+from tests.runtime.remote.remote_sessions import SOURCE, Client, Pair, request_names
 from tests.support.stored_warehouse import KEY
 from tests.support.waits import wait_until
 from tests.support.warehouses import WrittenWarehouse
