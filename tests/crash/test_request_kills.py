@@ -64,7 +64,7 @@ def test_the_statement_of_a_killed_owner_is_not_repeated(
     server = serving(written)
     server.look()
     assert len(Metastore.open(written.uri).operations()) == is_done
-    assert Metastore.open(written.uri).jobs.open_requests("default") == ()
+    assert Metastore.open(written.uri).jobs.requests.unanswered("default") == ()
 
 
 def test_a_takeover_that_is_killed_is_repeated(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ class RemoteExecutor:
         session.waiting.begin("waiting for the process that runs the jobs")
         is_stored = False
         try:
-            self._context.metastore.jobs.add_request(request)
+            self._context.metastore.jobs.requests.add(request)
             is_stored = True
             answer = self._wait(request, session)
         except BaseException as error:
@@ -132,7 +132,7 @@ class RemoteExecutor:
         try:
             if self._withdraw(request):
                 return True
-            found = self._context.metastore.jobs.request(request.request)
+            found = self._context.metastore.jobs.requests.find(request.request)
         except (OSError, DeltaError):
             return False
         return not is_stored if found is None else found.state == WITHDRAWN
@@ -164,7 +164,7 @@ class RemoteExecutor:
         is_taken = found is not None and found.state == TAKEN
         if is_taken and found is not None:
             if not is_owned or (lease is not None and lease.owner != found.taken_by):
-                newest = self._context.metastore.jobs.request(request.request)
+                newest = self._context.metastore.jobs.requests.find(request.request)
                 if newest is not None and newest.state == DONE:
                     return
                 raise owner_ended(found.taken_by)
@@ -216,7 +216,7 @@ class RemoteExecutor:
         )
 
     def _withdraw(self, request: Request) -> bool:
-        return self._context.metastore.jobs.change_request(request, replace(request, state=WITHDRAWN))
+        return self._context.metastore.jobs.requests.change(request, replace(request, state=WITHDRAWN))
 
     def _tell_progress(self, session: SessionState, told: dict[str, BackfillProgress]) -> None:
         tell, jobs = session.on_progress, session.waiting.jobs
