@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import sys
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from rw_sql.cli.output import console_for, print_rows
 from rw_sql.cli.text_input import write_text
 from rw_sql.connectors.spec import duration_seconds
 from rw_sql.errors import CONFIRMATION_NEEDED, INVALID_OPTION, NOT_SUPPORTED, SqlError
+from rw_sql.metastore.commits import user_name
 from rw_sql.model.offset_files import FORMS, write_offsets
 from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint
 from rw_sql.plan.result.picture import plan_mermaid, plan_svg
@@ -327,7 +327,7 @@ def _carry_out(plan: Plan, path: str, *, is_assumed_stopped: bool, is_yes: bool,
     number = None
     if plan.effect is not None and not is_dry_run:
         _ask(console, plan, is_assumed_stopped=is_assumed_stopped, is_yes=is_yes)
-        number = carry_out(plan.effect, actor=getpass.getuser())
+        number = carry_out(plan.effect, actor=user_name())
     changes = [{"object": row.object, "change": row.change, "detail": row.detail} for row in plan.changes]
     if is_json:
         splits = [

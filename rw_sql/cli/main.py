@@ -77,6 +77,17 @@ class _App(typer.Typer):
                 raise
             print_error(missing.render())
             raise SystemExit(exit_status(missing)) from None
+        except FileNotFoundError:
+            from rw_sql.metastore.location import require_current_folder
+
+            try:
+                require_current_folder()
+            except SqlError as error:
+                from rw_sql.cli.output import print_error
+
+                print_error(error.render())
+                raise SystemExit(exit_status(error)) from None
+            raise
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
 

@@ -1,11 +1,12 @@
-"""The place of a warehouse's catalog. Imports no Delta, which a light installation lacks."""
+"""The place of a warehouse and of its catalog. Imports no Delta, which a light installation lacks."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
-from rw_sql.errors import INVALID_PARAMETER, SqlError
+from rw_sql.errors import FILE_UNREADABLE, INVALID_PARAMETER, SqlError
 from rw_sql.object_stores import local_location, unfit_part
 
 SCHEMA_NAME = "rw_catalog"
@@ -20,7 +21,7 @@ def catalog_folder(warehouse: str) -> str:
     if "://" in warehouse:
         require_fit(warehouse)
     else:
-        warehouse = str(Path(warehouse).absolute())
+        warehouse = str(absolute_path(warehouse))
         if _ESCAPE.search(warehouse):
             raise SqlError(
                 INVALID_PARAMETER,
@@ -28,6 +29,40 @@ def catalog_folder(warehouse: str) -> str:
                 hint="give a folder without % in its path",
             )
     return f"{warehouse.rstrip('/')}/{SCHEMA_NAME}"
+
+
+def absolute_path(path: str | Path) -> Path:
+    """A local path as an absolute one, without ``~`` and symbolic links.
+
+    Raises SqlError FILE_UNREADABLE if the path is relative and the current folder was deleted, or if it begins with
+    ``~`` and the user has no home folder.
+    """
+    try:
+        expanded = Path(path).expanduser()
+    except RuntimeError as error:
+        raise SqlError(
+            FILE_UNREADABLE, f"cannot find {str(path)!r}: the user has no home folder", hint="give an absolute path"
+        ) from error
+    if not expanded.is_absolute():
+        require_current_folder()
+    return expanded.resolve()
+
+
+def require_current_folder() -> None:
+    """Raises SqlError FILE_UNREADABLE if the current folder of this process was deleted."""
+    if not has_current_folder():
+        raise SqlError(
+            FILE_UNREADABLE, "the current folder of this process was deleted", hint="cd to a folder that exists"
+        )
+
+
+def has_current_folder() -> bool:
+    """False if the current folder of this process was deleted."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def require_fit(uri: str) -> None:

@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import BLOCK_ABORTED, INVALID_CONFIRMATION, NOT_SUPPORTED, SqlError
 from rw_sql.metastore import ConcurrentCommit
+from rw_sql.metastore.commits import user_name
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.job_ids import view_job
 from rw_sql.model.names import find_table, find_view
@@ -30,7 +31,7 @@ from rw_sql.runtime.control.group_owners import require_owners
 from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.control.outcomes import effect_failed, log_commit
 from rw_sql.runtime.control.quiesce import are_valid, lock_sources, try_release
-from rw_sql.runtime.control.session_state import Block, SessionState, user_name
+from rw_sql.runtime.control.session_state import Block, SessionState
 from rw_sql.runtime.control.statement_kinds import may_be_unsafe
 from rw_sql.runtime.observe.flush import flush
 from rw_sql.runtime.observe.wait import refreshes_without_end, wait_until_made

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import OWNER_MISSING, SqlError
+from rw_sql.metastore.commits import user_name
 from rw_sql.metastore.facts import ASKED, DONE, TAKEN, WITHDRAWN, Request
 from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.plan.checks.literal_secrets import refuse_literal_secrets
 from rw_sql.plan.statements.move.block import require_inside
 from rw_sql.runtime.control.executor import Executor
-from rw_sql.runtime.control.session_state import Block, SessionState, user_name
+from rw_sql.runtime.control.session_state import Block, SessionState
 from rw_sql.runtime.jobs.groups import owned_groups
 from rw_sql.runtime.jobs.lease import suspended_pid
 from rw_sql.runtime.remote.request_messages import (
