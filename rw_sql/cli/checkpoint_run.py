@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -248,7 +248,7 @@ def show_checkpoint(path: str, upstreams: Upstreams, *, is_json: bool, is_sql_on
         committed += f", batch {checkpoint.planned} planned and not committed"
     console.print(Text(f"query {checkpoint.query_id}: {committed}, offset log v{checkpoint.entry.version}"))
     if checkpoint.watermark_ms:
-        moment = datetime.fromtimestamp(checkpoint.watermark_ms / 1000).astimezone()
+        moment = datetime.fromtimestamp(checkpoint.watermark_ms / 1000, UTC)  # As in previews.
         console.print(Text(f"watermark: {moment.isoformat(sep=' ', timespec='milliseconds')}"))
     console.print(Text(f"keeps the state of: {', '.join(checkpoint.operators) or 'none'}"))
     for entry in rewrites:

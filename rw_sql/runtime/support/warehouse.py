@@ -30,12 +30,14 @@ class Warehouse:
     def at(location: str) -> Warehouse:
         """The warehouse at a path or URI. Paths are made absolute; a URI of the scheme ``file`` becomes a path.
 
-        Raises SqlError INVALID_PARAMETER for a URI that the libraries of a warehouse read differently, and
-        FILE_UNREADABLE for a path that depends on a folder that does not exist.
+        Raises SqlError INVALID_PARAMETER for a location that the libraries of a warehouse refuse or read differently,
+        and FILE_UNREADABLE for a path that depends on a folder that does not exist.
         """
         location = local_location(location)
         if "://" not in location:
-            return Warehouse(str(absolute_path(location)))
+            path = str(absolute_path(location))
+            require_fit(path)
+            return Warehouse(path)
         require_fit(location)
         complete_environment(location, os.environ)
         return Warehouse(location.rstrip("/"))
