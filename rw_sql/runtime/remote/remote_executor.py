@@ -145,7 +145,7 @@ class RemoteExecutor:
         asked_at, checked_at, shown = time.monotonic(), time.monotonic(), ""
         told: dict[str, BackfillProgress] = {}
         while True:
-            found = facts.request(request.request)
+            found = facts.requests.find(request.request)
             if found is not None and found.state == DONE and found.answer is not None:
                 return answer_body(found.answer)
             if found is not None and found.progress is not None and found.progress != shown:

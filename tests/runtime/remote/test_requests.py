@@ -131,7 +131,7 @@ def test_an_owner_that_ends_in_the_middle_is_named_and_its_request_is_not_repeat
     )
     # The next owner answers what the last one has taken, and does not run it again.
     pair.server.look()
-    (found,) = [request for request in map(facts.request, request_names(pair)) if request is not None]
+    (found,) = [request for request in map(facts.requests.find, request_names(pair)) if request is not None]
     assert (found.state, found.body) == (DONE, None)
     assert pair.context.metastore.snapshot().epoch == 0
 
