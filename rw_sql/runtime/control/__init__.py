@@ -3,6 +3,6 @@
 ``inspector`` reads the facts that planning needs. ``rests`` decides which jobs rest and wakes them; ``resting`` is the
 stored state of a job at rest.
 
-Imports: every room of ``runtime`` below it. Imported by: ``remote``, ``status``, ``session``. Begin with ``executor``
-(how a statement runs) and ``reconciler`` (how a job runs).
+Imports: every room of ``runtime`` below it. Begin with ``executor`` (how a statement runs) and ``reconciler`` (how a
+job runs).
 """

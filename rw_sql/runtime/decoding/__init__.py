@@ -3,5 +3,5 @@ decoded.
 
 Formats of changes (Debezium, Maxwell, Canal) are in ``change_formats``.
 
-Imports: ``support``. Imported by: every room above. Begin with ``decoder``.
+Imports: ``support``. Begin with ``decoder``.
 """
