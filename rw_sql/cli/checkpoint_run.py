@@ -166,7 +166,7 @@ def _entry(written: str) -> SplitEntry:
         raise SqlError(INVALID_OPTION, f"--set takes SPLIT=N, found: {written!r}", hint="--set orders:0=42")
     value = text.strip()
     state: NumberValue | TextValue | NullValue = TextValue(text=value)
-    if value.lstrip("+-").isdigit():
+    if value.isascii() and value.lstrip("+-").isdecimal():
         state = NumberValue(text=value)
     elif value.lower() == "null":
         state = NullValue()

@@ -179,6 +179,7 @@ def test_a_delta_source(tmp_path: Path) -> None:
         ((), "one target is needed, found none"),
         (("--to-latest", "--shift-by", "1"), "found: --to-latest, --shift-by"),
         (("--set", "words:0"), "--set takes SPLIT=N"),
+        (("--set", "words:0=²"), "is neither a number nor JSON"),
         (("--to-latest", "--property", "x"), "--property takes KEY=VALUE"),
         (("--to-latest", "--allow", "all"), "--allow takes gaps, duplicates and clamp"),
         (("--to-latest", "--output", "yaml"), "--output must be one of text, json, mermaid, svg"),

@@ -100,4 +100,4 @@ def prediction_from_json(text: str | None) -> dict[str, SourcePrediction]:
     if text is None:
         return {}
     stored = msgspec.json.decode(text, type=_Stored)
-    return {_SHARED + key if key.isdigit() else key: found for key, found in stored.sources.items()}
+    return {_SHARED + key if key.isdecimal() else key: found for key, found in stored.sources.items()}

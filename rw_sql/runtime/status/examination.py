@@ -266,7 +266,7 @@ def _of_folders(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
     for folder in ("data", "checkpoints"):
         for name in sorted(warehouse.list_names(f"{warehouse.uri}/{folder}")):
             id_ = name.rpartition("-")[2]
-            if not id_.isdigit():
+            if not id_.isdecimal():
                 continue
             if int(id_) >= snapshot.next_id:
                 yield Finding(

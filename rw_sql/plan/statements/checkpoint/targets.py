@@ -185,7 +185,7 @@ def _written(
 def _number(context: InjectContext, target: Target, entry: Written) -> int:
     """Reads a bare number, or a state as JSON in the form of rw_sql or of Spark for that source."""
     text = (entry.text or "").strip()
-    if text.lstrip("+-").isdigit() or target.kind == KAFKA:
+    if text.lstrip("+-").isdecimal() or target.kind == KAFKA:
         try:
             return codec.decode_state(target.id, text).offset
         except SqlError as error:

@@ -113,7 +113,7 @@ def with_rate_limit(statement: Limited, limit: str) -> Limited:
 
 def _rate_limit(option: Option) -> int:
     text = option_text(option.value).strip()
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise SqlError(
             INVALID_PROPERTY,
             f'property "{RATE_LIMIT}" must be a number of records per second, not {text!r}',
@@ -125,7 +125,7 @@ def _rate_limit(option: Option) -> int:
 
 def _parallelism(option: Option) -> int:
     text = option_text(option.value).strip()
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_PARALLELISM:
+    if not text.isascii() or not text.isdecimal() or not 0 < int(text) <= MOST_PARALLELISM:
         raise SqlError(
             INVALID_PROPERTY,
             f'property "{VIEW_PARALLELISM}" must be a number of partitions from 1 to {MOST_PARALLELISM}, not {text!r}',
