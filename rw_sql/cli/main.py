@@ -77,17 +77,15 @@ class _App(typer.Typer):
                 raise
             print_error(missing.render())
             raise SystemExit(exit_status(missing)) from None
-        except FileNotFoundError:
-            from rw_sql.metastore.location import require_current_folder
+        except OSError as error:
+            from rw_sql.cli.output import print_error
+            from rw_sql.cli.text_input import unusable_file
 
-            try:
-                require_current_folder()
-            except SqlError as error:
-                from rw_sql.cli.output import print_error
-
-                print_error(error.render())
-                raise SystemExit(exit_status(error)) from None
-            raise
+            unusable = unusable_file(error)
+            if unusable is None:
+                raise
+            print_error(unusable.render())
+            raise SystemExit(exit_status(unusable)) from None
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
 

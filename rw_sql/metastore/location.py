@@ -40,19 +40,12 @@ def absolute_path(path: str | Path) -> Path:
 
 def require_current_folder() -> None:
     """Raises SqlError FILE_UNREADABLE if the current folder of this process was deleted."""
-    if not has_current_folder():
-        raise SqlError(
-            FILE_UNREADABLE, "the current folder of this process was deleted", hint="cd to a folder that exists"
-        )
-
-
-def has_current_folder() -> bool:
-    """False if the current folder of this process was deleted."""
     try:
         os.getcwd()
-    except FileNotFoundError:
-        return False
-    return True
+    except FileNotFoundError as error:
+        raise SqlError(
+            FILE_UNREADABLE, "the current folder of this process was deleted", hint="cd to a folder that exists"
+        ) from error
 
 
 def require_fit(location: str) -> None:

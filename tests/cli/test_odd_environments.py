@@ -97,3 +97,18 @@ def test_a_shell_works_without_a_file_for_its_history(tmp_path: Path) -> None:
             assert prompt.prompt("> ") == "SHOW SOURCES;"
             keys.send_text("\x1b[A\n")  # The arrow up: the entry before.
             assert prompt.prompt("> ") == "SHOW SOURCES;"
+
+
+@pytest.mark.parametrize(
+    "words", [["dev", "kafka", "start", "--folder"], ["dev", "kafka", "stop", "--folder"], ["--install-completion"]]
+)
+def test_a_folder_that_cannot_be_used_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    last = "bash" if words[0].startswith("--") else str(tmp_path / "file" / "folder")
+    with pytest.raises(SystemExit) as ended:
+        app([*words, last])
+    assert ended.value.code == 2
+    assert f'RW408: cannot use "{tmp_path / "file"}' in capsys.readouterr().err
