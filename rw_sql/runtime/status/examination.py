@@ -198,7 +198,7 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_jobs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Differences between the jobs that the catalog wants and those that the owner reports."""
+    """Differences between the jobs that the catalog requires and those that the owner reports."""
     statuses = context.metastore.jobs.job_statuses()
     gone = sorted(job for job, status in statuses.items() if snapshot.get(status.object_id) is None)
     if gone:
