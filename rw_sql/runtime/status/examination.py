@@ -1,4 +1,4 @@
-"""Finds inconsistencies in a warehouse, and files that dead processes have left behind.
+"""Finds inconsistencies in a warehouse, and files that killed processes have left behind.
 
 Reads the catalog, the jobs' tables and the folders of the warehouse, without Spark. A stalled job is not a finding,
 because its status already shows the remedy.
