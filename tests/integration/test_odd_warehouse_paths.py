@@ -9,6 +9,7 @@ import pytest
 
 from rw_sql.runtime.ingest import job as ingest
 from rw_sql.runtime.views import recomputed, streamed
+from rw_sql.syntax.lexing.identifiers import literal
 from tests.integration.attached import AttachedSession
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def test_a_warehouse_in_an_odd_folder(
                 for limit in ("SMALL_ROWS", "LARGE_ROWS"):
                     large.setattr(place, limit, -1, raising=False)
             session.run(
-                f"CREATE SOURCE s (id INT, k VARCHAR) WITH (connector = 'posix_fs', posix_fs.root = '{data}', "
+                f"CREATE SOURCE s (id INT, k VARCHAR) WITH (connector = 'posix_fs', posix_fs.root = {literal(str(data))}, "
                 "match_pattern = '*.json', refresh.interval.sec = '1') FORMAT PLAIN ENCODE JSON",
                 "CREATE MATERIALIZED VIEW every AS SELECT id, k FROM s",
                 "CREATE MATERIALIZED VIEW counted AS SELECT k, count(*) AS n FROM s GROUP BY k",
