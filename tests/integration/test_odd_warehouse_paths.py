@@ -34,8 +34,8 @@ def test_a_warehouse_in_an_odd_folder(
                 for limit in ("SMALL_ROWS", "LARGE_ROWS"):
                     large.setattr(place, limit, -1, raising=False)
             session.run(
-                f"CREATE SOURCE s (id INT, k VARCHAR) WITH (connector = 'posix_fs', posix_fs.root = {literal(str(data))}, "
-                "match_pattern = '*.json', refresh.interval.sec = '1') FORMAT PLAIN ENCODE JSON",
+                "CREATE SOURCE s (id INT, k VARCHAR) WITH (connector = 'posix_fs', match_pattern = '*.json', "
+                f"posix_fs.root = {literal(str(data))}, refresh.interval.sec = '1') FORMAT PLAIN ENCODE JSON",
                 "CREATE MATERIALIZED VIEW every AS SELECT id, k FROM s",
                 "CREATE MATERIALIZED VIEW counted AS SELECT k, count(*) AS n FROM s GROUP BY k",
             )
