@@ -24,6 +24,8 @@ _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 # characters of the first pattern. fsspec and Hadoop take all of these as parts of the name, and * and {} as patterns.
 _UNFIT = re.compile(r"[#?*{}\[\]\\^|\x00-\x1f\x7f]")
 _UNFIT_NAMES = ("", ".", "..")
+# In a local path, delta-rs panics at the first four, reads a backslash as a slash, and refuses control characters.
+_UNFIT_LOCAL = re.compile(r"[\[\]^|\\\x00-\x1f\x7f]")
 
 
 def local_location(location: str) -> str:
@@ -44,6 +46,18 @@ def unfit_part(uri: str) -> str | None:
         return f"the character {unfit[0]!r}"
     name = next((name for name in path.strip("/").split("/") if name in _UNFIT_NAMES), None)
     return None if name is None else f"the folder name {name!r}"
+
+
+def unfit_local_part(path: str) -> str | None:
+    """The part of a local path that delta-rs refuses or reads differently from Spark, in words; None if they agree."""
+    if (escape := _ESCAPE.search(path)) is not None:
+        return f"{escape[0]}, which Delta reads as one character"
+    unfit = _UNFIT_LOCAL.search(path)
+    return None if unfit is None else f"the character {_shown(unfit[0])}"
+
+
+def _shown(character: str) -> str:
+    return f"'{character}'" if character.isprintable() else repr(character)
 
 
 _CAUSE_MARK = "↳"

@@ -17,9 +17,9 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import parse_catalog
 from rw_sql.metastore.records import Operation, ParameterRecord, PutObject
 from rw_sql.packages import missing_package
-from rw_sql.runtime.control.remote_executor import RemoteExecutor
 from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.control.takeover import take_over
+from rw_sql.runtime.remote.remote_executor import RemoteExecutor
 from rw_sql.runtime.spark.sessions import not_fetched
 from rw_sql.runtime.sql.connect_views import ConnectViews
 from rw_sql.session.attach import attach

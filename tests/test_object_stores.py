@@ -39,6 +39,12 @@ if TYPE_CHECKING:
         ("gs://bucket/a\tb", "the character '\\t'"),
         ("s3://bucket/a/../b", "the folder name '..'"),
         ("s3://bucket/a//b", "the folder name ''"),
+        ("/srv/a%20b", "%20, which Delta reads as one character"),
+        ("/srv/[team]/wh", "the character '['"),
+        ("/srv/a^b", "the character '^'"),
+        ("/srv/a|b", "the character '|'"),
+        ("/srv/a\\b", "the character '\\'"),
+        ("/srv/a\tb", "the character '\\t'"),
     ],
 )
 def test_a_warehouse_that_the_libraries_would_look_for_in_different_places_is_refused(uri: str, part: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from proof.harness import Facts, Proof
 from proof.live import attached, broker
-from rw_sql.runtime.control import owner
+from rw_sql.runtime.observe import upstream_watcher
 from tests.integration.attached import AttachedSession
 from tests.integration.injections import MovedSource, drawn
 
@@ -22,7 +22,7 @@ A_SEED = 4
 @cache
 def _session() -> AttachedSession:
     """The session of all seeds, which ends with this process."""
-    owner.DISCOVERY_SECONDS = 0.5
+    upstream_watcher.DISCOVERY_SECONDS = 0.5
     ending = ExitStack()
     folder = ending.enter_context(tempfile.TemporaryDirectory(prefix="injections-", ignore_cleanup_errors=True))
     session = ending.enter_context(attached(Path(folder)))

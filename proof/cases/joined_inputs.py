@@ -8,7 +8,7 @@ from pathlib import Path
 from proof.harness import Facts, Proof
 from proof.live import attached, broker, nats, spark
 from rw_sql.cli.servers.schema_registry import start_registry, stop_registry
-from rw_sql.runtime.control import owner
+from rw_sql.runtime.observe import upstream_watcher
 from tests.integration.joined_inputs import JoinedInputs
 
 MINUTES = int(os.environ.get("RW_SQL_JOIN_MINUTES", "60"))
@@ -19,7 +19,7 @@ MOVES = max(3, MINUTES // 3)
 
 
 def _check(seed: int, folder: Path) -> Facts:
-    owner.DISCOVERY_SECONDS = 0.5
+    upstream_watcher.DISCOVERY_SECONDS = 0.5
     bootstrap, server = broker().bootstrap, nats()
     # The first statement of a view in a session takes longer: it belongs to no minute of the course.
     spark()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from proof.harness import Facts, Proof
 from proof.live import attached, spark
-from rw_sql.runtime.control import owner
+from rw_sql.runtime.observe import upstream_watcher
 from tests.crash.lives import Lives
 from tests.crash.upstream_child import POINTS
 from tests.integration.kinesis_moves import MovedStream
@@ -38,7 +38,7 @@ def _server() -> KinesisServer:
 
 
 def _check(seed: int, folder: Path) -> Facts:
-    owner.DISCOVERY_SECONDS = 0.5
+    upstream_watcher.DISCOVERY_SECONDS = 0.5
     os.environ.setdefault("RW_SQL_SECRET_KEY", base64.b64encode(bytes(32)).decode())
     with attached(folder / "moves") as session:
         session.allow_unsafe()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from proof.harness import Facts, Proof
 from proof.live import attached, nats, spark
-from rw_sql.runtime.control import owner
+from rw_sql.runtime.observe import upstream_watcher
 from tests.crash.lives import Lives
 from tests.crash.upstream_child import POINTS
 from tests.integration.nats_moves import MovedStreams
@@ -24,7 +24,7 @@ _MESSAGES = 400
 
 
 def _check(seed: int, folder: Path) -> Facts:
-    owner.DISCOVERY_SECONDS = 0.5
+    upstream_watcher.DISCOVERY_SECONDS = 0.5
     with attached(folder / "moves") as session:
         session.allow_unsafe()
         moved = MovedStreams(session, nats(), f"p{seed}", seed)

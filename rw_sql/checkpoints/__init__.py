@@ -2,5 +2,5 @@
 
 Works on files only, through fsspec: no Spark, no Java, no catalog.
 
-Imports: ``errors``. Imported by: ``plan``, ``runtime``, ``cli``. Begin with ``checkpoint``, then ``rewriting``.
+Imports: ``errors``. Begin with ``checkpoint``, then ``rewriting``.
 """

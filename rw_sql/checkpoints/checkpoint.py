@@ -118,7 +118,7 @@ def splits_of(sources: tuple[SourcePosition, ...]) -> tuple[Split, ...]:
 
 def _order(split: str) -> tuple[str, int]:
     topic, _, number = split.rpartition(":")
-    return (topic, int(number)) if number.isdigit() else (split, 0)
+    return (topic, int(number)) if number.isdecimal() else (split, 0)
 
 
 def read_checkpoint(files: CheckpointFiles) -> Checkpoint:

@@ -95,7 +95,7 @@ def _versions(files: CheckpointFiles) -> list[int]:
     found = sorted(
         int(name[:_DIGITS])
         for name in files.stamps("_delta_log")
-        if name[:_DIGITS].isdigit() and name[_DIGITS:] == ".json"
+        if name[:_DIGITS].isdecimal() and name[_DIGITS:] == ".json"
     )
     first = len(found) - 1
     while first > 0 and found[first - 1] == found[first] - 1:

@@ -31,7 +31,7 @@ def read_lists(files: CheckpointFiles, source: str) -> FileLists:
     """All lists of one source, from the newest compacted file and the lists after it."""
     folder = f"sources/{source}"
     names = files.stamps(folder)
-    numbers = {int(name.removesuffix(_COMPACT)): name for name in names if name.removesuffix(_COMPACT).isdigit()}
+    numbers = {int(name.removesuffix(_COMPACT)): name for name in names if name.removesuffix(_COMPACT).isdecimal()}
     compacted = [number for number, name in numbers.items() if name.endswith(_COMPACT)]
     first = max(compacted, default=0)
     lists: dict[int, list[str]] = {}

@@ -88,7 +88,7 @@ class CheckpointFiles:
 
     def batches(self, folder: str) -> list[int]:
         """The numeric file names in a folder, ascending."""
-        return sorted(int(name) for name in self.stamps(folder) if name.isascii() and name.isdigit())
+        return sorted(int(name) for name in self.stamps(folder) if name.isascii() and name.isdecimal())
 
     def read(self, name: str) -> str:
         """The text of a file. Raises FileNotFoundError, or SqlError FILE_UNREADABLE."""

@@ -63,7 +63,7 @@ def _is_kafka(value: Mapping[str, Any]) -> bool:
     return bool(value) and all(
         isinstance(numbers, dict)
         and all(
-            number.isascii() and number.isdigit() and isinstance(offset, int) and not isinstance(offset, bool)
+            number.isascii() and number.isdecimal() and isinstance(offset, int) and not isinstance(offset, bool)
             for number, offset in numbers.items()
         )
         for numbers in value.values()

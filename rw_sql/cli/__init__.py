@@ -1,6 +1,4 @@
 """The command line ``rw-sql``. Only this package and ``magics`` print.
 
-
-Imports: everything. Imported by: nothing.
-Begin with ``main``: each command has a module.
+Imports: everything. Begin with ``main``: each command has a module.
 """

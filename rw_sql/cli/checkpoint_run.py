@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import sys
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -19,6 +18,7 @@ from rw_sql.cli.output import console_for, print_rows
 from rw_sql.cli.text_input import write_text
 from rw_sql.connectors.spec import duration_seconds
 from rw_sql.errors import CONFIRMATION_NEEDED, INVALID_OPTION, NOT_SUPPORTED, SqlError
+from rw_sql.metastore.commits import user_name
 from rw_sql.model.offset_files import FORMS, write_offsets
 from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint
 from rw_sql.plan.result.picture import plan_mermaid, plan_svg
@@ -166,7 +166,7 @@ def _entry(written: str) -> SplitEntry:
         raise SqlError(INVALID_OPTION, f"--set takes SPLIT=N, found: {written!r}", hint="--set orders:0=42")
     value = text.strip()
     state: NumberValue | TextValue | NullValue = TextValue(text=value)
-    if value.lstrip("+-").isdigit():
+    if value.isascii() and value.lstrip("+-").isdecimal():
         state = NumberValue(text=value)
     elif value.lower() == "null":
         state = NullValue()
@@ -248,7 +248,7 @@ def show_checkpoint(path: str, upstreams: Upstreams, *, is_json: bool, is_sql_on
         committed += f", batch {checkpoint.planned} planned and not committed"
     console.print(Text(f"query {checkpoint.query_id}: {committed}, offset log v{checkpoint.entry.version}"))
     if checkpoint.watermark_ms:
-        moment = datetime.fromtimestamp(checkpoint.watermark_ms / 1000).astimezone()
+        moment = datetime.fromtimestamp(checkpoint.watermark_ms / 1000, UTC)  # As in previews.
         console.print(Text(f"watermark: {moment.isoformat(sep=' ', timespec='milliseconds')}"))
     console.print(Text(f"keeps the state of: {', '.join(checkpoint.operators) or 'none'}"))
     for entry in rewrites:
@@ -327,7 +327,7 @@ def _carry_out(plan: Plan, path: str, *, is_assumed_stopped: bool, is_yes: bool,
     number = None
     if plan.effect is not None and not is_dry_run:
         _ask(console, plan, is_assumed_stopped=is_assumed_stopped, is_yes=is_yes)
-        number = carry_out(plan.effect, actor=getpass.getuser())
+        number = carry_out(plan.effect, actor=user_name())
     changes = [{"object": row.object, "change": row.change, "detail": row.detail} for row in plan.changes]
     if is_json:
         splits = [

@@ -33,6 +33,7 @@ KAFKA_PACKAGE = "org.apache.kafka:kafka_2.13:4.1.0"
 _RESOLVE_ATTEMPTS = 3
 _HEAP = "512m"
 _FILE = "broker.json"
+_SETTINGS, _LOG_SETTINGS = "server.properties", "log4j2.properties"
 _NODE = "1"
 _CHECKPOINT = "bootstrap.checkpoint"
 _FORMAT_SETTINGS = ("node.id", "log.dir", "metadata.log.dir", "process.roles", "controller.quorum", "unstable.")
@@ -76,12 +77,12 @@ def start_broker(
     controller_at = controller_port or free_port()
     cluster_id = before["cluster_id"] if before else _new_cluster_id()
     _write_settings(home, at, controller_at, extra or {})
-    java = [*_java(home), "-cp", class_path]
+    java = [*_java(), "-cp", class_path]
     if not (home / "data" / "meta.properties").exists():
         _format(java, home, cluster_id, extra or {})
     bootstrap = f"127.0.0.1:{at}"
     pid = server.start(
-        [*java, "kafka.Kafka", str(home / "server.properties")],
+        [*java, "kafka.Kafka", _SETTINGS],
         {"bootstrap": bootstrap, "cluster_id": cluster_id, "folder": str(home), "port": at},
         bootstrap,
         lambda: _is_answering(bootstrap, cluster_id),
@@ -165,7 +166,7 @@ def _class_path_elements(printed: str) -> list[str]:
     return jars
 
 
-def _java(home: Path) -> list[str]:
+def _java() -> list[str]:
     return [
         java_program(),
         f"-Xmx{_HEAP}",
@@ -173,7 +174,9 @@ def _java(home: Path) -> list[str]:
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-Djava.awt.headless=true",
-        f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}",
+        # The folder is the working directory: Java and Kafka read commas, % and non-ASCII characters of a path
+        # differently in properties, in lists and in URIs.
+        f"-Dlog4j2.configurationFile={_LOG_SETTINGS}",
     ]
 
 
@@ -183,7 +186,7 @@ def _format(java: list[str], home: Path, cluster_id: str, extra: Mapping[str, st
     kept = _kept_checkpoint()
     is_plain = not any(key.startswith(_FORMAT_SETTINGS) for key in extra)
     data = home / "data"
-    if is_plain and kept.is_file():
+    if is_plain and kept is not None and kept.is_file():
         data.mkdir(exist_ok=True)
         shutil.copyfile(kept, data / _CHECKPOINT)
         made = data / "meta.properties.new"
@@ -191,7 +194,8 @@ def _format(java: list[str], home: Path, cluster_id: str, extra: Mapping[str, st
         made.replace(data / "meta.properties")  # A folder with this file counts as formatted.
         return
     done = subprocess.run(
-        [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(home / "server.properties")],
+        [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", _SETTINGS],
+        cwd=home,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -204,13 +208,16 @@ def _format(java: list[str], home: Path, cluster_id: str, extra: Mapping[str, st
             detail=done.stderr.strip()[-800:],
             hint="give an empty folder that can be written",
         )
-    if is_plain:
+    if is_plain and kept is not None:
         with contextlib.suppress(OSError):
             keep_file(kept, (data / _CHECKPOINT).read_bytes())
 
 
-def _kept_checkpoint() -> Path:
-    return cache_folder() / (KAFKA_PACKAGE.replace(":", "-") + f".{_CHECKPOINT}")
+def _kept_checkpoint() -> Path | None:
+    try:
+        return cache_folder() / (KAFKA_PACKAGE.replace(":", "-") + f".{_CHECKPOINT}")
+    except FileNotFoundError:
+        return None
 
 
 def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[str, str]) -> None:
@@ -222,7 +229,7 @@ def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
-        "log.dirs": str(home / "data"),
+        "log.dirs": "data",
         "auto.create.topics.enable": "false",
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.replication.factor": "1",
@@ -240,14 +247,14 @@ def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[
         "log.initial.task.delay.ms": "1000",
         **extra,
     }
-    (home / "server.properties").write_text(
+    (home / _SETTINGS).write_text(
         "".join(f"{key}={_escaped(value)}\n" for key, value in settings.items()), encoding="utf-8"
     )
-    (home / "log4j2.properties").write_text(
+    (home / _LOG_SETTINGS).write_text(
         "status = error\n"
         "appender.file.type = File\n"
         "appender.file.name = file\n"
-        f"appender.file.fileName = {home / 'broker.log'}\n"
+        "appender.file.fileName = broker.log\n"
         "appender.file.layout.type = PatternLayout\n"
         "appender.file.layout.pattern = %d %p %c{1}: %m%n\n"
         "rootLogger.level = warn\n"
@@ -257,8 +264,10 @@ def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[
 
 
 def _escaped(value: str) -> str:
-    """A value in the syntax of a Java properties file."""
-    return value.replace("\\", "\\\\").replace("\n", "\\n")
+    """A value in the syntax of a Java properties file, which Java reads as Latin-1."""
+    text = value.replace("\\", "\\\\").replace("\n", "\\n")
+    units = text.encode("utf-16-be").hex()
+    return text if text.isascii() else "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _is_answering(bootstrap: str, cluster_id: str) -> bool:

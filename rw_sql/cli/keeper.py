@@ -107,7 +107,7 @@ def _environments() -> list[tuple[int, str]]:
     if Path("/proc/self/environ").exists():
         told = []
         for entry in os.listdir("/proc"):
-            if entry.isdigit():
+            if entry.isdecimal():
                 with contextlib.suppress(OSError):  # it has ended, or belongs to another user
                     variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
                     marks = [value for value in variables if value.startswith(begin.encode())]

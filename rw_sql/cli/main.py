@@ -77,6 +77,15 @@ class _App(typer.Typer):
                 raise
             print_error(missing.render())
             raise SystemExit(exit_status(missing)) from None
+        except OSError as error:
+            from rw_sql.cli.output import print_error
+            from rw_sql.cli.text_input import unusable_file
+
+            unusable = unusable_file(error)
+            if unusable is None:
+                raise
+            print_error(unusable.render())
+            raise SystemExit(exit_status(unusable)) from None
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
 

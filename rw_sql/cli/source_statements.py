@@ -152,7 +152,7 @@ def _bound(where: str) -> InjectTo:
 def _entry(split: str, offset: str) -> SplitEntry:
     if offset.lower() == "null":
         return SplitEntry(split=SplitId(id=split), value=NullValue())
-    is_number = offset.isascii() and offset.isdigit()
+    is_number = offset.isascii() and offset.isdecimal()
     return SplitEntry(split=SplitId(id=split), value=NumberValue(text=offset) if is_number else TextValue(text=offset))
 
 

@@ -1,4 +1,4 @@
-"""The text of a file or of standard input, for the commands that take SQL, and the writing of files."""
+"""The text of a file or of standard input, for the commands that take SQL; the writing of files; errors of files."""
 
 from __future__ import annotations
 
@@ -32,6 +32,23 @@ def read_exactly(path: str) -> str:
     from rw_sql.runtime.support.text_files import decode_text
 
     return decode_text(read, name)
+
+
+def unusable_file(error: OSError) -> SqlError | None:
+    """The error for a file or folder that a command could not use; None if the error is of something else."""
+    from rw_sql.metastore.location import require_current_folder
+
+    try:
+        require_current_folder()
+    except SqlError as deleted:
+        return deleted
+    if not isinstance(error.filename, str) or error.strerror is None:
+        return None
+    return SqlError(
+        FILE_UNREADABLE,
+        f'cannot use "{error.filename}": {error.strerror}',
+        hint="give a file or folder that this process can read and write",
+    )
 
 
 def unix_lines(text: str) -> str:

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
-from rw_sql.errors import UPSTREAM_MISSING, SqlError
+from rw_sql.errors import UPSTREAM_MISSING, SqlError, near_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -187,6 +187,23 @@ class Lack:
     message: str
     hint: str
     is_for_slot: bool = False
+
+
+def unread_column(table: str, name: str, declared: str, there: Collection[str]) -> Lack:
+    """The lack of a column that the changes to a table do not contain: it is not among the table's columns, ``there``,
+    or the database generates it."""
+    if name in there:
+        return Lack(
+            check="column",
+            message=f"Column '{name}' of table {table} is generated, so it is not in the stream",
+            hint=f"omit it, or compute it here: {name} {declared} AS …",
+        )
+    near = near_names(name, there)
+    return Lack(
+        check="column",
+        message=f"Column '{name}' not found in the upstream database: table {table} has no such column",
+        hint=(f'did you mean "{near[0]}"? ' if near else "") + "its columns: " + ", ".join(sorted(there)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,6 @@
 """Notebook support: ``%load_ext rw_sql`` registers ``%%rw``, which runs a cell's statements and shows their results.
 
-Imports: ``session`` and below, and the shell's completion and styles (``cli/shell``). Imported by: ``rw_sql``
-itself, when a notebook loads the extension. Begin with ``cell``.
+Imports: ``session`` and below, and the shell's completion and styles (``cli/shell``). Begin with ``cell``.
 """
 
 from __future__ import annotations

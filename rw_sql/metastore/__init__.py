@@ -3,8 +3,8 @@
 The table ``operations`` is the log of record, and a snapshot is a projection of it. Further tables store facts about
 the running jobs.
 
-Imports: ``assets``, ``object_stores``, ``errors``. Imported by: ``model``, ``plan``, ``runtime``, ``session``. Begin
-with ``records`` (the stored values) and ``store`` (the commits).
+Imports: ``assets``, ``object_stores``, ``errors``. Begin with ``records`` (the stored values) and ``store`` (the
+commits).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,3 +44,11 @@ class Committed:
 
     epoch: int
     snapshot: Snapshot
+
+
+def user_name() -> str:
+    """The operating system's user of this process, as the actor of its operations."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # A container's user may have no name.
+        return f"uid {os.getuid()}"

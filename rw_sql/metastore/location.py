@@ -1,43 +1,63 @@
-"""The place of a warehouse's catalog. Imports no Delta, which a light installation lacks."""
+"""The place of a warehouse and of its catalog. Imports no Delta, which a light installation lacks."""
 
 from __future__ import annotations
 
-import re
+import os
 from pathlib import Path
 
-from rw_sql.errors import INVALID_PARAMETER, SqlError
-from rw_sql.object_stores import local_location, unfit_part
+from rw_sql.errors import FILE_UNREADABLE, INVALID_PARAMETER, SqlError
+from rw_sql.object_stores import local_location, unfit_local_part, unfit_part
 
 SCHEMA_NAME = "rw_catalog"
 """The catalog's folder in a warehouse, and its schema in Spark."""
-
-_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
 def catalog_folder(warehouse: str) -> str:
     """The folder of a warehouse's catalog. Raises SqlError INVALID_PARAMETER for a place that Delta cannot address."""
     warehouse = local_location(warehouse)
-    if "://" in warehouse:
-        require_fit(warehouse)
-    else:
-        warehouse = str(Path(warehouse).absolute())
-        if _ESCAPE.search(warehouse):
-            raise SqlError(
-                INVALID_PARAMETER,
-                f"the warehouse {warehouse!r} cannot be used: Delta reads % and two hex digits as a character",
-                hint="give a folder without % in its path",
-            )
+    if "://" not in warehouse:
+        warehouse = str(absolute_path(warehouse))
+    require_fit(warehouse)
     return f"{warehouse.rstrip('/')}/{SCHEMA_NAME}"
 
 
-def require_fit(uri: str) -> None:
-    """Raises SqlError INVALID_PARAMETER for a URI of an object store that the libraries of a warehouse read
-    differently: the catalog and the files of the jobs would be in different places."""
-    unfit = unfit_part(uri)
+def absolute_path(path: str | Path) -> Path:
+    """A local path as an absolute one, without ``~`` and symbolic links.
+
+    Raises SqlError FILE_UNREADABLE if the path is relative and the current folder was deleted, or if it begins with
+    ``~`` and the user has no home folder.
+    """
+    try:
+        expanded = Path(path).expanduser()
+    except RuntimeError as error:
+        raise SqlError(
+            FILE_UNREADABLE, f"cannot find {str(path)!r}: the user has no home folder", hint="give an absolute path"
+        ) from error
+    if not expanded.is_absolute():
+        require_current_folder()
+    return expanded.resolve()
+
+
+def require_current_folder() -> None:
+    """Raises SqlError FILE_UNREADABLE if the current folder of this process was deleted."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise SqlError(
+            FILE_UNREADABLE, "the current folder of this process was deleted", hint="cd to a folder that exists"
+        ) from error
+
+
+def require_fit(location: str) -> None:
+    """Raises SqlError INVALID_PARAMETER for an absolute path, or a URI of an object store, that the libraries of a
+    warehouse refuse or read differently: the catalog and the files of the jobs would be in different places."""
+    is_uri = "://" in location
+    unfit = unfit_part(location) if is_uri else unfit_local_part(location)
     if unfit is not None:
+        example = "a URI whose path has letters, digits, blanks, - and _, such as s3://bucket/warehouse"
         raise SqlError(
             INVALID_PARAMETER,
-            f"the warehouse {uri!r} cannot be used: it contains {unfit}, and Delta and Spark would read different "
+            f"the warehouse {location!r} cannot be used: it contains {unfit}, and Delta and Spark would read different "
             "places",
-            hint="give a URI whose path has letters, digits, blanks, - and _, such as s3://bucket/warehouse",
+            hint=f"give {example if is_uri else 'a folder whose path has letters, digits, blanks, - and _'}",
         )

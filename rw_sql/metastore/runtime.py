@@ -11,23 +11,19 @@ import time
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from rw_sql.metastore.facts import (
-    ASKED,
-    DONE,
-    TAKEN,
-    WITHDRAWN,
     BackfillProgress,
     JobStatus,
     Lease,
     NotedPosition,
     PointDependent,
     QuiesceLock,
-    Request,
     RewindPoint,
     Run,
 )
@@ -36,6 +32,7 @@ from rw_sql.metastore.keyed_table import KeyedTable
 from rw_sql.metastore.keyed_table import Row as _Row
 from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.metastore.refresh_records import RefreshChunk
+from rw_sql.metastore.request_store import RequestStore, recent_requests
 from rw_sql.metastore.table import join
 
 if TYPE_CHECKING:
@@ -46,8 +43,6 @@ RUNS_KEPT = 500
 """The minimum number of newest runs of each job that the metastore keeps."""
 
 _THE_LEASE = "jobs"
-_REQUEST_MS = 3_600_000
-"""How long a request is kept after its answer, in milliseconds: its session polls several times a second."""
 
 _WORTH_FOLDING = 200
 
@@ -62,23 +57,6 @@ def _present(rows: list[_Row]) -> list[_Row]:
 
 def _unreleased(rows: list[_Row]) -> list[_Row]:
     return [row for row in rows if not row["is_released"]]
-
-
-def _recent_requests(rows: list[_Row]) -> list[_Row]:
-    since = time.time_ns() // 1_000_000 - _REQUEST_MS
-    return [
-        row for row in rows if row["state"] in (ASKED, TAKEN) or row["asked_ms"] > since or _answered_ms(row) > since
-    ]
-
-
-class _Answered(msgspec.Struct):
-    """The part of an answer that decides how long it is kept."""
-
-    answered_ms: int = 0
-
-
-def _answered_ms(row: _Row) -> int:
-    return 0 if row["answer"] is None else msgspec.json.decode(row["answer"], type=_Answered).answered_ms
 
 
 def _newest_runs(rows: list[_Row]) -> list[_Row]:
@@ -101,6 +79,7 @@ class JobStore:
         self._told: set[Event] = set()
         self.saying = RLock()
         """Held between learning a fact about the jobs and writing it, so that readers wait for the new value."""
+        self.requests = RequestStore(partial(self._open, "runtime_requests", ("request",), recent_requests))
 
     @contextmanager
     def telling(self, event: Event) -> Iterator[None]:
@@ -146,50 +125,6 @@ class JobStore:
     def release_lease(self, lease: Lease) -> bool:
         """Marks the holder's lease as released; returns False if the holder does not have it."""
         return self.renew_lease(replace(lease, is_released=True))
-
-    def add_request(self, request: Request) -> None:
-        """Adds a request, unless it is stored already.
-
-        A commit whose reply was lost is repeated, and the owner may have taken the request in between.
-        """
-        row = msgspec.to_builtins(request)
-        self._requests().write(lambda present: [] if (request.request,) in present else [row])
-
-    def request(self, name: str) -> Request | None:
-        """A request by its name; None if it is not stored, or was answered long ago."""
-        row = self._requests().rows().get((name,))
-        return None if row is None else msgspec.convert(row, Request)
-
-    def open_requests(self, group: str) -> tuple[Request, ...]:
-        """The requests of a group that are neither done nor withdrawn, oldest first."""
-        rows = self._requests().rows().values()
-        found = [row for row in rows if row["resource_group"] == group and row["state"] in (ASKED, TAKEN)]
-        return tuple(msgspec.convert(row, Request) for row in sorted(found, key=lambda row: row["seq"]))
-
-    def change_request(self, request: Request, later: Request) -> bool:
-        """Replaces a request by a later state of it; returns False if the stored state is another one.
-
-        A request that is done or withdrawn keeps no statement, and :meth:`tidy_requests` removes its earlier rows, so
-        that its text is not stored for long.
-        """
-        row = msgspec.to_builtins(later)
-        if later.state in (DONE, WITHDRAWN):
-            row["body"] = None
-
-        def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
-            old = present.get((request.request,))
-            is_same = old is not None and (old["state"], old["taken_by"]) == (request.state, request.taken_by)
-            return [row] if is_same else []
-
-        return bool(self._requests().write(choose))
-
-    def tidy_requests(self) -> None:
-        """Removes replaced rows of requests from the table, and their files at the next call.
-
-        Does nothing while a request is open: if another commit comes first, the new file stays, with the texts in it.
-        """
-        if not any(row["state"] in (ASKED, TAKEN) for row in self._requests().rows().values()):
-            self._requests().tidy()
 
     def claim_run(self, job: str, epoch: int, owner: str) -> Run:
         """Claims the job's next run number. No two callers get the same number."""
@@ -400,9 +335,6 @@ class JobStore:
 
     def _leases(self) -> KeyedTable:
         return self._open("runtime_lease", ("lease",), _all, is_small=True)
-
-    def _requests(self) -> KeyedTable:
-        return self._open("runtime_requests", ("request",), _recent_requests)
 
     def _run_table(self) -> KeyedTable:
         return self._open("runtime_runs", ("job", "run"), _newest_runs)

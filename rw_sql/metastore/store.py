@@ -8,9 +8,7 @@ only once, and readers apply just the operations after that epoch.
 
 from __future__ import annotations
 
-import getpass
 import logging
-import os
 import time
 import uuid
 from collections import deque
@@ -25,7 +23,7 @@ from deltalake.exceptions import DeltaError
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore.catalog import Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
-from rw_sql.metastore.commits import Committed, CommitUnknown, ConcurrentCommit
+from rw_sql.metastore.commits import Committed, CommitUnknown, ConcurrentCommit, user_name
 from rw_sql.metastore.later import DebouncedTask
 from rw_sql.metastore.location import catalog_folder
 from rw_sql.metastore.log_rows import now_ms, operation_record, operation_rows, outcome_row
@@ -153,7 +151,7 @@ class Metastore:
         """
         with self._lock:
             epoch = based_on.epoch + 1
-            actor = operation.actor or _user()
+            actor = operation.actor or user_name()
             effect = effect_of(based_on, epoch, actor, operation.changes)
             row = {
                 "epoch": epoch,
@@ -486,10 +484,3 @@ class Metastore:
                         table.append(table.schema.empty_table(), transaction=(_PROJECTED, snapshot.epoch))
                     except CommitConflict:
                         continue
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # A container's user may have no name.
-        return f"uid {os.getuid()}"

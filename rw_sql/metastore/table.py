@@ -400,4 +400,4 @@ def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _is_commit(name: str) -> bool:
-    return len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
+    return len(name) == 25 and name.endswith(".json") and name[:20].isdecimal()

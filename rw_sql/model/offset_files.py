@@ -124,7 +124,7 @@ def _refuse(path: str, message: str, form: str) -> SqlError:
 
 def _topic_partition(split: str) -> tuple[str, int]:
     topic, colon, partition = split.rpartition(":")
-    if not colon or not partition.isdigit():
+    if not colon or not partition.isdecimal():
         raise ValueError(f'split "{split}" is not a partition of a topic: only a map can name it')
     return topic, int(partition)
 
@@ -241,13 +241,13 @@ def _csv_fields(line: str) -> list[str]:
 
 def _partition(value: object, path: str, form: str) -> int:
     text = str(value)
-    if isinstance(value, bool) or not (text.isascii() and text.isdigit() and len(text) < 11):
+    if isinstance(value, bool) or not (text.isascii() and text.isdecimal() and len(text) < 11):
         raise _refuse(path, f"names {text!r} where a partition's number belongs", form)
     return int(text)
 
 
 def _whole(value: object, path: str, form: str, where: str) -> int:
     text = str(value)
-    if isinstance(value, bool) or not (text.isascii() and text.isdigit() and len(text) < 20):
+    if isinstance(value, bool) or not (text.isascii() and text.isdecimal() and len(text) < 20):
         raise _refuse(path, f"gives {text!r} as the offset in {where}, which is not a whole number", form)
     return int(text)

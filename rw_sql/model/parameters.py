@@ -59,7 +59,7 @@ def _seconds(text: str) -> str:
     word = text.strip().lower()
     for unit, factor in (("ms", 1), ("min", 60_000), ("s", 1_000), ("", 1_000)):
         number = word.removesuffix(unit).strip() if unit else word
-        if word.endswith(unit) and number.isdigit() and len(number) < 10:
+        if word.endswith(unit) and number.isascii() and number.isdecimal() and len(number) < 10:
             return f"{int(number) * factor}ms"
     raise ValueError("must be a time such as 60s, 500ms or 2min")
 
@@ -77,7 +77,7 @@ def _seconds_or_never(text: str) -> str:
 def _count(text: str) -> str:
     """Parses a count between 0 and 1000."""
     word = text.strip()
-    if word.isascii() and word.isdigit() and int(word) <= 1000:
+    if word.isascii() and word.isdecimal() and int(word) <= 1000:
         return str(int(word))
     raise ValueError("must be a number from 0 to 1000")
 
@@ -85,7 +85,7 @@ def _count(text: str) -> str:
 def _parallelism(text: str) -> str:
     """Parses a number of partitions."""
     word = text.strip()
-    if word.isascii() and word.isdigit() and 0 < int(word) <= MOST_PARALLELISM:
+    if word.isascii() and word.isdecimal() and 0 < int(word) <= MOST_PARALLELISM:
         return str(int(word))
     raise ValueError(f"must be a number of partitions from 1 to {MOST_PARALLELISM}")
 
@@ -94,7 +94,7 @@ def _rate(text: str) -> str:
     word = text.strip().lower()
     if word in ("-1", "default"):
         return NO_LIMIT
-    if word.isascii() and word.isdigit() and len(word) < 10:
+    if word.isascii() and word.isdecimal() and len(word) < 10:
         return str(int(word))
     raise ValueError("must be a number of records per second, or -1 for no limit")
 
@@ -112,7 +112,7 @@ def _period(text: str) -> str:
         return NO_LIMIT
     for unit, seconds in _PERIODS.items():
         number = word.removesuffix(unit).strip()
-        if word.endswith(unit) and number.isascii() and number.isdigit() and 0 < int(number) < 1_000_000:
+        if word.endswith(unit) and number.isascii() and number.isdecimal() and 0 < int(number) < 1_000_000:
             return f"{int(number) * seconds * 1_000}ms"
     raise ValueError("must be a time of at least a minute, such as 30min, 12h or 7d, or -1 for no limit")
 

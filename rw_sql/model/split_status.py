@@ -70,4 +70,4 @@ def beginning(upstream: UpstreamSplit) -> SplitState:
 def split_order(split: str) -> tuple[str, int, str]:
     """A sort key that orders ``orders:2`` before ``orders:10``."""
     topic, _, partition = split.rpartition(":")
-    return (topic, int(partition), "") if partition.isdigit() else (split, 0, split)
+    return (topic, int(partition), "") if partition.isdecimal() else (split, 0, split)

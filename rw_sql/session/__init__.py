@@ -1,4 +1,4 @@
 """A Spark session that accepts the statements: ``connect``, ``attach``, ``detach``, and the wrapped ``spark.sql``.
 
-Imports: ``runtime`` and below. Imported by: ``cli``, ``magics``, and ``rw_sql`` itself, lazily. Begin with ``attach``.
+Imports: ``runtime`` and below. Begin with ``attach``.
 """

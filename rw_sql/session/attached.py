@@ -23,12 +23,12 @@ from rw_sql.plan.statements.session.search_path import SEARCH_PATH
 from rw_sql.runtime.control.dry_run import DryRun
 from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.owner import LOOK_SECONDS, Owner
-from rw_sql.runtime.control.request_server import RequestServer
 from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.observe.metrics import metrics_of, serve_metrics
 from rw_sql.runtime.observe.waiting import StatementProgress, progress_of
+from rw_sql.runtime.remote.request_server import RequestServer
 from rw_sql.runtime.spark.frames import frame_of
 from rw_sql.runtime.spark.interrupts import interruptible
 from rw_sql.runtime.spark.sessions import SparkSessions

@@ -1,7 +1,7 @@
 """A session of Spark Connect that accepts rw_sql's statements.
 
 The process has no JVM. It passes each statement to the owner through the catalog
-(:mod:`rw_sql.runtime.control.remote_executor`) and reads views and tables over Connect. Both the process and the
+(:mod:`rw_sql.runtime.remote.remote_executor`) and reads views and tables over Connect. Both the process and the
 Connect server need access to the warehouse.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.metastore import Metastore
-from rw_sql.runtime.control.remote_executor import RemoteExecutor
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
+from rw_sql.runtime.remote.remote_executor import RemoteExecutor
 from rw_sql.runtime.spark.absent import NoSpark
 from rw_sql.runtime.spark.frames import arrow_of
 from rw_sql.runtime.sql.connect_views import ConnectViews

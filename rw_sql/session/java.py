@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 from rw_sql.errors import JAVA_MISSING, SqlError
+from rw_sql.metastore.location import require_current_folder
 
 OLDEST_JAVA = 17
 """The oldest Java version that Spark 4 supports."""
@@ -37,6 +38,7 @@ def check_java() -> None:
     match = _VERSION.search(text)
     version = int(match[1]) if match else None
     if version is None:
+        require_current_folder()  # No Java starts in a folder that was deleted.
         raise SqlError(JAVA_MISSING, f"{java} ({origin}) is not a working Java", hint=_HINT)
     if version < OLDEST_JAVA:
         told = f"{_NEED}, and {java} ({origin}) is Java {version}"

@@ -3,8 +3,8 @@
 ``parse_script(text, file=None) -> tuple[Statement, ...]`` parses statements separated by ``;``; ``render(statement)
 -> str`` writes one in canonical form. Errors are :class:`rw_sql.errors.SqlError` with their positions in the text.
 
-Imports: ``assets``, ``errors``. Imported by: ``model`` and all above. Begin with ``routing`` (which decides whether
-a text is rw_sql's or Spark's) and ``parsing/script.py``; the grammar is in ``grammar/``.
+Imports: ``assets``, ``errors``. Begin with ``routing`` (which decides whether a text is rw_sql's or Spark's) and
+``parsing/script.py``; the grammar is in ``grammar/``.
 """
 
 from __future__ import annotations

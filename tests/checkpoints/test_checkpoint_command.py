@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from tests.checkpoints.made import delta, files, kafka, list_files, make_checkpo
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 MOVE = ("--assume-stopped", "--yes", "--watch", "10ms")
@@ -47,11 +49,22 @@ def job(tmp_path: Path) -> Path:
     return make_checkpoint(tmp_path / "words", *batches, operators=["stateStoreSave"], watermark_ms=1_700_000_000_000)
 
 
+@pytest.fixture
+def in_kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The time zone of this process is not UTC."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Kolkata")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_kolkata")
 def test_show(job: Path) -> None:
     told = run("show", job)
     assert "batch 1 committed, offset log v1" in told
     assert "keeps the state of: aggregation" in told
-    assert "watermark: 2023-11-14" in told
+    assert "watermark: 2023-11-14 22:13:20.000+00:00" in told
     assert "| words:0 |   12 |" in told
     plan_batch(job, 2, [kafka(words=[13, 9])])
     assert "batch 1 committed, batch 2 planned and not committed" in run("show", job)
@@ -166,6 +179,7 @@ def test_a_delta_source(tmp_path: Path) -> None:
         ((), "one target is needed, found none"),
         (("--to-latest", "--shift-by", "1"), "found: --to-latest, --shift-by"),
         (("--set", "words:0"), "--set takes SPLIT=N"),
+        (("--set", "words:0=²"), "is neither a number nor JSON"),
         (("--to-latest", "--property", "x"), "--property takes KEY=VALUE"),
         (("--to-latest", "--allow", "all"), "--allow takes gaps, duplicates and clamp"),
         (("--to-latest", "--output", "yaml"), "--output must be one of text, json, mermaid, svg"),

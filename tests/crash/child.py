@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 
 import rw_sql
 from rw_sql.metastore import Metastore
-from rw_sql.runtime.control import owner
 from rw_sql.runtime.jobs import arrow_batches
+from rw_sql.runtime.observe import upstream_watcher
 from rw_sql.runtime.support import faults
 from tests.crash.scenario import SOURCE_ID, STEPS, Flush, Grow, Produce, Say, Step, first_step
 from tests.support.spark_settings import FEW_ROWS
@@ -208,7 +208,7 @@ def look(is_met: Callable[[], bool]) -> bool:
 
 def main() -> NoReturn:
     """Runs one process of the workflow."""
-    owner.DISCOVERY_SECONDS = _DISCOVERY_SECONDS
+    upstream_watcher.DISCOVERY_SECONDS = _DISCOVERY_SECONDS
     arrow_batches.LARGE_ROWS = 0
     Child(json.loads(sys.argv[1])).run()
     sys.exit(0)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from tests.crash.connected import connected
 from tests.crash.lives import Lives, replaced
 from tests.support.ageing import Pauses
 from tests.support.spark_settings import settings_for
@@ -159,16 +160,8 @@ def around(task: Mapping[str, Any]) -> ExitStack:
 
 
 def _main(task: dict[str, Any]) -> None:
-    import rw_sql
-    from rw_sql.runtime.support import faults
-
-    with around(task):
-        # Armed before the jobs continue, because they may complete their history before the first statement runs.
-        faults.arm(task["point"], "both")
-        spark = rw_sql.connect(task["warehouse"], config=settings_for(task["records"]))
+    with around(task), connected(task["warehouse"], settings_for(task["records"]), point=task["point"]) as spark:
         go_on(spark, task)
-        rw_sql.detach(spark)
-        spark.stop()
 
 
 if __name__ == "__main__":

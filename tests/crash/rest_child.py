@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import rw_sql
 from rw_sql.cli.kafka_topics import Record, produce
 from rw_sql.runtime.support import faults
+from tests.crash.connected import connected
 from tests.support.spark_settings import FEW_ROWS
 from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 
@@ -56,10 +56,8 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
 
 def _main(task: dict[str, Any]) -> None:
-    spark = rw_sql.connect(task["warehouse"], config=FEW_ROWS)
-    go_on(spark, task)
-    rw_sql.detach(spark)
-    spark.stop()
+    with connected(task["warehouse"], FEW_ROWS) as spark:
+        go_on(spark, task)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from rw_sql.connectors.kafka.admin import LATEST, BrokerAdmin
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.backfill_ranges import History
-from rw_sql.runtime.control import owner
+from rw_sql.runtime.observe import upstream_watcher
 from rw_sql.runtime.support import faults
 from tests.crash.lives import Lives, replaced
 from tests.integration.attached import AttachedSession, wait_until
@@ -356,7 +356,7 @@ class Schedule:
 
 def around(_: Mapping[str, Any]) -> AbstractContextManager[None]:
     """The owner looks often for partitions that were added."""
-    return replaced(owner, DISCOVERY_SECONDS=0.5)
+    return replaced(upstream_watcher, DISCOVERY_SECONDS=0.5)
 
 
 def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:

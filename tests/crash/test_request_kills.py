@@ -13,9 +13,9 @@ import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
-from rw_sql.runtime.control import remote_executor
-from rw_sql.runtime.control.remote_executor import RemoteExecutor
 from rw_sql.runtime.control.session_state import SessionState
+from rw_sql.runtime.remote import remote_executor
+from rw_sql.runtime.remote.remote_executor import RemoteExecutor
 from rw_sql.runtime.support.faults import FAULT
 from rw_sql.runtime.support.processes import process_start
 from rw_sql.syntax import parse_statement
@@ -64,7 +64,7 @@ def test_the_statement_of_a_killed_owner_is_not_repeated(
     server = serving(written)
     server.look()
     assert len(Metastore.open(written.uri).operations()) == is_done
-    assert Metastore.open(written.uri).jobs.open_requests("default") == ()
+    assert Metastore.open(written.uri).jobs.requests.unanswered("default") == ()
 
 
 def test_a_takeover_that_is_killed_is_repeated(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import JobStatus, Lease
 from rw_sql.metastore.records import Operation, PauseRecord, PutObject, SourceRecord
-from rw_sql.runtime.control.executor import Executor
+from rw_sql.runtime.control.follow_up import FollowUp
 from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.control.quiesce import is_in_force, lock_sources
 from rw_sql.runtime.jobs.context import Context
@@ -249,9 +249,9 @@ def test_statements_wait_for_an_owner_whose_heartbeat_is_late(tmp_path: Path, ot
     assert catalog.metastore.jobs.take_lease(lease, None)
     assert catalog.state() == "RUNNING"
     catalog.put(PauseRecord(id=3, name="all", source_id=None))
-    executor = Executor(catalog.context, None)
+    follow_up = FollowUp(catalog.context, lambda: None)
     with ThreadPoolExecutor() as threads:
-        waiting = threads.submit(executor.wait_applied, 3, 60.0)
+        waiting = threads.submit(follow_up.wait_applied, 3, 60.0)
         assert catalog.metastore.jobs.renew_lease(replace(lease, applied_epoch=3))
         assert waiting.result()
     # A late report of the owner does not mean that a reader has stopped.

@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import rw_sql
-from rw_sql.runtime.support import faults
+from tests.crash.connected import connected
 from tests.support.spark_settings import FEW_ROWS
 from tests.support.waits import LAST_RESORT_SECONDS
 
@@ -46,11 +45,8 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
 
 def _main(task: dict[str, Any]) -> None:
-    faults.arm(task["point"], "both")
-    spark = rw_sql.connect(task["warehouse"], config=FEW_ROWS)
-    go_on(spark, task)
-    rw_sql.detach(spark)
-    spark.stop()
+    with connected(task["warehouse"], FEW_ROWS, point=task["point"]) as spark:
+        go_on(spark, task)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.runtime.control import owner
+from rw_sql.runtime.observe import upstream_watcher
 from tests.integration.attached import AttachedSession
 from tests.support.spark_settings import FEW_ROWS
 
@@ -51,4 +51,4 @@ def session(spark: SparkSession, warehouse: str) -> Iterator[AttachedSession]:
 @pytest.fixture
 def quick_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner looks at upstreams twice a second, so that a test need not wait for its tick."""
-    monkeypatch.setattr(owner, "DISCOVERY_SECONDS", 0.5)
+    monkeypatch.setattr(upstream_watcher, "DISCOVERY_SECONDS", 0.5)

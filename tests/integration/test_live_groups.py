@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.runtime.control.remote_executor import RemoteExecutor
 from rw_sql.runtime.control.session_state import SessionState
+from rw_sql.runtime.remote.remote_executor import RemoteExecutor
 from rw_sql.session.sparkless import sparkless
 from rw_sql.syntax import parse_statement
 from tests.integration.attached import wait_until

@@ -73,9 +73,9 @@ def test_a_write_that_the_store_reports_as_refused_is_found_in_the_table(
     with monkeypatch.context() as patch:
         patch.setattr(StoredTable, "append", append_and_refuse)
         assert runtime.take_lease(lease, None)
-        runtime.add_request(asked)
-        assert runtime.change_request(asked, replace(asked, state=TAKEN, taken_by="first"))
-        assert not runtime.change_request(asked, replace(asked, state=TAKEN, taken_by="second"))
+        runtime.requests.add(asked)
+        assert runtime.requests.change(asked, replace(asked, state=TAKEN, taken_by="first"))
+        assert not runtime.requests.change(asked, replace(asked, state=TAKEN, taken_by="second"))
         assert runtime.claim_run("a", 1, "first").run == 1
     assert runtime.claim_run("a", 1, "first").run == 2
     assert runtime.lease() == lease

@@ -1,6 +1,5 @@
 """``rw-sql diff``, ``apply`` and ``rollback``: bring a warehouse to the state of a folder of CREATE statements, and
 back.
 
-Imports: ``plan/deploy``, ``session``, and modules shared by commands. Imported by: ``main``. Begin with
-``commands``.
+Imports: ``plan/deploy``, ``session``, and modules shared by commands. Begin with ``commands``.
 """

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rw_sql.cli.servers.local_server import LocalServer, end_process, java_program, running, spark_home
 from rw_sql.errors import FILE_UNREADABLE, UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.runtime.spark.jar_cache import cache_folder
 
 VERSION = "2.6.13.Final"
 API = "/apis/ccompat/v7"
@@ -111,13 +112,21 @@ def is_answering(url: str, *, seconds: float = 5.0) -> bool:
 
 def registry_runner() -> Path:
     """The registry's runnable jar, in the user's cache folder; downloaded and unpacked the first time."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rw_sql"
-    made = cache / f"{_NAME}-{VERSION}"
     jar = f"{_NAME}-{VERSION}-runner.jar"
-    if (made / jar).is_file():
-        return made / jar
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as work:
+    try:
+        cache = cache_folder()
+        made = cache / f"{_NAME}-{VERSION}"
+        if (made / jar).is_file():
+            return made / jar
+        cache.mkdir(parents=True, exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(dir=cache)
+    except OSError as error:
+        raise SqlError(
+            FILE_UNREADABLE,
+            f"the registry cannot be stored in the cache folder: {error.strerror or error}",
+            hint="export XDG_CACHE_HOME=PATH, of a folder that this process can write",
+        ) from error
+    with scratch as work:
         archive = _resolve(Path(work))
         unpacked = Path(work) / "unpacked"
         try:

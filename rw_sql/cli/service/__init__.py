@@ -1,5 +1,4 @@
 """Commands for running a warehouse as a service: ``rw-sql serve`` and its log, ``rw-sql status`` and ``lineage``.
 
-Imports: ``session``, ``runtime`` and the modules of ``cli`` that print. Imported by: ``cli.main``. Begin with ``serve``
-and ``status``.
+Imports: ``session``, ``runtime`` and the modules of ``cli`` that print. Begin with ``serve`` and ``status``.
 """

@@ -23,7 +23,7 @@ def doctor_command(
     warehouse: WarehouseOption = None,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
     repair: Annotated[
-        bool, typer.Option("--repair", help="Remove the leftovers of dead processes and dropped objects.")
+        bool, typer.Option("--repair", help="Remove the leftovers of killed processes and dropped objects.")
     ] = False,
 ) -> None:
     """Find inconsistencies in a warehouse: definitions that do not parse, checkpoints without tables, leftover

@@ -1,6 +1,5 @@
 """``rw-sql shell``: the prompt, its backslash commands, its completion, and the start of Spark in the background.
 
-Imports: ``session`` and below, and modules of ``cli``. Imported by: ``cli.main``. Begin with ``loop``. ``backend`` is
-the warehouse and its Spark; ``commands`` has the backslash commands, ``prompt`` the line editor, and ``completion`` the
-choices of Tab.
+Imports: ``session`` and below, and modules of ``cli``. Begin with ``loop``. ``backend`` is the warehouse and its Spark;
+``commands`` has the backslash commands, ``prompt`` the line editor, and ``completion`` the choices of Tab.
 """

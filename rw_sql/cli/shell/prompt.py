@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import Lexer
 from prompt_toolkit.patch_stdout import patch_stdout
@@ -25,7 +25,7 @@ from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexemes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from prompt_toolkit.completion import Completer
     from prompt_toolkit.document import Document
@@ -56,39 +56,53 @@ def is_complete(text: str) -> bool:
 class StatementHistory(FileHistory):
     """The history of typed texts, in a file that only its user can read.
 
-    Statements that may contain a password or key are not stored.
+    Statements that may contain a password or key are not stored. If the file cannot be read or written, such as one
+    of another user or in a read-only folder, the history is that of this shell only.
     """
+
+    def load_history_strings(self) -> Iterable[str]:
+        """The stored entries, newest first."""
+        try:
+            return super().load_history_strings()
+        except OSError:
+            return ()
 
     def store_string(self, string: str) -> None:
         """Appends one entry to the file."""
         if _MAY_HOLD_A_SECRET.search(string):
             return
-        path = str(self.filename)
-        os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
-        with contextlib.suppress(OSError):  # the file of another user
-            os.chmod(path, 0o600)  # older versions made the file readable by others
-        super().store_string(string)
+        file = Path(str(self.filename))
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(file, os.O_CREAT | os.O_APPEND, 0o600))
+            with contextlib.suppress(OSError):  # the file of another user
+                file.chmod(0o600)  # older versions made the file readable by others
+            super().store_string(string)
 
 
-def history_file() -> Path:
-    """The file of the shell's history: ``$XDG_STATE_HOME/rw-sql/history``."""
+def history_file() -> Path | None:
+    """The file of the shell's history: ``$XDG_STATE_HOME/rw-sql/history``, or in ``~/.local/state``. None for a user
+    without a home folder."""
     state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "rw-sql" / "history"
+    try:
+        return (Path(state) if state else Path.home() / ".local" / "state") / "rw-sql" / "history"
+    except RuntimeError:
+        return None
 
 
 def make_prompt(
-    completer: Completer | None, history: Path, starting: Callable[[], str | None] = lambda: None
+    completer: Completer | None, history: Path | None, starting: Callable[[], str | None] = lambda: None
 ) -> PromptSession[str]:
     """Creates the prompt.
 
     Enter runs the text if it is complete and otherwise begins a new line; Alt-Enter always runs the text.
 
+    ``history`` is the file of the history; without it, the history is that of this shell only.
     ``starting`` returns the text to show at the right while Spark is starting; None when Spark is running.
     """
-    history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     keys = KeyBindings()
     session: PromptSession[str] = PromptSession(
-        history=StatementHistory(history),
+        history=InMemoryHistory() if history is None else StatementHistory(history),
         completer=completer,
         complete_while_typing=False,
         complete_in_thread=True,

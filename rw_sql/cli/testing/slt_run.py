@@ -148,15 +148,15 @@ class SltRun:
         from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, produce
 
         match record.words:
-            case ("topic", topic, "partitions", count) if count.isdigit():
+            case ("topic", topic, "partitions", count) if count.isdecimal():
                 create_topic(self._broker(record), topic, int(count))
-            case ("add", "partitions", topic, count) if count.isdigit():
+            case ("add", "partitions", topic, count) if count.isdecimal():
                 add_partitions(self._broker(record), topic, int(count))
             case ("produce", "records", topic):
                 produce(self._broker(record), topic, [_record(line, record) for line in record.body])
             case ("produce", topic):
                 produce(self._broker(record), topic, record.body)
-            case ("produce", topic, "partition", number) if number.isdigit():
+            case ("produce", topic, "partition", number) if number.isdecimal():
                 values = [Record(value=line.encode(), partition=int(number)) for line in record.body]
                 produce(self._broker(record), topic, values)
             case _:

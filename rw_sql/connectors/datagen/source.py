@@ -108,7 +108,7 @@ class DatagenConnector(PlainConnector):
 
         count = datagen_plan.split_count(self.spec, options)
         text = written.strip()
-        if text.isascii() and text.isdigit() and len(text) < 7:
+        if text.isascii() and text.isdecimal() and len(text) < 7:
             return f"{count}-{int(text)}"
         match = _SPLIT.fullmatch(text)
         if match is None:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from rw_sql.connectors.spec import OptionError
 from rw_sql.errors import INVALID_PROPERTY
-from rw_sql.object_stores import unfit_part
-
-_MISREAD = "[]^|\\%"
-"""In a local path, delta-rs panics at the first four, reads a backslash as a slash, and decodes percent signs."""
+from rw_sql.object_stores import unfit_local_part, unfit_part
 
 
 def check_path(key: str, path: str) -> None:
@@ -24,11 +19,13 @@ def check_path(key: str, path: str) -> None:
             key=key,
             hint=f"{key} = '/path/of/the/table', or 's3://bucket/path' with letters, digits, blanks, - and _",
         )
-    found = [] if urlsplit(path).scheme else [character for character in _MISREAD if character in path]
-    if found:
+    if "://" in path or path.startswith("file:"):
+        return
+    # delta-rs decodes percent signs in the path of a table.
+    if (unfit := unfit_local_part(path) or ("the character '%'" if "%" in path else None)) is not None:
         raise OptionError(
             INVALID_PROPERTY,
-            f"property \"{key}\" must not contain the character {found[0]}: '{path}'",
+            f"property \"{key}\" must not contain {unfit}: '{path}'",
             key=key,
             hint="rename the folder",
         )

@@ -136,12 +136,12 @@ class DeltaSink:
             return SinkLook(
                 misfit=f"the table at {location} discards after {retention} which batches were written, so one could "
                 "be written twice",
-                hint=f"ALTER TABLE delta.`{location}` UNSET TBLPROPERTIES ('{_RETENTION}')",
+                hint=f"ALTER TABLE {_in_sql(location)} UNSET TBLPROPERTIES ('{_RETENTION}')",
             )
         if shape.type == UPSERT and (_property(properties, _APPEND_ONLY) or "").lower() == "true":
             return SinkLook(
                 misfit=f"the table at {location} is append-only, so rows cannot be replaced or deleted",
-                hint=f"ALTER TABLE delta.`{location}` UNSET TBLPROPERTIES ('{_APPEND_ONLY}'), or type = 'append-only'",
+                hint=f"ALTER TABLE {_in_sql(location)} UNSET TBLPROPERTIES ('{_APPEND_ONLY}'), or type = 'append-only'",
             )
         if unwritable := sorted(features & _UNWRITABLE):
             return SinkLook(
@@ -156,7 +156,7 @@ class DeltaSink:
                 return SinkLook(
                     misfit=f'the table at {location} has no column "{name}"',
                     hint=(f'did you mean "{near[0]}"? ' if near else "")
-                    + f"ALTER TABLE delta.`{location}` ADD COLUMN {name} …, or another location",
+                    + f"ALTER TABLE {_in_sql(location)} ADD COLUMN {name} …, or another location",
                 )
             if there[name].type != field.type:
                 return SinkLook(
@@ -369,6 +369,11 @@ def _quoted(name: str) -> str:
 
 def _uri(location: str) -> str:
     return "s3://" + location.removeprefix("s3a://") if location.startswith("s3a://") else location
+
+
+def _in_sql(location: str) -> str:
+    """The table as a statement of Spark names it."""
+    return "delta.`" + location.replace("`", "``") + "`"
 
 
 def _property(properties: Mapping[str, str | None], name: str) -> str | None:

@@ -140,7 +140,7 @@ def is_storable(path: str) -> bool:
 def incarnation_size(incarnation: str | None) -> int | None:
     """Extracts the file's size from an incarnation."""
     size = (incarnation or "").partition("-")[0]
-    return int(size) if size.isdigit() else None
+    return int(size) if size.isdecimal() else None
 
 
 def _literal_folder(pattern: str | None) -> str:

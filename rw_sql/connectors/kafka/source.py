@@ -388,4 +388,4 @@ def topics_of(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 11
+    return text.isascii() and text.isdecimal() and len(text) < 11

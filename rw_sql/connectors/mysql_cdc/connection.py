@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.support.messages import without_password
+from rw_sql.connectors.support.table_names import two_parts
 from rw_sql.errors import PACKAGE_MISSING, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pymysql
     from pymysql.connections import Connection
@@ -181,34 +182,4 @@ def literal(text: str) -> str:
 def parts_of(table: str) -> tuple[str, str] | None:
     """Database and name of ``db.table``, whose parts may be in backticks or double quotes; None if it is not such a
     name."""
-    parts = list(_parts(table))
-    return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else None
-
-
-def _parts(text: str) -> Iterator[str]:
-    at = 0
-    while at <= len(text):
-        quote = text[at : at + 1]
-        if quote in ("`", '"') and quote:
-            made, at = "", at + 1
-            while True:
-                end = text.find(quote, at)
-                if end < 0:
-                    yield ""
-                    return
-                made += text[at:end]
-                at = end + 1
-                if text[at : at + 1] != quote:
-                    break
-                made += quote
-                at += 1
-            if at < len(text) and text[at] != ".":
-                yield ""
-                return
-            yield made
-        else:
-            end = text.find(".", at)
-            end = len(text) if end < 0 else end
-            yield text[at:end].strip()
-            at = end
-        at += 1
+    return two_parts(table, '`"')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.changes import CaptureError, Lack
+from rw_sql.connectors.changes import CaptureError, Lack, unread_column
 from rw_sql.connectors.mysql_cdc.connection import (
     code_of,
     connect,
@@ -221,19 +221,8 @@ def _columns(table: str, found: CatalogTable, columns: Mapping[str, str] | None)
     there = {column.name: column for column in found.columns}
     for name, declared in (columns or {}).items():
         column = there.get(name)
-        if column is None:
-            near = near_names(name, there)
-            yield Lack(
-                check="column",
-                message=f"Column '{name}' not found in the upstream database: table {table} has no such column",
-                hint=(f'did you mean "{near[0]}"? ' if near else "") + "its columns: " + ", ".join(sorted(there)),
-            )
-        elif column.is_generated:
-            yield Lack(
-                check="column",
-                message=f"Column '{name}' of table {table} is generated, so it is not in the stream",
-                hint=f"omit it, or compute it here: {name} {declared} AS …",
-            )
+        if column is None or column.is_generated:
+            yield unread_column(table, name, declared, there)
         elif not column.type.fits_into(declared):
             canonical = column.type.canonical
             yield Lack(

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.support.messages import without_password
+from rw_sql.connectors.support.table_names import two_parts
 from rw_sql.errors import PACKAGE_MISSING, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     import psycopg
     from psycopg import Connection
@@ -173,36 +174,7 @@ def literal(text: str) -> str:
 
 def parts_of(table: str) -> tuple[str, str] | None:
     """Splits ``schema.table``, whose parts may be quoted, into schema and name; None if the text is not such a name."""
-    parts = list(_parts(table))
-    return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else None
-
-
-def _parts(text: str) -> Iterator[str]:
-    at = 0
-    while at <= len(text):
-        if text[at : at + 1] == '"':
-            made, at = "", at + 1
-            while True:
-                end = text.find('"', at)
-                if end < 0:
-                    yield ""
-                    return
-                made += text[at:end]
-                at = end + 1
-                if text[at : at + 1] != '"':
-                    break
-                made += '"'
-                at += 1
-            if at < len(text) and text[at] != ".":
-                yield ""
-                return
-            yield made
-        else:
-            end = text.find(".", at)
-            end = len(text) if end < 0 else end
-            yield text[at:end].strip()
-            at = end
-        at += 1
+    return two_parts(table, '"')
 
 
 def lsn_text(position: int) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.changes import CaptureError, Lack
+from rw_sql.connectors.changes import CaptureError, Lack, unread_column
 from rw_sql.connectors.postgres_cdc.connection import connect, quoted, unreachable
 from rw_sql.connectors.postgres_cdc.server import check_slot, read_facts
 from rw_sql.connectors.postgres_cdc.tables import PARTITIONED, PLAIN, columns_of, find_table, missing_table
 from rw_sql.connectors.postgres_cdc.types import resolve_types
-from rw_sql.errors import near_names
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
@@ -303,19 +302,8 @@ def _columns(
     kinds = resolve_types(connection, (column.type for column in there.values()))
     for name, declared in columns.items():
         column = there.get(name)
-        if column is None:
-            near = near_names(name, there)
-            yield Lack(
-                check="column",
-                message=f"Column '{name}' not found in the upstream database: table {table} has no such column",
-                hint=(f'did you mean "{near[0]}"? ' if near else "") + "its columns: " + ", ".join(sorted(there)),
-            )
-        elif column.is_generated:
-            yield Lack(
-                check="column",
-                message=f"Column '{name}' of table {table} is generated, so it is not in the stream",
-                hint=f"omit it, or compute it here: {name} {declared} AS …",
-            )
+        if column is None or column.is_generated:
+            yield unread_column(table, name, declared, there)
         elif not kinds[column.type].fits_into(declared):
             canonical = kinds[column.type].canonical(column.modifier)
             yield Lack(

@@ -1,5 +1,5 @@
 """Code shared by several connector families: streams of ranges, readers of records, values of sinks, files with
 secrets.
 
-Imports: ``base``, ``sink``, ``spec``. Imported by: the families. Begin with ``range_stream``.
+Imports: ``base``, ``sink``, ``spec``. Begin with ``range_stream``.
 """

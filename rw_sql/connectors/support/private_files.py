@@ -49,7 +49,7 @@ def _remove_those_of_the_dead() -> None:
         pid = left.name.removeprefix(_PREFIX).partition("-")[0]
         try:
             is_ours = left.stat().st_uid == os.getuid()
-            if is_ours and pid.isdigit():
+            if is_ours and pid.isdecimal():
                 os.kill(int(pid), 0)
         except ProcessLookupError:
             shutil.rmtree(left, ignore_errors=True)

@@ -4,5 +4,5 @@ The error of a check says how to correct the definition.
 
 A check raises SqlError or returns its result; it changes nothing.
 
-Imports: ``model``, ``ports``. Imported by: ``queries``, ``effects``, ``statements``. Begin with ``sources``.
+Imports: ``model``, ``ports``. Begin with ``sources``.
 """

@@ -2,6 +2,6 @@
 
 Previews and refusals of unsafe operations are computed here.
 
-Imports: ``result``, ``checks``, ``ports``, ``model``. Imported by: ``statements``. Begin with ``source_impact`` (the
-effects of a move of positions) and ``dependents``.
+Imports: ``result``, ``checks``, ``ports``, ``model``. Begin with ``source_impact`` (the effects of a move of positions)
+and ``dependents``.
 """

@@ -112,16 +112,16 @@ def _effect_on_reader(
     moved: Snapshot, inspector: Inspector, reader: Reader, upstream: Upstream, *, may_move: bool
 ) -> Effect:
     source, view = reader.source, reader.view.name if reader.view is not None else ""
-    stands = inspector.positions.of(source.id, reader.fragment)
+    positions = inspector.positions.of(source.id, reader.fragment)
     assigned = sorted(moved.splits(reader.fragment), key=split_order)
     if not upstream.is_reachable:
         unseen = f"the upstream does not answer, so it may be another cluster: {upstream.error}"
-        rows = [_row(split, stands.states.get(split), None, UNREACHABLE, view) for split in assigned]
-        return Effect(splits=tuple(rows), doubt=unseen if stands.states and may_move else None)
+        rows = [_row(split, positions.states.get(split), None, UNREACHABLE, view) for split in assigned]
+        return Effect(splits=tuple(rows), doubt=unseen if positions.states and may_move else None)
     rows = []
     doubts: dict[str, None] = {}
     for split in assigned:
-        state, seen = stands.states.get(split), upstream.splits.get(split)
+        state, seen = positions.states.get(split), upstream.splits.get(split)
         verdict = "NONE"
         if seen is None:
             verdict = ORPHAN

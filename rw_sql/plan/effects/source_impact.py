@@ -106,7 +106,7 @@ def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snap
 
 
 def states_after(
-    kind: Connector, then: Snapshot, now: Snapshot, fragment: str, stands: Mapping[str, SplitState]
+    kind: Connector, then: Snapshot, now: Snapshot, fragment: str, positions: Mapping[str, SplitState]
 ) -> dict[str, SplitState]:
     """The positions of splits in ``then``: the positions that the changes set, and the current positions of other
     splits."""
@@ -117,8 +117,8 @@ def states_after(
             continue
         if row is not before.get(split):
             found[split] = kind.decode_state(split, row.state)
-        elif split in stands:
-            found[split] = stands[split]
+        elif split in positions:
+            found[split] = positions[split]
     return found
 
 
@@ -156,8 +156,8 @@ def impact_of(
     """
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
-    stands = inspector.positions.of(source.id, fragment)
-    states = states_after(kind, then, snapshot, fragment, stands.states)
+    positions = inspector.positions.of(source.id, fragment)
+    states = states_after(kind, then, snapshot, fragment, positions.states)
     reads = named_splits(snapshot, source, snapshot.splits(fragment))
     will_read = named_splits(then, moved, then.splits(fragment))
     options, old_options = source_options(then, moved), source_options(snapshot, source)
@@ -171,9 +171,9 @@ def impact_of(
         doubt = f"the upstream of source {source.name} does not answer: {upstream.error}"
         notices.append(doubt)
     old, new = dict(listed_options(definition_of(source))), dict(listed_options(definition_of(moved)))
-    rows = preview_splits(kind, upstream, stands, target, left=left if left is not upstream else None)
+    rows = preview_splits(kind, upstream, positions, target, left=left if left is not upstream else None)
     if may_be_elsewhere(kind.spec, old_options, options):
-        rows = without_identity(rows, stands.states, target, upstream)
+        rows = without_identity(rows, positions.states, target, upstream)
     if is_taken_back:
         rows = tuple(replace(row, verdict="NONE", duplicates=0, gaps=0, is_exact=True) for row in rows)
     else:
@@ -193,9 +193,9 @@ def impact_of(
     return SourceImpact(
         reader=reader,
         preview=preview,
-        prediction=predicted(source, stands, preview),
+        prediction=predicted(source, positions, preview),
         states=states,
-        unreadable=_broken(source.connector, will_read, states, upstream, set(reads), stands.states, left),
+        unreadable=_broken(source.connector, will_read, states, upstream, set(reads), positions.states, left),
         doubt=doubt,
     )
 
@@ -220,7 +220,7 @@ def _broken(
     states: Mapping[str, SplitState],
     upstream: Upstream,
     reads: set[str],
-    stands: Mapping[str, SplitState],
+    positions: Mapping[str, SplitState],
     left: Upstream,
 ) -> tuple[Unreadable, ...]:
     """The splits that become unreadable, except those that are already unreadable now."""
@@ -230,7 +230,7 @@ def _broken(
     for split in will_read:
         state, seen = states.get(split), upstream.splits.get(split)
         status = split_status(state, seen)
-        is_same = split in reads and split_status(stands.get(split), left.splits.get(split)) == status
+        is_same = split in reads and split_status(positions.get(split), left.splits.get(split)) == status
         if status == OK or is_same:
             continue
         broken.append(

@@ -7,8 +7,7 @@ statements do not report it as missing.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ from sqlglot.errors import SqlglotError
 
 from rw_sql.errors import (
     BLOCK_LEFT_OPEN,
-    DUPLICATE_OBJECT,
     SINK_CANNOT_FOLLOW,
     UNDEFINED_OBJECT,
     UNKNOWN_SPLIT,
@@ -26,33 +24,30 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.model.names import RELATION_KINDS, find_table, find_view, is_schema
+from rw_sql.model.names import find_table, find_view, is_schema
 from rw_sql.model.parameters import SESSION_PARAMETERS
-from rw_sql.model.relations import relation_of, schema_columns
 from rw_sql.plan.lower import lower, lower_explained
+from rw_sql.plan.offline.assumed_catalog import AssumedCatalog, Outcome
 from rw_sql.plan.offline.hints import hint_for
 from rw_sql.plan.offline.inspector import QUERY, TABLE, OfflineInspector, Unanswerable
 from rw_sql.plan.offline.judgement import follows_from_blocked, follows_from_columns, is_of_the_world
 from rw_sql.plan.offline.pieces import parse_piece, pieces_of, rest_of
-from rw_sql.plan.offline.placeholders import created_in, made_by_spark, with_placeholder
+from rw_sql.plan.offline.placeholders import created_in
 from rw_sql.plan.offline.queries import QueryReading, read_query
-from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE, QueryColumns
+from rw_sql.plan.offline.query_answers import QueryColumns
 from rw_sql.plan.offline.references import named_ids, topics_hint, with_named_splits
 from rw_sql.plan.offline.repair import is_of_a_part, repaired
 from rw_sql.plan.offline.report import SPARK, Checked, first_words, kind_of
 from rw_sql.plan.offline.spark_statements import refused_changes, wrong_columns
 from rw_sql.plan.offline.unsafe import unsafe_note
-from rw_sql.plan.queries.maintenance import visible_keys
-from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.common import VALID_SPLITS
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, require_inside
-from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, SEARCH_PATH, is_relation, path_of, resolved
+from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, is_relation, resolved
 from rw_sql.syntax import statements as ast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from rw_sql.metastore.records import Change
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.ports.queries import AnalyzedQuery, QueryAnalysis
     from rw_sql.plan.result.plan import Plan
@@ -65,35 +60,11 @@ _TOKEN = "the token, which is valid only in the session that refused the stateme
 _SPARKS_OWN = "Spark's own statements"
 
 
-_USE_DEFAULT = re.compile(
-    r"\s*USE\s+(?:(?:DATABASE|SCHEMA|NAMESPACE)\s+)?(?:spark_catalog\s*\.\s*)?(`?)default\1\s*;?\s*\Z", re.IGNORECASE
-)
-
-_ALTERED = re.compile(
-    r"""\s*ALTER\s+(?:TABLE|SOURCE)\s+(?:IF\s+EXISTS\s+)?([\w$]+\s*\.\s*)?(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))""",
-    re.IGNORECASE,
-)
-"""Matches the object in an ALTER statement that may change columns."""
-
-
-@dataclass(slots=True)
-class _Outcome:
-    """The result of checking one statement, and its effect on the catalog. ``changes`` is None if the statement cannot
-    be planned."""
-
-    errors: list[SqlError] = field(default_factory=list)
-    unchecked: list[str] = field(default_factory=list)
-    blocked_by: tuple[str, ...] = ()
-    changes: tuple[Change, ...] | None = None
-    plan: Plan | None = None
-    hides_columns: bool = False
-
-
 class ScriptChecker:
     """Checks files in order, each on the catalog that results from the files before it.
 
-    ``later`` maps names to the positions of the statements that create them, for the hint of a statement that comes
-    too early.
+    ``ask_spark`` analyzes a query by Spark; without it, queries are checked without Spark. ``spark_tables`` are tables
+    of Spark that queries may name.
     """
 
     def __init__(
@@ -103,24 +74,24 @@ class ScriptChecker:
         ask_spark: Callable[[AnalyzedQuery], QueryAnalysis | None] | None = None,
         spark_tables: Iterable[str] = (),
     ) -> None:
-        self.snapshot = snapshot if snapshot is not None else Snapshot()
+        self._assumed = AssumedCatalog(snapshot if snapshot is not None else Snapshot(), spark_tables)
         self._ask_spark = ask_spark
-        self._of_spark = {name.lower() for name in spark_tables}
-        self._parameters: dict[str, str] = {}
-        self._unsure: set[int] = set()
-        """Objects whose own statements have errors."""
-        self._no_columns: set[int] = set()
-        """Objects with unknown columns."""
-        self._no_keys: set[int] = set()
-        """Views whose key columns are uncertain."""
-        self._undropped: set[str] = set()
         self._block: ScriptStatement | None = None
         self._before_block = self.snapshot
         self._made: dict[str, list[tuple[str, int, int]]] = {}
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """The catalog that results from the statements so far."""
+        return self._assumed.snapshot
+
+    @snapshot.setter
+    def snapshot(self, snapshot: Snapshot) -> None:
+        self._assumed.snapshot = snapshot
+
     def has_object(self, name: Name) -> bool:
         """True if a relation with this name exists. See :class:`rw_sql.syntax.CatalogView`."""
-        return is_relation(self.snapshot, name, self._search_path)
+        return is_relation(self.snapshot, name, self._assumed.search_path)
 
     def has_schema(self, name: str | None = None) -> bool:
         """True if a schema with this name exists; without a name, if any schema other than ``public`` exists."""
@@ -128,7 +99,7 @@ class ScriptChecker:
 
     def has_database(self, name: str) -> bool:
         """True if a statement of the script creates a Spark database with this name."""
-        return name in self._of_spark
+        return name in self._assumed.of_spark
 
     def has_parameter(self, name: str) -> bool:
         """True if a session parameter with this name exists, or if the name is clearly a misspelt parameter."""
@@ -182,13 +153,13 @@ class ScriptChecker:
                 except SqlError as again:
                     errors = [again]
         if statement is None:
-            outcome = _Outcome(errors=errors)
+            outcome = Outcome(errors=errors)
             if has_parsed:
                 self._check_spark(piece.text, outcome)
                 if not outcome.errors:
-                    self._see_spark(piece.text)
+                    self._assumed.see_spark(piece.text)
             else:
-                self._know_by_name(piece.text)
+                self._assumed.know_by_name(piece.text)
             kind = SPARK if has_parsed else first_words(piece.text)
             return self._report(piece, text, file, kind, outcome, None), rest
         before = self.snapshot
@@ -203,7 +174,7 @@ class ScriptChecker:
         text: str,
         file: str,
         kind: str,
-        outcome: _Outcome,
+        outcome: Outcome,
         statement: Statement | None,
         before: Snapshot | None = None,
     ) -> Checked:
@@ -235,21 +206,21 @@ class ScriptChecker:
                     break
         return error
 
-    def _run(self, statement: Statement, piece: ScriptStatement) -> _Outcome:
+    def _run(self, statement: Statement, piece: ScriptStatement) -> Outcome:
         match statement:
             case ast.BeginUnsafe():
                 if self._block is None:
                     self._block, self._before_block = piece, self.snapshot
-                return _Outcome()
+                return Outcome()
             case ast.Commit():
                 self._block = None
-                return _Outcome()
+                return Outcome()
             case ast.Rollback():
                 if self._block is not None:
                     self._block, self.snapshot = None, self._before_block
-                return _Outcome()
+                return Outcome()
             case ast.Confirm():
-                return _Outcome(unchecked=[_TOKEN])
+                return Outcome(unchecked=[_TOKEN])
             case ast.Explain(statement=inner):
                 return self._plan(inner, is_explained=True)
             case _:
@@ -258,27 +229,29 @@ class ScriptChecker:
             try:
                 require_inside(statement)
             except SqlError as error:
-                return _Outcome(errors=[error])
+                return Outcome(errors=[error])
         outcome = self._plan(statement)
-        self._follow(statement, outcome)
+        self._assumed.follow(statement, outcome)
         return outcome
 
-    def _plan(self, statement: Statement, *, is_explained: bool = False) -> _Outcome:
+    def _plan(self, statement: Statement, *, is_explained: bool = False) -> Outcome:
         """Lowers a statement.
 
         While an error is confined to a part of the statement, lowers it again without that part.
         """
-        outcome = _Outcome()
+        outcome = Outcome()
         try:
-            statement = resolved(statement, self.snapshot, self._search_path, self._parameter("query_dialect"))
+            statement = resolved(
+                statement, self.snapshot, self._assumed.search_path, self._assumed.parameter("query_dialect")
+            )
         except SqlError as error:
             outcome.errors.append(error)
             return outcome
         reading = self._read(statement)
         named = named_ids(self.snapshot, statement, reading.tables)
-        blocking = named & self._unsure
-        are_named = not named & self._no_columns
-        is_partial = not are_named or self._has_untyped(named)
+        blocking = named & self._assumed.unsure
+        are_named = not named & self._assumed.no_columns
+        is_partial = not are_named or self._assumed.has_untyped(named)
         base = with_named_splits(self.snapshot, statement)
         columns = QueryColumns()
         readers = self._readers(statement)
@@ -305,9 +278,9 @@ class ScriptChecker:
                     break
                 if is_partial and follows_from_columns(error, are_named=are_named):
                     break
-                if error.kind is SINK_CANNOT_FOLLOW and named & self._no_keys:
+                if error.kind is SINK_CANNOT_FOLLOW and named & self._assumed.no_keys:
                     break
-                if self._is_undropped(current, error):
+                if self._assumed.is_undropped(current, error):
                     break
                 if outcome.errors and (not is_of_a_part(current, error) or any(k in error.message for k in removed)):
                     break
@@ -336,20 +309,13 @@ class ScriptChecker:
     def _lower(self, statement: Statement, snapshot: Snapshot, inspector: Inspector, *, is_explained: bool) -> Plan:
         lower_one = partial(
             lower_explained if is_explained else lower,
-            query_dialect=self._parameter("query_dialect"),
-            shares_sources=self._parameter("streaming_use_shared_source") == "true",
-            search_path=self._search_path,
+            query_dialect=self._assumed.parameter("query_dialect"),
+            shares_sources=self._assumed.parameter("streaming_use_shared_source") == "true",
+            search_path=self._assumed.search_path,
         )
         if isinstance(statement, ast.Wait) and statement.name is not None:
             (find_table if statement.kind == "TABLE" else find_view)(snapshot, statement.name)
         return lower_one(statement, snapshot, inspector)
-
-    @property
-    def _search_path(self) -> tuple[str, ...]:
-        return path_of(self._parameter(SEARCH_PATH))
-
-    def _parameter(self, name: str) -> str:
-        return self._parameters.get(name, SESSION_PARAMETERS[name].default)
 
     def _read(self, statement: Statement) -> QueryReading:
         if not isinstance(statement, _WITH_QUERY):
@@ -360,9 +326,9 @@ class ScriptChecker:
         return read_query(
             statement.query,
             self.snapshot,
-            dialect=self._parameter("query_dialect"),
-            unknown=self._no_columns,
-            of_spark=self._of_spark,
+            dialect=self._assumed.parameter("query_dialect"),
+            unknown=self._assumed.no_columns,
+            of_spark=self._assumed.of_spark,
             names_columns=not getattr(statement, "columns", ()),
         )
 
@@ -377,116 +343,20 @@ class ScriptChecker:
         found = self.snapshot.dependents_of(altered.id) if altered is not None else ()
         return tuple(reader for reader in found if isinstance(reader, MaterializedViewRecord))
 
-    def _has_untyped(self, ids: Iterable[int]) -> bool:
-        """True if an object has columns of which only the names are known."""
-        views = (record for record in map(self.snapshot.get, ids) if isinstance(record, MaterializedViewRecord))
-        return any(kind == UNKNOWN_TYPE for view in views for _, kind in schema_columns(view.schema))
-
-    def _column_names(self, id_: int) -> frozenset[str]:
-        record = self.snapshot.get(id_)
-        return frozenset(name for name, _ in relation_of(record).columns) if record is not None else frozenset()
-
-    def _is_undropped(self, statement: Statement, error: SqlError) -> bool:
-        """True if a name is only in use because an earlier DROP statement has an error."""
-        name = getattr(statement, "name", None)
-        return error.kind is DUPLICATE_OBJECT and name is not None and name.key in self._undropped
-
-    def _follow(self, statement: Statement, outcome: _Outcome) -> None:
-        """Applies the known effect of a statement to the catalog."""
-        plan = outcome.plan
-        if plan is not None and plan.session is not None:
-            name, value = plan.session
-            self._parameters[name] = value if value is not None else SESSION_PARAMETERS[name].default
-        before = self.snapshot
-        is_create = kind_of(statement).startswith("CREATE ")
-        if outcome.changes and (is_create or not outcome.errors):
-            self.snapshot = after(self.snapshot, outcome.changes)
-        if is_create:
-            self._follow_create(statement, outcome, before)
-        elif outcome.errors or plan is None:
-            self._follow_failed(statement)
-
-    def _follow_create(self, statement: Statement, outcome: _Outcome, before: Snapshot) -> None:
-        new = set(self.snapshot.records) - set(before.records)
-        if not new and (outcome.plan is None or outcome.errors):
-            kind = kind_of(statement).removeprefix("CREATE ").replace(" ", "_").lower()
-            name = getattr(statement, "name", None)
-            if name is not None:
-                self.snapshot, ids = with_placeholder(self.snapshot, kind, name.key)
-                self._unsure |= set(ids)
-                self._no_columns |= set(ids)
-            return
-        if outcome.errors:
-            self._unsure |= new
-        if outcome.hides_columns:
-            self._no_columns |= new
-        views = (record for record in map(self.snapshot.get, new) if isinstance(record, MaterializedViewRecord))
-        self._no_keys |= {view.id for view in views if visible_keys(view) != view.keys}
-
-    def _follow_failed(self, statement: Statement) -> None:
-        """Handles an ALTER statement with an error: marks the parts that it would change as unknown."""
-        name = getattr(statement, "name", None)
-        kind = kind_of(statement)
-        if name is None:
-            return
-        if kind.startswith("DROP "):
-            self._undropped.add(name.key)
-            return
-        touched = {record.id for k in RELATION_KINDS if (record := self.snapshot.find(k, name.key)) is not None}
-        new_column = statement.column.name if isinstance(statement, ast.AlterAddColumn) else None
-        if isinstance(statement, ast.AlterTableRenameColumn):
-            new_column = statement.new_column
-        if new_column is not None:
-            self._no_columns |= {id_ for id_ in touched if new_column not in self._column_names(id_)}
-        if isinstance(statement, ast.AlterRename):
-            new = getattr(statement, "new_name", None)
-            kinds = [k for k in RELATION_KINDS if self.snapshot.find(k, name.key) is not None]
-            if new is not None:
-                self.snapshot, ids = with_placeholder(
-                    self.snapshot, kinds[0] if kinds else "materialized_view", getattr(new, "last", str(new))
-                )
-                self._unsure |= set(ids)
-                self._no_columns |= set(ids)
-
-    def _check_spark(self, text: str, outcome: _Outcome) -> None:
+    def _check_spark(self, text: str, outcome: Outcome) -> None:
         """Checks a statement of Spark as far as it concerns rw_sql's objects."""
-        path, snapshot = self._search_path, self.snapshot
-        outcome.errors += refused_changes(text, snapshot, search_path=path, of_spark=self._of_spark)
+        path, snapshot = self._assumed.search_path, self.snapshot
+        outcome.errors += refused_changes(text, snapshot, search_path=path, of_spark=self._assumed.of_spark)
         if outcome.errors:
             return
         is_complete = False
-        if path == DEFAULT_PATH and self._parameter("query_dialect") == "spark":
-            found, is_complete = wrong_columns(text, snapshot, unknown=self._no_columns, of_spark=self._of_spark)
+        if path == DEFAULT_PATH and self._assumed.parameter("query_dialect") == "spark":
+            found, is_complete = wrong_columns(
+                text, snapshot, unknown=self._assumed.no_columns, of_spark=self._assumed.of_spark
+            )
             outcome.errors += found
         if not is_complete:
             outcome.unchecked.append(_SPARKS_OWN)
-
-    def _see_spark(self, text: str) -> None:
-        made = made_by_spark(text)
-        if made is not None:
-            self._of_spark |= {made, made.rpartition(".")[2]}
-        elif _USE_DEFAULT.match(text):
-            # The views of public are in Spark's default database, so USE default resets the search path, as
-            # in a session.
-            self._parameters.pop(SEARCH_PATH, None)
-
-    def _know_by_name(self, text: str) -> None:
-        """Handles statements that do not parse: records the name of a CREATE's object, and marks the columns of an
-        ALTER's object as unknown."""
-        altered = _ALTERED.match(text)
-        if altered is not None:
-            last = (altered[2] or altered[3].lower()).replace('""', '"')
-            schema = (altered[1] or "").strip(" .\n\t").lower()
-            name = ast.Name(parts=(schema, last) if schema else (last,)).key
-            found = (self.snapshot.find(kind, name) for kind in RELATION_KINDS)
-            self._no_columns |= {record.id for record in found if record is not None}
-            return
-        for kind, name, start in created_in(text):
-            if not text[:start].strip():
-                self.snapshot, ids = with_placeholder(self.snapshot, kind, name)
-                self._unsure |= set(ids)
-                self._no_columns |= set(ids)
-            return
 
 
 def _blank(piece: ScriptStatement, file: str, kind: str) -> Checked:

@@ -2,6 +2,5 @@
 (port) per topic, and the records that the methods return.
 
 The runtime implements the ports (``runtime/control/inspector.py``); ``rw-sql check`` implements them offline
-(``plan/offline``), and the tests implement them with prepared values. Imports: ``model``. Imported by: every other
-room of ``plan``. Begin with ``inspector``.
+(``plan/offline``), and the tests implement them with prepared values. Imports: ``model``. Begin with ``inspector``.
 """

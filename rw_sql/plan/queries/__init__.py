@@ -3,7 +3,6 @@ filter.
 
 The room ``analysis`` finds wrong names, functions and groups in a query without Spark.
 
-Imports: ``checks``, ``ports``, ``model``, and ``syntax.query``, which reads the queries' trees.
-Imported by: ``statements``, ``runtime``.
-Begin with ``view_query``.
+Imports: ``checks``, ``ports``, ``model``, and ``syntax.query``, which reads the queries' trees. Begin with
+``view_query``.
 """

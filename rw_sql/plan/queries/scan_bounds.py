@@ -186,7 +186,7 @@ def _number(tree: exp.Expr) -> int | None:
     if not isinstance(literal, exp.Literal):
         return None
     text = str(literal.this).removesuffix("L").strip()
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdecimal()):
         return None
     return -int(text) if is_negative else int(text)
 

@@ -2,6 +2,5 @@
 
 It includes the confirmation required, the effect of ``ALLOW``, and actions outside the catalog.
 
-Imports: ``model``, ``ports``. Imported by: ``effects``, ``statements``, ``runtime``. Begin with ``plan`` and
-``steps``.
+Imports: ``model``, ``ports``. Begin with ``plan`` and ``steps``.
 """

@@ -54,12 +54,12 @@ class SourcePrediction(msgspec.Struct, frozen=True, kw_only=True):
     splits: tuple[PredictedSplit, ...] = ()
 
 
-def predicted(source: SourceRecord, stands: Positions, preview: Preview) -> SourcePrediction:
+def predicted(source: SourceRecord, positions: Positions, preview: Preview) -> SourcePrediction:
     """The prediction from the preview of one source."""
     kind = connector(source.connector)
     return SourcePrediction(
-        log_version=stands.log_version,
-        stood={split: kind.encode_state(state) for split, state in stands.states.items()},
+        log_version=positions.log_version,
+        stood={split: kind.encode_state(state) for split, state in positions.states.items()},
         splits=tuple(
             PredictedSplit(
                 split=split.split,
@@ -100,4 +100,4 @@ def prediction_from_json(text: str | None) -> dict[str, SourcePrediction]:
     if text is None:
         return {}
     stored = msgspec.json.decode(text, type=_Stored)
-    return {_SHARED + key if key.isdigit() else key: found for key, found in stored.sources.items()}
+    return {_SHARED + key if key.isdecimal() else key: found for key, found in stored.sources.items()}

@@ -4,6 +4,6 @@ Functions are named after their statements: ``INJECT SOURCE OFFSETS`` is ``lower
 
 ``common`` is shared by several of them.
 
-Imports: every other room of ``plan``. Imported by: ``plan/lower.py``, which dispatches. Begin with
-``source/source.py``; the unsafe operations on positions are in ``move``.
+Imports: every other room of ``plan``. Begin with ``source/source.py``; the unsafe operations on positions are in
+``move``.
 """

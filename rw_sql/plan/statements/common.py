@@ -232,13 +232,15 @@ def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tup
         return (), (f"the upstream does not answer yet: {upstream.error}",)
     if set(upstream.splits) <= assigned:
         return (), ()
-    stands = inspector.positions.of(source.id, fragment)
-    found = discover(inspector, kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
+    positions = inspector.positions.of(source.id, fragment)
+    found = discover(
+        inspector, kind, source.connector, options, upstream, positions.states, forgotten=positions.forgotten
+    )
     new = tuple(split for split in found.assigned if split not in assigned)
     fresh = {split: state for split, state in found.fresh.items() if split in new}
     changes: list[Change] = [AssignSplits(fragment=fragment, splits=new)]
     if fresh:
-        changes.append(states_change(fragment, source.connector, fresh, stands.log_version))
+        changes.append(states_change(fragment, source.connector, fresh, positions.log_version))
     if fresh and captures_changes(source.connector):
         # After a move to another database, only a new snapshot shows which rows the tables lack.
         changes.append(PutObject(record=replace(source, snapshot=snapshot.epoch + 1)))
@@ -320,13 +322,13 @@ def unsafe_plan(
     preview: Preview,
     answers: tuple[ResultRow, ...],
     reason: str | None,
-    stands: Positions,
+    positions: Positions,
     unallowed: tuple[str, ...] = (),
     fingerprint: str = "",
 ) -> Plan:
     """The plan of an unsafe statement for one reader. It requires a confirmation, which is bound to the source's epoch.
 
-    ``stands`` are the positions at planning time, which are stored with the prediction.
+    ``positions`` are the positions at planning time, which are stored with the prediction.
     """
     source = reader.source
     preview = replace(preview, epoch=snapshot.epoch)
@@ -342,7 +344,7 @@ def unsafe_plan(
             is_unsafe=True,
             reason=reason,
             plan=render_preview(preview),
-            prediction=prediction_to_json({reader.fragment: predicted(source, stands, preview)}),
+            prediction=prediction_to_json({reader.fragment: predicted(source, positions, preview)}),
         )
         if changes
         else None,

@@ -1,8 +1,8 @@
 """Decides what runs: the executor of statements, the owner's lease, and the reconciler that starts and stops jobs.
 
 ``inspector`` reads the facts that planning needs. ``rests`` decides which jobs rest and wakes them; ``resting`` is the
-stored state of a job at rest. ``remote_executor`` and ``request_server`` are the two ends of a session without a JVM.
+stored state of a job at rest.
 
-Imports: every other room of ``runtime``. Imported by: ``session``. Begin with ``executor`` (how a statement runs) and
-``reconciler`` (how a job runs).
+Imports: every room of ``runtime`` below it. Begin with ``executor`` (how a statement runs) and ``reconciler`` (how a
+job runs).
 """

@@ -1,4 +1,4 @@
-"""Runs statements: plan, confirm, commit, wait until the owner has applied it, return rows."""
+"""Runs statements: plan, confirm, commit, follow up, return rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
-from py4j.protocol import Py4JError
 
-from rw_sql.errors import BLOCK_ABORTED, INVALID_CONFIRMATION, NOT_APPLIED_YET, NOT_SUPPORTED, SqlError
+from rw_sql.errors import BLOCK_ABORTED, INVALID_CONFIRMATION, NOT_SUPPORTED, SqlError
 from rw_sql.metastore import ConcurrentCommit
+from rw_sql.metastore.commits import user_name
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.job_ids import view_job
 from rw_sql.model.names import find_table, find_view
@@ -26,23 +26,18 @@ from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, requir
 from rw_sql.plan.statements.session.search_path import resolved
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
 from rw_sql.runtime.control.checkpoint_folders import carry_out
+from rw_sql.runtime.control.follow_up import FollowUp, is_awaited
 from rw_sql.runtime.control.group_owners import require_owners
 from rw_sql.runtime.control.inspector import WarehouseInspector
-from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED, effect_failed, log_commit
+from rw_sql.runtime.control.outcomes import effect_failed, log_commit
 from rw_sql.runtime.control.quiesce import are_valid, lock_sources, try_release
-from rw_sql.runtime.control.session_state import Block, SessionState, user_name
-from rw_sql.runtime.control.statement_kinds import HOLDS, may_be_unsafe
-from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
-from rw_sql.runtime.jobs.statuses import owner_marks
+from rw_sql.runtime.control.session_state import Block, SessionState
+from rw_sql.runtime.control.statement_kinds import may_be_unsafe
 from rw_sql.runtime.observe.flush import flush
 from rw_sql.runtime.observe.wait import refreshes_without_end, wait_until_made
-from rw_sql.runtime.observe.waiting import what_goes_on
 from rw_sql.runtime.spark.interrupts import StatementInterrupted, shielded
-from rw_sql.runtime.support.event_log import log_event
-from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.gc_pause import gc_paused
-from rw_sql.runtime.support.stall_timeout import StallTimeout, spoken_seconds
 from rw_sql.runtime.support.store_errors import store_errors
 from rw_sql.syntax import statements as ast
 
@@ -55,9 +50,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _ATTEMPTS = 20
-_LOOK_SECONDS = 0.05
 _COMMITTED = "stopped waiting for the jobs; the statement stays committed"
-_MARK_SECONDS = 1.0
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 
 
@@ -70,6 +63,7 @@ class Executor:
     def __init__(self, context: Context, owner: Owner | None) -> None:
         self._context = context
         self.owner = owner
+        self._follow_up = FollowUp(context, lambda: self.owner)
 
     def run(self, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
@@ -268,7 +262,7 @@ class Executor:
                         operation,
                         based_on=snapshot,
                         # The jobs change while the projections are written.
-                        on_append=self._wake if _is_awaited(plan) else _sleep_on,
+                        on_append=self._wake if is_awaited(plan) else _sleep_on,
                     )
             except ConcurrentCommit:
                 if attempt == _ATTEMPTS:
@@ -281,7 +275,8 @@ class Executor:
             try:
                 with shielded():
                     self._carry_out(plan, committed.epoch, started)
-                return _rows((*plan.changes, *self._followed(plan, snapshot, committed.epoch, session, started)))
+                notices = self._follow_up.finish(plan, snapshot, committed.epoch, session, started)
+                return _rows((*plan.changes, *notices))
             except KeyboardInterrupt:
                 raise StatementInterrupted(f"{_COMMITTED} as epoch {committed.epoch}") from None
         raise AssertionError("the last attempt returns or raises")
@@ -338,135 +333,6 @@ class Executor:
         session.refused[question.token] = plan.statement
         session.shown[question.token] = plan
         raise refusal(question, plan, was_asked=was_asked)
-
-    def _followed(
-        self, plan: Plan, before: Snapshot, epoch: int, session: SessionState, started: float
-    ) -> tuple[ResultRow, ...]:
-        """Like :meth:`_finish`; every error says that the statement is committed."""
-        try:
-            return self._finish(plan, before, epoch, session, started)
-        except (OSError, DeltaError, Py4JError) as error:
-            self._context.sessions.require_alive(f"the statement is committed as epoch {epoch}")
-            raise SqlError(
-                NOT_APPLIED_YET,
-                f"the statement is committed as epoch {epoch}, and the wait for the jobs failed: "
-                f"{cause_line(str(error)) or type(error).__name__}",
-                hint="do not run it again: SHOW JOBS shows whether the jobs have applied it",
-            ) from error
-
-    def _finish(
-        self, plan: Plan, before: Snapshot, epoch: int, session: SessionState, started: float
-    ) -> tuple[ResultRow, ...]:
-        """Waits for the owner if jobs must change, and records the outcome."""
-        jobs = frozenset(step.subject for step in plan.steps if not step.is_catalog)
-        groups = groups_of_jobs(jobs, before, self._context.metastore.snapshot())
-        notices: list[ResultRow] = []
-        outcome = APPLIED
-        session.waiting.begin(f"committed as epoch {epoch}; waiting until the jobs apply it", jobs)
-        if _is_awaited(plan) and not self.wait_applied(epoch, session.timeout, jobs, groups):
-            outcome = NOT_YET_APPLIED if jobs else APPLIED
-        if outcome == NOT_YET_APPLIED:
-            named = plan.changes[0].object if plan.changes else ""
-            notices.append(ResultRow(object=named, change="NOTICE", detail=outcome))
-            if said := what_goes_on(self._context, jobs):
-                waited = f"no progress for {spoken_seconds(session.timeout)}; {said}; SHOW JOBS shows the jobs"
-                notices.append(ResultRow(object=named, change="NOTICE", detail=waited))
-        elif jobs:
-            notices += self._stalls(plan)
-            if isinstance(plan.statement, ast.CreateMaterializedView) and not notices:
-                notices += self._wait_made(plan, session)
-        fault("statement.applied")
-        duration = int((time.monotonic() - started) * 1000)
-        log_event("finished", epoch=epoch, outcome=outcome, duration_ms=duration)
-        if jobs or plan.is_unsafe:
-            self._tell_outcome(epoch, outcome, duration)
-        fault("statement.told")
-        return tuple(notices)
-
-    def _tell_outcome(self, epoch: int, outcome: str, duration_ms: int) -> None:
-        metastore = self._context.metastore
-        if outcome != NOT_YET_APPLIED:
-            # This outcome is final, so the caller need not wait until it is written.
-            metastore.record_outcome_later(epoch, outcome, duration_ms)
-            return
-        metastore.record_outcome(epoch, outcome, duration_ms)
-        if self._is_applied(epoch):
-            # The owner applied it in between, and did not see this outcome.
-            metastore.record_outcome(epoch, APPLIED, duration_ms)
-
-    def _wait_made(self, plan: Plan, session: SessionState) -> tuple[ResultRow, ...]:
-        """Waits until a new view's backfill is complete, unless it runs in the background."""
-        seconds = 0.0 if session.parameter("background_ddl") == "true" else session.timeout
-        jobs = [view_job(id_) for id_ in plan.affected]
-        session.waiting.begin("committed; waiting for its backfill", jobs)
-        return wait_until_made(self._context, jobs, seconds, session.on_progress)
-
-    def _is_applied(self, epoch: int, groups: Collection[str] = ()) -> bool:
-        """True if the owners of these groups (none given: all that have an owner) have applied an epoch."""
-        leases = self._context.metastore.jobs.leases()
-        asked = groups or owned_groups(self._context) or leases.keys()
-        found = [leases.get(group) for group in asked]
-        return bool(found) and all(lease is not None and lease.applied_epoch >= epoch for lease in found)
-
-    def _stalls(self, plan: Plan) -> list[ResultRow]:
-        wanted = {step.subject for step in plan.steps if not step.is_catalog and step.action != "StopJob"}
-        if not wanted:
-            return []  # Reading the statuses waits for pending writes.
-        statuses = self._context.metastore.jobs.job_statuses()
-        return [
-            ResultRow(object=job, change="NOTICE", detail=f"STALLED: {statuses[job].reason}")
-            for job in sorted(wanted)
-            if job in statuses and statuses[job].state == "STALLED"
-        ]
-
-    def wait_applied(
-        self, epoch: int, seconds: float, jobs: Collection[str] | None = None, groups: Collection[str] = ()
-    ) -> bool:
-        """Waits until the owners of these groups (none given: every owner) have applied an epoch; returns False at once
-        if no process runs the jobs of one of them.
-
-        Also returns False if neither the jobs nor the applied epoch make progress for ``seconds`` (ten times as long
-        while heartbeats continue).
-
-        If the owner is in this process, only ``jobs`` are waited for (None: all).
-        """
-        owner, limit, awaited = self.owner, StallTimeout(seconds), frozenset(jobs or ())
-        own = self._context.group
-        elsewhere = frozenset(groups) - {own} or (owned_groups(self._context) - {own} if not groups else frozenset())
-        if owner is not None:
-            owner.wake()
-        while True:
-            is_own = not groups or own in groups
-            is_here = owner is not None and owner.is_owner
-            if is_here and owner is not None and is_own:
-                is_done = owner.wait_applied(epoch, min(limit.left, _MARK_SECONDS), jobs)
-            else:
-                is_done = not is_own or self._is_applied(epoch, (own,))
-            if is_done and (not elsewhere or self._is_applied(epoch, elsewhere)):
-                return True
-            if not is_here or elsewhere:
-                self._context.sessions.require_alive(f"the statement is committed as epoch {epoch}")
-                awaited_groups = elsewhere | ({own} if is_own and owner is None else frozenset())
-                if awaited_groups - owned_groups(self._context):
-                    return False
-            limit.note(*self._marks(awaited))
-            if limit.is_over:
-                return False
-            if not is_here or elsewhere:
-                time.sleep(_LOOK_SECONDS)
-
-    def _marks(self, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
-        """Values that change while the owner makes progress with these jobs."""
-        marks, signs = owner_marks(self._context, jobs)
-        return {**marks, "what the owner has applied": self._context.applied.left(jobs)}, signs
-
-
-def _is_awaited(plan: Plan) -> bool:
-    """True if the statement waits for the owner.
-
-    A pause always waits until the owner has read it, even if no running job has to stop.
-    """
-    return isinstance(plan.statement, HOLDS) or any(not step.is_catalog for step in plan.steps)
 
 
 def _sleep_on() -> None:

@@ -189,9 +189,9 @@ class _ReaderPositions:
             return Positions()
         if fragment is not None and not source.is_shared:
             return read_fragment_positions(self._context.warehouse, self._snapshot, source, fragment)
-        stands = read_positions(self._context.warehouse, self._context.metastore, self._snapshot, source)
+        positions = read_positions(self._context.warehouse, self._context.metastore, self._snapshot, source)
         read = read_ranges(self._context.warehouse, source)
-        return replace(stands, lives=read.lives, sparse=read.sparse, is_complete=read.is_complete)
+        return replace(positions, lives=read.lives, sparse=read.sparse, is_complete=read.is_complete)
 
     def with_log(self, source_id: int) -> Positions:
         """The positions of a source's reader and, if the log still contains them, the ranges that it has read."""
@@ -202,9 +202,9 @@ class _ReaderPositions:
         # Read before the positions, so that a run that may still commit after them is included even if it
         # ends in the meantime.
         reader_epoch = oldest_reader_epoch(warehouse, self._context.metastore, source)
-        stands = self.of(source_id)
+        positions = self.of(source_id)
         return replace(
-            stands,
+            positions,
             pieces=held_pieces(warehouse, source),
             is_trimmed=read_ranges(warehouse, source).trimmed is not None,
             reader_epoch=reader_epoch,

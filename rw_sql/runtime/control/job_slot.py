@@ -136,7 +136,7 @@ class JobSlot:
 
     @property
     def is_at_rest(self) -> bool:
-        """True if it is at rest as the catalog wants it, and nothing has woken it."""
+        """True if it is at rest as the catalog requires it, and nothing has woken it."""
         idle = self.idle
         if idle is None or self.is_woken or self.running is not None or self.is_working:
             return False
@@ -144,7 +144,7 @@ class JobSlot:
 
     @property
     def is_unchanged_by_rest(self) -> bool:
-        """True if it is at rest, coming to rest or being woken with the spec that the catalog wants."""
+        """True if it is at rest, coming to rest or being woken with the spec that the catalog requires."""
         if self.going_to_rest is not None:
             return self.going_to_rest == self.wanted
         return self.idle is not None and self.running is None and self.idle.spec == self.wanted

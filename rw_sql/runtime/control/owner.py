@@ -1,30 +1,20 @@
-"""The process that runs a warehouse's jobs: takes and renews the lease, runs the reconciling loop, and discovers
-splits."""
+"""The process that runs a warehouse's jobs: takes and renews the lease, and runs the reconciling loop."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 
-from rw_sql.connectors.ranged import RangedConnector
-from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
-from rw_sql.metastore import ConcurrentCommit
-from rw_sql.metastore.records import DEFAULT_GROUP, DISCOVERY, Operation, SourceRecord
-from rw_sql.model.job_specs import ingest_spec, view_spec
+from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.kept_rows import rollback_window_ms
-from rw_sql.model.options import source_options, visible
-from rw_sql.model.pauses import is_view_paused
-from rw_sql.model.source_readers import readers_of
-from rw_sql.plan.statements.common import take_up_new_topics
 from rw_sql.runtime.control.added_columns import add_columns
-from rw_sql.runtime.control.inspector import WarehouseInspector
+from rw_sql.runtime.control.discovery import SplitDiscovery
 from rw_sql.runtime.control.outcomes import APPLIED as APPLIED
 from rw_sql.runtime.control.outcomes import NOT_YET_APPLIED as NOT_YET_APPLIED
 from rw_sql.runtime.control.outcomes import is_left_open
@@ -33,10 +23,7 @@ from rw_sql.runtime.ingest.capture import ADD_COLUMNS
 from rw_sql.runtime.jobs.downtime import note_downtime
 from rw_sql.runtime.jobs.groups import holding, unapplied
 from rw_sql.runtime.jobs.lease import HEARTBEAT_SECONDS, LeaseWatch, is_held, is_orphaned, renewed, try_take
-from rw_sql.runtime.jobs.startable import require_same, require_splits, still_asked
 from rw_sql.runtime.jobs.statuses import as_taken_over
-from rw_sql.runtime.support.background import run_in_background
-from rw_sql.runtime.support.failures import StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.upkeep.dropped_objects import sweep
@@ -44,22 +31,16 @@ from rw_sql.runtime.views.swap import swap_rebuilt
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from concurrent.futures import Future
 
-    from rw_sql.connectors.base import Upstream
-    from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import Lease
     from rw_sql.model.job_specs import JobSpec
     from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.support.failures import StalledError
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2
 """The polling interval for new epochs, and for sessions that wait for the lease, in seconds."""
-
-DISCOVERY_SECONDS = 10.0
-"""How often a running source's upstream is checked for new, lost or re-created splits, in seconds."""
-
 
 _OUTCOME_SECONDS, _MOST_OUTCOME_SECONDS = 2.0, 10.0
 _LOOK_BACK = 50
@@ -71,24 +52,7 @@ _TELL_SECONDS = 1.0
 The delay merges the updates of statements in quick succession.
 """
 
-_MOST_DISCOVERIES = 4
 _SWEEP_SECONDS, _SWEEP_AGAIN_SECONDS = 60.0, 2.0
-_INTERVAL = "refresh.interval.sec"
-
-
-def _running_readers(snapshot: Snapshot, source: SourceRecord) -> list[tuple[str, JobSpec, tuple[str, ...]]]:
-    """The fragments of a source whose readers should run, with their jobs and splits."""
-    found: list[tuple[str, JobSpec, tuple[str, ...]]] = []
-    for reader in readers_of(snapshot, source):
-        if reader.view is None:
-            ingest = ingest_spec(snapshot, source)
-            if ingest is not None:
-                found.append((reader.fragment, ingest, ingest.splits))
-        elif not is_view_paused(snapshot, reader.view):
-            view = view_spec(snapshot, reader.view)
-            own = view.reader_of(source.id)
-            found.append((reader.fragment, view, own.splits if own is not None else ()))
-    return found
 
 
 class Owner:
@@ -110,11 +74,7 @@ class Owner:
         self._is_sweep_owed = False
         self._ended = threading.Event()
         self._why_ended = ""
-        self._discoveries: dict[int, Future[None]] = {}
-        self._next_discovery: dict[int, float] = {}
-        self._discovering = threading.BoundedSemaphore(_MOST_DISCOVERIES)
-        self._discovery_problems: dict[int, str] = {}
-        self._looked_after: dict[int, tuple[Upstream, tuple[int, ...]]] = {}
+        self._discovery = SplitDiscovery(context, self._stall)
         self._thread = threading.Thread(target=self._run, name="rw_sql-owner", daemon=True)
         self._heart = threading.Thread(target=self._beat, name="rw_sql-heartbeat", daemon=True)
 
@@ -149,8 +109,13 @@ class Owner:
 
     def discover_now(self, source_id: int) -> None:
         """Schedules an immediate check of a source for new splits, if this process runs the jobs."""
-        self._next_discovery[source_id] = 0.0
+        self._discovery.schedule(source_id)
         self.wake()
+
+    def _stall(self, spec: JobSpec, error: StalledError) -> None:
+        reconciler = self._reconciler
+        if reconciler is not None:
+            reconciler.stall(spec, error)
 
     def _add_columns(self, source_id: int, table: str, known: Collection[str], added: Mapping[str, str]) -> bool:
         has_added = add_columns(self._context, source_id, table, known, added)
@@ -271,7 +236,7 @@ class Owner:
             return
         self._tell_applied(reconciler.applied_epoch)
         self._tell_let_go(reconciler.let_go_epoch)
-        self._discover(reconciler)
+        self._discovery.look(reconciler.take_changed(), reconciler.wants_discovery())
         if swap_rebuilt(self._context):
             return
         is_owed = self._is_sweep_owed or rollback_window_ms(self._context.metastore.snapshot()) is not None
@@ -394,102 +359,3 @@ class Owner:
             self._lease = None
             self._context.owning.clear()
             self._context.applied.forget()
-
-    def _discover(self, reconciler: Reconciler) -> None:
-        now = time.monotonic()
-        changed = reconciler.take_changed()
-        self._next_discovery.update(dict.fromkeys(changed, 0.0))
-        for source_id in dict.fromkeys((*changed, *reconciler.wants_discovery())):
-            work = self._discoveries.get(source_id)
-            if (work is not None and not work.done()) or now < self._next_discovery.get(source_id, 0.0):
-                continue
-            if source_id not in self._next_discovery and self._has_splits(source_id):
-                self._next_discovery[source_id] = now + self._discovery_seconds(source_id)
-                continue
-            if not self._discovering.acquire(blocking=False):
-                return
-            self._next_discovery[source_id] = now + self._discovery_seconds(source_id)
-            self._discoveries[source_id] = run_in_background(
-                partial(self._discover_one, source_id), f"discovery-{source_id}"
-            )
-
-    def _has_splits(self, source_id: int) -> bool:
-        snapshot = self._context.metastore.snapshot()
-        source = snapshot.get(source_id)
-        if not isinstance(source, SourceRecord):
-            return False
-        return all(splits for _, _, splits in _running_readers(snapshot, source))
-
-    def _discovery_seconds(self, source_id: int) -> float:
-        """The interval of split discovery for a source, in seconds: its option ``refresh.interval.sec``, or the
-        default."""
-        snapshot = self._context.metastore.snapshot()
-        source = snapshot.get(source_id)
-        if not isinstance(source, SourceRecord):
-            return DISCOVERY_SECONDS
-        given = connector(source.connector).spec.value(visible(source_options(snapshot, source)), _INTERVAL)
-        return DISCOVERY_SECONDS if given is None else float(given)
-
-    def _discover_one(self, source_id: int) -> None:
-        problem = ""
-        try:
-            self._look_after(source_id)
-        except SqlError as error:
-            problem = error.message
-        except Exception as error:  # noqa: BLE001 - a connector's edge
-            # Any exception of the client: the next tick retries, and the problem is logged once.
-            problem = f"{type(error).__name__}: {cause_line(str(error))}"
-        finally:
-            self._discovering.release()
-        if problem and self._discovery_problems.get(source_id) != problem:
-            logger.warning("source %d could not be maintained: %s", source_id, problem)
-        self._discovery_problems[source_id] = problem
-
-    def _look_after(self, source_id: int) -> None:
-        """Assigns new splits, and stalls a reader whose upstream has been replaced."""
-        metastore = self._context.metastore
-        snapshot = metastore.snapshot()
-        source = snapshot.get(source_id)
-        if not isinstance(source, SourceRecord):
-            return
-        readers = _running_readers(snapshot, source)
-        if not readers:
-            return
-        inspector = WarehouseInspector(self._context, snapshot)
-        # Cached: the statement that assigns the splits below uses the same look.
-        upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
-        stamp = (upstream, tuple(snapshot.fragment_epoch(fragment) for fragment, _, _ in readers))
-        if self._looked_after.get(source_id) == stamp:
-            return  # No split is new, changed or gone: 100,000 files need no check one by one.
-        has_stalled = False
-        for fragment, spec, splits in readers:
-            if not upstream.is_reachable or not splits:
-                continue
-            try:
-                require_splits(splits, upstream)
-                states = inspector.positions.of(source_id, fragment).states
-                kind = connector(source.connector)
-                require_same(source.name, still_asked(kind, splits, states, upstream), states, upstream, kind)
-            except StalledError as error:
-                has_stalled = True
-                if self._reconciler is not None:
-                    self._reconciler.stall(spec, error)
-        if has_stalled:
-            return
-        changes, notes = take_up_new_topics(snapshot, inspector, source)
-        if not changes:
-            if isinstance(connector(source.connector), RangedConnector):
-                self._looked_after[source_id] = stamp
-            return
-        operation = Operation(
-            kind=DISCOVERY,
-            statement=f"-- discovered for source {source.name}: {'; '.join(notes)}",
-            objects=(source.name,),
-            changes=changes,
-            actor=self._context.owner,
-        )
-        fault("owner.before_discovery")
-        try:
-            metastore.commit(operation, based_on=snapshot)
-        except ConcurrentCommit:
-            self._next_discovery[source_id] = 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -60,11 +59,3 @@ class SessionState:
     def timeout(self) -> float:
         """``statement_timeout`` in seconds: the longest wait without progress."""
         return int(self.parameter("statement_timeout").removesuffix("ms")) / 1000
-
-
-def user_name() -> str:
-    """The operating system's user of this process."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"

@@ -4,5 +4,5 @@ decoded.
 Formats of changes (Debezium, Maxwell, Canal) are in ``change_formats``. Arrow decodes the large batches of JSON in
 Spark's Python processes (``json_blocks``).
 
-Imports: ``support``. Imported by: every room above. Begin with ``decoder``.
+Imports: ``support``. Begin with ``decoder``.
 """

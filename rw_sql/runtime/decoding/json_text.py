@@ -174,9 +174,14 @@ def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
     """
     other = f.lit(None).cast("string")
     if sum(each.lower() == name.lower() for each in set(names)) <= 1:
-        alike = f.filter(f.map_keys(fields), lambda key: f.lower(key) == f.lit(name.lower()))
+        alike = f.filter(f.map_keys(fields), lambda key: in_lower_case(key) == f.lit(name.lower()))
         other = f.try_element_at(fields, f.try_element_at(alike, f.lit(-1)))
     return f.when(f.map_contains_key(fields, f.lit(name)), f.try_element_at(fields, f.lit(name))).otherwise(other)
+
+
+def in_lower_case(text: Column) -> Column:
+    """A text in lower case, as ``str.lower`` has it in every locale: Java has other letters for I and İ in Turkish."""
+    return f.lower(f.replace(f.translate(text, "I", "i"), f.lit("İ"), f.lit("i\u0307")))
 
 
 def last_of_each(fields: Column) -> Column:

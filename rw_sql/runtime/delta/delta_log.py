@@ -126,7 +126,7 @@ class JobCommit:
 
 
 def _is_commit(name: str) -> bool:
-    return len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
+    return len(name) == 25 and name.endswith(".json") and name[:20].isdecimal()
 
 
 # The newest version seen so far of each table, by path.

@@ -4,6 +4,5 @@ Spark's checkpoint stores their positions.
 
 Before the query starts, ``align_checkpoint`` changes the checkpoint to match the catalog.
 
-Imports: ``positions``, ``jobs``, ``decoding``, ``delta`` and below. Imported by: ``views``, ``observe``, ``control``.
-Begin with ``readers``.
+Imports: ``positions``, ``jobs``, ``decoding``, ``delta`` and below. Begin with ``readers``.
 """

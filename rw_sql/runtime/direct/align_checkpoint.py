@@ -91,14 +91,14 @@ def align(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int)
         raise StalledError(
             f"CHECKPOINT damaged: {files.path(FOLDER)} does not show which offsets it reflects: restore it from a copy"
         )
-    stands = {reader.fragment: positions_of(head, reader.fragment, reader.kind, reader.stored) for reader in readers}
-    states = {r.fragment: {split: stands[r.fragment][split] for split in r.splits} for r in readers}
+    positions = {reader.fragment: positions_of(head, reader.fragment, reader.kind, reader.stored) for reader in readers}
+    states = {r.fragment: {split: positions[r.fragment][split] for split in r.splits} for r in readers}
     record = head.record or EMPTY
     fresh = ReaderRecord(
         lines=record.lines if head.committed >= 0 else (),
         epochs={reader.fragment: reader.since for reader in readers},
         lives={f: {s: (state.cluster, state.incarnation) for s, state in of.items()} for f, of in states.items()},
-        parked={f: {s: at.offset for s, at in of.items() if s not in states[f]} for f, of in stands.items()},
+        parked={f: {s: at.offset for s, at in of.items() if s not in states[f]} for f, of in positions.items()},
     )
     moved = {
         reader.fragment

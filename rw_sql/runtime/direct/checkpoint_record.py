@@ -75,7 +75,7 @@ def write_record(files: CheckpointFiles, record: ReaderRecord) -> None:
 
 def read_changes(files: CheckpointFiles) -> tuple[Change, ...]:
     """All changes of a checkpoint, oldest first."""
-    names = sorted(name for name in files.stamps(FOLDER) if name.endswith(".json") and name[:-5].isdigit())
+    names = sorted(name for name in files.stamps(FOLDER) if name.endswith(".json") and name[:-5].isdecimal())
     return tuple(msgspec.json.decode(files.read(f"{FOLDER}/{name}"), type=Change) for name in names)
 
 

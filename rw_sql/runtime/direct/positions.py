@@ -64,7 +64,7 @@ class _ReaderContext:
             done=last_batch(warehouse, warehouse.data(view.id, view.generation), view.generation),
         )
 
-    def stands(self, fragment: str, stored: Mapping[str, StoredState]) -> dict[str, SplitState]:
+    def positions(self, fragment: str, stored: Mapping[str, StoredState]) -> dict[str, SplitState]:
         """The positions of the splits. A batch whose rows are in the view counts as read, even if Spark has not
         committed it."""
         states = positions_of(self.head, fragment, self.kind, stored)
@@ -99,7 +99,7 @@ def read_fragment_positions(warehouse: Warehouse, snapshot: Snapshot, source: So
     read = read_ranges(warehouse, reader_context.view)
     lives = _of_source(read.lives, source.id)
     return Positions(
-        states=reader_context.stands(fragment, stored),
+        states=reader_context.positions(fragment, stored),
         log_version=latest_version(warehouse, warehouse.data(reader_context.view.id, reader_context.view.generation)),
         read_splits=frozenset(lives),
         forgotten=frozenset(split for split, row in stored.items() if row.state == FORGOTTEN),
@@ -124,7 +124,7 @@ def read_fragment_positions_before(
         return {split: kind.decode_state(split, row.state) for split, row in rows.items()}
     change = next((c for c in reader_context.head.changes if c.epochs.get(fragment, -1) >= epoch), None)
     if change is None:
-        return reader_context.stands(fragment, rows)
+        return reader_context.positions(fragment, rows)
     then = Head(committed=change.batch, planned=change.batch, text=change.before, record=change.was, changes=())
     states = positions_of(then, fragment, reader_context.kind, rows)
     return reader_context.with_terms(states, rows, before=epoch)

@@ -86,7 +86,7 @@ def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str,
     warehouse = context.warehouse
     for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
         id_ = name.removeprefix("ranges-")
-        if id_ == name or not id_.isdigit() or snapshot.get(int(id_)) is not None:
+        if id_ == name or not id_.isdecimal() or snapshot.get(int(id_)) is not None:
             continue
         made = _read(warehouse, int(id_))
         if not made.get("slot"):

@@ -304,8 +304,8 @@ class _SourceHighWater:
         for split, seen in self.upstream.splits.items():
             state = states.get(split)
             if not seen.is_endless:
-                stands = state.offset if state is not None and identity_status(state, seen) == OK else seen.start
-                missing += max(0, seen.end - stands)
+                positions = state.offset if state is not None and identity_status(state, seen) == OK else seen.start
+                missing += max(0, seen.end - positions)
         return missing
 
     def _states(self, snapshot: Snapshot, reader: Reader) -> Mapping[str, SplitState]:

@@ -21,7 +21,7 @@ def remove_leftovers(warehouse: Warehouse, checkpoint: str) -> None:
     No query may run on the checkpoint.
     """
     found = {folder: warehouse.list_names(f"{checkpoint}/{folder}") for folder in _FOLDERS}
-    if any(name.isdigit() for names in found.values() for name in names):
+    if any(name.isdecimal() for names in found.values() for name in names):
         return
     for folder, names in found.items():
         for name in names:

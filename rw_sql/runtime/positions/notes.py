@@ -20,20 +20,20 @@ def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: i
     snapshot = context.metastore.snapshot()
     fragment = ingest_fragment(source.id)
     kind = connector(source.connector)
-    stands = read_positions(context.warehouse, context.metastore, snapshot, source)
+    positions = read_positions(context.warehouse, context.metastore, snapshot, source)
     noted = context.metastore.jobs.noted_positions(fragment)
     stored = snapshot.states(fragment)
-    texts = {split: kind.encode_state(state) for split, state in stands.states.items()}
+    texts = {split: kind.encode_state(state) for split, state in positions.states.items()}
     # Only the changed positions are written, out of up to 100,000. The row without a split states the version up to
     # which the other rows are valid.
     moved = {split: text for split, text in texts.items() if text != known_state(stored[split], noted.get(split))}
     mark = noted.get(ALL_SPLITS)
-    is_behind = mark is None or (mark.epoch, mark.log_version) < (epoch, stands.log_version)
+    is_behind = mark is None or (mark.epoch, mark.log_version) < (epoch, positions.log_version)
     if moved or (texts and is_behind):
         context.metastore.jobs.note_positions(
             [
                 NotedPosition(
-                    fragment=fragment, split=split, state=text, epoch=epoch, run=run, log_version=stands.log_version
+                    fragment=fragment, split=split, state=text, epoch=epoch, run=run, log_version=positions.log_version
                 )
                 for split, text in {**moved, ALL_SPLITS: ""}.items()
             ]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _batches(warehouse: Warehouse, folder: str) -> list[int]:
-    return sorted(int(name) for name in warehouse.list_names(folder) if name.isdigit())
+    return sorted(int(name) for name in warehouse.list_names(folder) if name.isdecimal())
 
 
 def _delta_offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str, Any]]:

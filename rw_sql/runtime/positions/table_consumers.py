@@ -111,7 +111,7 @@ def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) ->
 
     After a restart, a query requests the earliest of them and continues at the last.
     """
-    planned = sorted(int(name) for name in warehouse.list_names(f"{checkpoint}/offsets") if name.isdigit())
+    planned = sorted(int(name) for name in warehouse.list_names(f"{checkpoint}/offsets") if name.isdecimal())
     return [
         int(offset["reservoirVersion"])
         for batch in planned[-2:]

@@ -4,6 +4,6 @@ Each unsafe operation on a source leaves a rewind point; REWIND restores the sou
 ``points`` copies checkpoints and deletes the copies of old points. ``restore`` restores tables and replaces
 checkpoints.
 
-Imports: ``positions``, ``jobs``, ``delta`` and below. Imported by: ``control``. Begin with ``points``, then
-``restore``; ``scheduler`` calls both.
+Imports: ``positions``, ``jobs``, ``delta`` and below. Begin with ``points``, then ``restore``; ``scheduler`` calls
+both.
 """

@@ -277,7 +277,7 @@ def _stand(context: Context, reader: Reader) -> Stand:
     warehouse = context.warehouse
     is_view = isinstance(reader, MaterializedViewRecord)
     checkpoint = (warehouse.view_checkpoint if is_view else warehouse.sink_checkpoint)(reader.id, reader.generation)
-    committed = max((int(n) for n in warehouse.list_names(f"{checkpoint}/commits") if n.isdigit()), default=-1)
+    committed = max((int(n) for n in warehouse.list_names(f"{checkpoint}/commits") if n.isdecimal()), default=-1)
     # After the checkpoint: its committed batch is then in the table.
     version = version_of_batch(context, warehouse.data(reader.id, reader.generation), committed)
     return Stand(record=reader, checkpoint=checkpoint, version=version, batch=committed)
@@ -404,7 +404,7 @@ def _is_later(name: str, batch: int) -> bool:
         version = _STATE_FILE.fullmatch(file.rpartition("/")[2])
         return version is not None and int(version[1]) > batch + 1
     number = file.removeprefix(".").removesuffix(".crc")
-    return folder in ("offsets", "commits") and (not number.isdigit() or int(number) > batch)
+    return folder in ("offsets", "commits") and (not number.isdecimal() or int(number) > batch)
 
 
 def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
@@ -439,6 +439,6 @@ def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
     newest = max(facts.rewind_operations(source_id), default=0)
     for name in context.warehouse.list_names(f"{root}/rewind-{source_id}"):
         operation = name.partition("-")[0]
-        is_later = operation.isdigit() and int(operation) > newest
+        is_later = operation.isdecimal() and int(operation) > newest
         if f"rewind-{source_id}/{name}" not in kept and not is_later:
             context.warehouse.remove(f"{root}/rewind-{source_id}/{name}")

@@ -1,4 +1,4 @@
 """Access to Spark: sessions of jobs, result frames, analysis of queries, interrupts, the cache of jars.
 
-Imports: ``support``. Imported by: every room above, and ``session``. Begin with ``sessions``.
+Imports: ``support``. Begin with ``sessions``.
 """

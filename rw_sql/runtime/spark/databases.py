@@ -37,7 +37,7 @@ def delta_prefix(spark: SparkSession) -> str:
 
 def delta_table(spark: SparkSession, path: str) -> str:
     """A Delta table by its path, for a query of the session."""
-    return f"{delta_prefix(spark)}`{path}`"
+    return f"{delta_prefix(spark)}{quoted_for_spark(path)}"
 
 
 def warehouse_of_database(spark: SparkSession, name: str) -> str | None:

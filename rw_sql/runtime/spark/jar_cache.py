@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 from contextlib import suppress
+from errno import ENOENT
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,8 +107,14 @@ def spark_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """The folder of files that this user's processes can create again: ``rw_sql`` in the user's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rw_sql"
+    """The folder of files that this user's processes can create again: ``rw_sql`` in the user's cache folder.
+
+    Raises FileNotFoundError if the user has none.
+    """
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rw_sql"
+    except RuntimeError as error:
+        raise FileNotFoundError(ENOENT, "the user has no home folder", "~") from error
 
 
 def _file(package: str) -> Path:

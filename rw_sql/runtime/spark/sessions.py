@@ -87,7 +87,7 @@ class SparkSessions:
         return java_session(self.spark).sharedState()
 
     def is_alive(self) -> bool:
-        """True if Spark's JVM lives and Spark is not stopped.
+        """True if Spark's JVM runs and Spark is not stopped.
 
         Takes microseconds and never fails, because it makes no call to the JVM.
         """

@@ -193,9 +193,13 @@ def _look(context: SparkContext, folder: str, token: str, tasks: int) -> list[_A
                     os.fsync(file.fileno())
             except OSError as error:
                 problem = f"it cannot write there: {(error.strerror or str(error)).lower()}"
+        try:
+            place = os.getcwd()
+        except OSError:
+            place = "a folder that was deleted"
         # Prevents one executor from taking all tasks.
         time.sleep(seconds)
-        yield socket.gethostname(), os.getppid(), os.getcwd(), name, problem
+        yield socket.gethostname(), os.getppid(), place, name, problem
 
     told = context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(look).collect()
     return [_Answer(host, (process, place), name, problem) for host, process, place, name, problem in told]

@@ -1,4 +1,4 @@
 """Makes the warehouse accessible in plain Spark SQL: the catalog's views, and SELECT from a source.
 
-Imports: ``jobs``, ``decoding``, ``delta``, ``spark``. Imported by: ``session``. Begin with ``catalog_views``.
+Imports: ``jobs``, ``decoding``, ``delta``, ``spark``. Begin with ``catalog_views``.
 """

@@ -88,7 +88,7 @@ class ConnectViews(SparkViews):
                 continue
             self._covered.discard(name)
             path = self._context.warehouse.data(view.id, view.generation)
-            if self._can(name, self._make, name, f"SELECT {written_columns(view)} FROM delta.`{path}`"):
+            if self._can(name, self._make, name, f"SELECT {written_columns(view)} FROM delta.{quoted_for_spark(path)}"):
                 self._known[name] = view
             else:
                 is_complete = False

@@ -31,7 +31,7 @@ def written_columns(view: MaterializedViewRecord) -> str:
         )
     if not view.maintenance.hidden:
         return "*"
-    return ", ".join(f"`{name}`" for name, _ in schema_columns(view.schema))
+    return ", ".join(quoted_for_spark(name) for name, _ in schema_columns(view.schema))
 
 
 def unknown_values(warehouse: Warehouse, table: TableRecord) -> str:
@@ -45,5 +45,5 @@ def unknown_values(warehouse: Warehouse, table: TableRecord) -> str:
     return (
         f" UNION ALL SELECT CAST(to_json(struct({keys})) AS BINARY), NULL, NULL, concat('column \"', path, "
         "'\": the value did not change, and no record that was read has it: NULL') "
-        f"FROM delta.`{path}` LATERAL VIEW explode({UNKNOWN_COLUMN[0]}) AS path"
+        f"FROM delta.{quoted_for_spark(path)} LATERAL VIEW explode({UNKNOWN_COLUMN[0]}) AS path"
     )

@@ -1,4 +1,4 @@
-"""Finds inconsistencies in a warehouse, and files that dead processes have left behind.
+"""Finds inconsistencies in a warehouse, and files that killed processes have left behind.
 
 Reads the catalog, the jobs' tables and the folders of the warehouse, without Spark. A stalled job is not a finding,
 because its status already shows the remedy.
@@ -198,7 +198,7 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_jobs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Differences between the jobs that the catalog wants and those that the owner reports."""
+    """Differences between the jobs that the catalog requires and those that the owner reports."""
     statuses = context.metastore.jobs.job_statuses()
     gone = sorted(job for job, status in statuses.items() if snapshot.get(status.object_id) is None)
     if gone:
@@ -266,7 +266,7 @@ def _of_folders(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
     for folder in ("data", "checkpoints"):
         for name in sorted(warehouse.list_names(f"{warehouse.uri}/{folder}")):
             id_ = name.rpartition("-")[2]
-            if not id_.isdigit():
+            if not id_.isdecimal():
                 continue
             if int(id_) >= snapshot.next_id:
                 yield Finding(

@@ -53,7 +53,7 @@ class PageQuery:
             return query[key][-1] if query.get(key) else ""
 
         limit = last("limit")
-        is_number = limit.isascii() and limit.isdigit() and len(limit) < 9
+        is_number = limit.isascii() and limit.isdecimal() and len(limit) < 9
         return cls(
             name=last("name"),
             state=last("state"),

@@ -64,7 +64,7 @@ def _key() -> bytes:
     if not text and path:
         try:
             text = Path(path).expanduser().read_text(encoding="utf-8-sig").strip()
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, RuntimeError, UnicodeDecodeError) as error:  # RuntimeError: a ~ without a home folder.
             raise SqlError(
                 SECRET_KEY_MISSING,
                 f"the key file that {KEY_FILE_VARIABLE} names cannot be read",
@@ -110,6 +110,8 @@ def _from_environment(name: str, variable: str) -> str:
 def _from_file(name: str, path: str) -> str:
     try:
         return Path(path).expanduser().read_text(encoding="utf-8-sig").rstrip("\r\n")
+    except RuntimeError as error:
+        raise _unreadable(name, f"file {path!r}: the user has no home folder") from error
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
         raise _unreadable(name, f"file {path!r}: {why}") from error

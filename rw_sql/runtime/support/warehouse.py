@@ -8,12 +8,11 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import fsspec
 
-from rw_sql.metastore.location import require_fit
+from rw_sql.metastore.location import absolute_path, require_fit
 from rw_sql.object_stores import StoreFiles, local_location
 from rw_sql.runtime.support.store_environment import complete_environment
 
@@ -31,11 +30,14 @@ class Warehouse:
     def at(location: str) -> Warehouse:
         """The warehouse at a path or URI. Paths are made absolute; a URI of the scheme ``file`` becomes a path.
 
-        Raises SqlError INVALID_PARAMETER for a URI that the libraries of a warehouse read differently.
+        Raises SqlError INVALID_PARAMETER for a location that the libraries of a warehouse refuse or read differently,
+        and FILE_UNREADABLE for a path that depends on a folder that does not exist.
         """
         location = local_location(location)
         if "://" not in location:
-            return Warehouse(str(Path(location).expanduser().resolve()))
+            path = str(absolute_path(location))
+            require_fit(path)
+            return Warehouse(path)
         require_fit(location)
         complete_environment(location, os.environ)
         return Warehouse(location.rstrip("/"))

@@ -33,11 +33,11 @@ def sweep(context: Context, applied_epoch: int) -> bool:
     if snapshot.epoch != applied_epoch:
         return is_complete
     for name in warehouse.list_names(f"{warehouse.uri}/data"):
-        if name.isdigit() and int(name) < snapshot.next_id and snapshot.get(int(name)) is None:
+        if name.isdecimal() and int(name) < snapshot.next_id and snapshot.get(int(name)) is None:
             warehouse.remove(f"{warehouse.uri}/data/{name}")
     for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
         id_ = name.rpartition("-")[2]
-        if id_.isdigit() and int(id_) < snapshot.next_id and snapshot.get(int(id_)) is None:
+        if id_.isdecimal() and int(id_) < snapshot.next_id and snapshot.get(int(id_)) is None:
             if name.startswith("ranges-") and not release_upstream(context, snapshot, int(id_)):
                 is_complete = False
                 continue  # The next sweep tries again.
@@ -65,7 +65,7 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
             continue
         job = view_job(record.id) if isinstance(record, MaterializedViewRecord) else sink_job(record.id)
         folders = (f"{warehouse.uri}/data/{record.id}", f"{warehouse.uri}/checkpoints/{job}")
-        found = [(folder, name) for folder in folders for name in warehouse.list_names(folder) if name.isdigit()]
+        found = [(folder, name) for folder in folders for name in warehouse.list_names(folder) if name.isdecimal()]
         # The catalog is read again after the listing: a statement may have begun a rebuild since, for which the owner
         # of another resource group has made folders. What either catalog needs is kept.
         needed = _needed(context, snapshot, record.id) | _needed(context, context.metastore.snapshot(), record.id)

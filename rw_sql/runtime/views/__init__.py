@@ -2,5 +2,5 @@
 
 ``idle`` decides when a view's query is suspended, ``swap`` replaces a view's table by a rebuilt one.
 
-Imports: the rooms that serve jobs, and those below. Imported by: ``control``. Begin with ``job``, then ``strategy``.
+Imports: the rooms that serve jobs, and those below. Begin with ``job``, then ``strategy``.
 """

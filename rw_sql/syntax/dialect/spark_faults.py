@@ -156,7 +156,7 @@ def _arguments(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     name = parts[-1] if parts else ""
     expected, actual = fault.parameters.get("expectedNum", ""), fault.parameters.get("actualNum", "")
     span, surplus = _place(text, fault, parts), None
-    if span is not None and expected.isdigit():
+    if span is not None and expected.isdecimal():
         surplus = query_hints.surplus_arguments(text, span.start, int(expected))
     return SqlError(
         INVALID_QUERY,

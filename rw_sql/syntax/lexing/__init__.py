@@ -1,4 +1,4 @@
 """Text → tokens: the scanner, identifiers and quoting, invisible characters.
 
-Imports: ``errors``. Imported by: every room of ``syntax`` but ``statements``. Begin with ``tokens``.
+Imports: ``errors``. Begin with ``tokens``.
 """

@@ -1,5 +1,5 @@
 """Parses tokens to statements: the LALR parser, its tables, the actions of the grammar's rules, and syntax errors.
 
-Imports: ``sql_reader``, ``lexing``, ``statements``. Imported by: ``routing``, ``reference``, ``dialect``. Begin with
-``script`` (the entry) and ``parser``; the grammar itself is in ``grammar/``.
+Imports: ``sql_reader``, ``lexing``, ``statements``. Begin with ``script`` (the entry) and ``parser``; the grammar
+itself is in ``grammar/``.
 """

@@ -299,7 +299,7 @@ def _resolve_ordinals(core: exp.Select) -> None:
     group = core.args["group"]
     keys = []
     for key in group.expressions:
-        if isinstance(key, exp.Literal) and not key.is_string and key.name.isdigit():
+        if isinstance(key, exp.Literal) and not key.is_string and key.name.isdecimal():
             item = core.expressions[int(key.name) - 1]
             keys.append((item.this if isinstance(item, exp.Alias) else item).copy())
         else:

@@ -70,7 +70,7 @@ def nested(name: str) -> str:
 
 def unlike_queries(first: str | int, other: str | int) -> str:
     """The hint for a set operation of queries with different numbers of columns."""
-    if not (str(first).isdigit() and str(other).isdigit()):
+    if not (str(first).isdecimal() and str(other).isdecimal()):
         return "select as many columns in each query: NULL AS a_name fills one"
     least = "first" if int(first) < int(other) else "second"
     missing = ", ".join(["NULL AS a_name"] * min(abs(int(first) - int(other)), _MOST_ADDED))

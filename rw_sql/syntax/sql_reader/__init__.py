@@ -4,7 +4,7 @@ It is a recognizer and does not build a tree. It accepts the union of RisingWave
 but is stricter than both where leniency would hide mistakes: for example, reserved words are not names, and a join
 requires a condition.
 
-Imports: ``lexing``. Imported by: ``parsing``. Begin with ``queries``.
+Imports: ``lexing``. Begin with ``queries``, then ``tables`` (FROM) and ``expressions``.
 """
 
 from __future__ import annotations

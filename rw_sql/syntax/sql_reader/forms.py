@@ -76,7 +76,7 @@ class FormReader(TypeReader):
 
     def _lacks_unit(self) -> bool:
         """True if the word in ``INTERVAL '1' word`` is a misspelled unit, not an alias."""
-        return self.tokens[self.at - 1].value.strip().isdigit() and bool(self.word()) and self.is_name()
+        return self.tokens[self.at - 1].value.strip().isdecimal() and bool(self.word()) and self.is_name()
 
     def _precision(self) -> None:
         if self.is_sign("(") and self.peek(1).kind == NUMBER:

@@ -122,7 +122,7 @@ class ReshapingReader(ExpressionReader):
         number = self.peek()
         if number.kind != NUMBER:
             return False
-        if not number.text.isdigit() or int(number.text) >= 1 << 32:
+        if not number.text.isdecimal() or int(number.text) >= 1 << 32:
             self.refuse(f"invalid repetition: {number.text}", number, hint=f"write a whole number below {1 << 32}")
         self.at += 1
         return True

@@ -163,7 +163,7 @@ class TypeReader(Cursor):
 
     def _whole_number(self) -> Token:
         number = self.peek()
-        if number.kind != NUMBER or not number.text.isdigit() or len(number.text) > 9:
+        if number.kind != NUMBER or not number.text.isdecimal() or len(number.text) > 9:
             self.fail("a whole number")
         self.at += 1
         return number

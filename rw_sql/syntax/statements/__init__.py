@@ -1,7 +1,6 @@
 """Every statement as a frozen dataclass, by family. Class names follow the SQL words.
 
-Imports: ``errors``, ``lexing``. Imported by: every other room of ``syntax`` but ``lexing`` and ``sql_reader``, and all
-above. Begin with ``common``, then ``source``.
+Imports: ``errors``, ``lexing``. Begin with ``common``, then ``source``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,5 @@
 
 Maps positions in the result back to the files.
 
-
-Imports: ``errors``, ``lexing``. Imported by: ``cli``, ``magics``.
-Begin with ``expand``.
+Imports: ``errors``, ``lexing``. Begin with ``expand``.
 """

@@ -239,3 +239,4 @@ def test_preview_lists_every_split_known_before_or_after() -> None:
 
 def test_order_is_by_number() -> None:
     assert sorted(["t:10", "t:9", "t.x:1", "4-1", "4-0"], key=split_order) == ["4-0", "4-1", "t:9", "t:10", "t.x:1"]
+    assert sorted(["a:²", "a:10", "a:9"], key=split_order) == ["a:9", "a:10", "a:²"]  # Files have such names.

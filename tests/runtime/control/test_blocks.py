@@ -364,7 +364,7 @@ def test_a_statement_whose_wait_fails_is_committed_and_says_so(
     def fail(_epoch: int, *_: object) -> bool:
         raise error
 
-    monkeypatch.setattr(session.executor, "wait_applied", fail)
+    monkeypatch.setattr(session.executor._follow_up, "wait_applied", fail)
     refused = session.refused("PAUSE SOURCE s")
     assert (refused.code, refused.message) == (
         "RW406",

@@ -179,9 +179,9 @@ def test_a_source_that_cannot_be_looked_after_is_reported_once(
     owner.start()
     with caplog.at_level(logging.WARNING):
         for problem in ("no route", "no route", "refused"):
-            monkeypatch.setattr(owner, "_look_after", partial(_fail, problem))
-            assert owner._discovering.acquire(blocking=False)
-            owner._discover_one(1)
+            monkeypatch.setattr(owner._discovery, "_look_after", partial(_fail, problem))
+            assert owner._discovery._slots.acquire(blocking=False)
+            owner._discovery._check(1)
     assert [record.getMessage() for record in caplog.records] == [
         "source 1 could not be maintained: RuntimeError: no route",
         "source 1 could not be maintained: RuntimeError: refused",

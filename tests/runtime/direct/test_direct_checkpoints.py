@@ -108,7 +108,7 @@ class Checkpoint:
     def line(self, batch: int, at: int = 0) -> dict[str, int]:
         return KAFKA.read_positions((self.folder / f"offsets/{batch}").read_text().splitlines()[2 + at])
 
-    def stands(self, fragment: str = "mv-2:1") -> dict[str, int]:
+    def positions(self, fragment: str = "mv-2:1") -> dict[str, int]:
         stood = positions_of(read_head(self.files), fragment, KAFKA, self.stored[fragment])
         return {split: state.offset for split, state in stood.items()}
 
@@ -126,14 +126,14 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 
 def test_a_first_start_begins_where_the_catalog_says_and_later_ones_where_it_came_to(checkpoint: Checkpoint) -> None:
     before = (checkpoint.folder / "offsets/2").read_bytes()
-    assert checkpoint.start() == checkpoint.stands() == {"a:0": 30, "a:1": 7}
+    assert checkpoint.start() == checkpoint.positions() == {"a:0": 30, "a:1": 7}
     assert (checkpoint.folder / "offsets/2").read_bytes() == before
     assert len(read_changes(checkpoint.files)) == 1
 
 
 def test_what_a_statement_set_is_written_into_the_newest_committed_entry(checkpoint: Checkpoint) -> None:
     checkpoint.put("mv-2:1", 8, a_0=12)
-    assert checkpoint.stands() == {"a:0": 12, "a:1": 7}
+    assert checkpoint.positions() == {"a:0": 12, "a:1": 7}
     assert checkpoint.line(2) == {"a:0": 30, "a:1": 7}
     assert checkpoint.start() == {"a:0": 12, "a:1": 7}
     text = (checkpoint.folder / "offsets/2").read_text()
@@ -141,7 +141,7 @@ def test_what_a_statement_set_is_written_into_the_newest_committed_entry(checkpo
     assert (checkpoint.folder / "offsets/.2.crc").read_bytes() == checksum_of(text.encode())
     assert checkpoint.line(1) == {"a:0": 20, "a:1": 7}
     checkpoint.run(3, {"a:0": 25, "a:1": 9})
-    assert checkpoint.start() == checkpoint.stands() == {"a:0": 25, "a:1": 9}
+    assert checkpoint.start() == checkpoint.positions() == {"a:0": 25, "a:1": 9}
 
 
 def test_a_new_assignment_replaces_the_old_one(checkpoint: Checkpoint) -> None:
@@ -157,7 +157,7 @@ def test_a_new_assignment_replaces_the_old_one(checkpoint: Checkpoint) -> None:
 def test_splits_that_return_continue_at_their_old_positions(checkpoint: Checkpoint) -> None:
     checkpoint.splits["mv-2:1"] = ("a:1",)
     assert checkpoint.start() == {"a:1": 7}
-    assert checkpoint.stands() == {"a:0": 30, "a:1": 7}
+    assert checkpoint.positions() == {"a:0": 30, "a:1": 7}
     checkpoint.run(3, {"a:1": 8})
     checkpoint.splits["mv-2:1"] = ("a:0", "a:1")
     assert checkpoint.start() == {"a:0": 30, "a:1": 8}
@@ -170,14 +170,14 @@ def test_a_position_that_was_set_while_the_split_was_not_read_counts_when_it_is(
     checkpoint.put("mv-2:1", 9, a_0=11)
     checkpoint.splits["mv-2:1"] = ("a:1",)
     checkpoint.start()
-    assert checkpoint.stands() == {"a:0": 11, "a:1": 7}
+    assert checkpoint.positions() == {"a:0": 11, "a:1": 7}
     checkpoint.splits["mv-2:1"] = ("a:0", "a:1")
     assert checkpoint.start() == {"a:0": 11, "a:1": 7}
 
 
 def test_a_forgotten_split_has_no_position(checkpoint: Checkpoint) -> None:
     checkpoint.put("mv-2:1", 8, a_0=FORGOTTEN)
-    assert checkpoint.stands() == {"a:1": 7}
+    assert checkpoint.positions() == {"a:1": 7}
     assert checkpoint.start() == {"a:1": 7}
 
 
@@ -271,7 +271,7 @@ def test_a_kill_at_any_step_does_not_change_the_result(
         is_killed = True
     assert is_killed == (is_planned or point not in DROPPING)
     monkeypatch.undo()
-    assert checkpoint.stands() == {"a:0": 12, "a:1": 7, "a:2": 1}
+    assert checkpoint.positions() == {"a:0": 12, "a:1": 7, "a:2": 1}
     if then == "another":
         checkpoint.put("mv-2:1", 9, a_1=5)
     elif then == "back":
@@ -282,7 +282,7 @@ def test_a_kill_at_any_step_does_not_change_the_result(
     expected |= {"a:1": 5} if then == "another" else {}
     if then == "back":
         expected = {"a:0": 30, "a:1": 7}
-    assert checkpoint.start() == checkpoint.stands() == checkpoint.line(2) == expected
+    assert checkpoint.start() == checkpoint.positions() == checkpoint.line(2) == expected
     assert not (checkpoint.folder / "offsets/3").exists() or (then == "back" and point != "reader.after_drop")
     # A checksum without its file would contradict the next batch of that number.
     assert not (checkpoint.folder / "offsets/.3.crc").exists() or (checkpoint.folder / "offsets/3").exists()

@@ -116,7 +116,7 @@ class Own:
             self.checkpoint.write(f"commits/{self.batch}", "v1\n{}")
 
     @property
-    def stands(self) -> Positions:
+    def current(self) -> Positions:
         return self.positions.of(1, FRAGMENT)
 
     @property
@@ -125,7 +125,7 @@ class Own:
 
     @property
     def next(self) -> int:
-        return self.stands.states["a:0"].offset
+        return self.current.states["a:0"].offset
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_the_position_is_the_checkpoints_or_the_statements_whichever_is_newer(ow
     assert own.next == 5
     own.read(8)
     assert own.next == 8
-    assert own.stands.states["a:0"].incarnation == "t"
+    assert own.current.states["a:0"].incarnation == "t"
 
 
 def test_a_batch_counts_from_when_its_rows_are_in_the_view(own: Own) -> None:
@@ -161,9 +161,9 @@ def test_what_was_read_is_known_from_the_commits_of_batches_with_rows_and_withou
     own.set(12)
     own.start()
     own.read(16)
-    (life,) = own.stands.lives["a:0"]
+    (life,) = own.current.lives["a:0"]
     assert (life.spans, life.reached, life.incarnation) == (((10, 25),), 16, "t")
-    assert own.stands.read_splits == {"a:0"}
+    assert own.current.read_splits == {"a:0"}
     ranges = own.positions.committed_ranges(1, FRAGMENT)
     assert [found.ranges["a:0"] for found in ranges] == [(10, 20), (20, 25), (12, 16)]
     assert not own.positions.committed_ranges(1, "mv-9:1")

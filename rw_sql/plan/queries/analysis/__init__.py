@@ -5,6 +5,5 @@ From below: ``findings`` (the results), ``data_types``, ``functions`` (Spark's, 
 ``reading`` (text to tree), ``frames`` (the columns of FROM), ``names``, ``expressions``, ``grouping``,
 ``relations``, ``selects``, ``storing``.
 
-Imports: ``errors``, ``syntax``. Imported by: the rest of ``queries``, and modules that check SQL before Spark does.
-Begin with ``analyze``.
+Imports: ``errors``, ``syntax``. Begin with ``analyze``.
 """

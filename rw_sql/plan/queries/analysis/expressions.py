@@ -329,7 +329,7 @@ def _is_unit(node: exp.Expr) -> bool:
 def _literal(node: exp.Literal) -> exp.DataType | None:
     if node.is_string:
         return types.STRING
-    if node.name.isdigit():
+    if node.name.isdecimal():
         return types.INT if int(node.name) < 2**31 else (types.BIGINT if int(node.name) < 2**63 else None)
     return None
 

@@ -364,6 +364,6 @@ def _grouped(group: exp.Group) -> Iterator[exp.Expr]:
 
 
 def _position(node: exp.Expr) -> int | None:
-    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdecimal():
         return int(node.name)
     return None

@@ -108,7 +108,7 @@ class InjectContext:
         name = written.id.strip()
         targets = self.targets()
         found = [target for target in targets if name in (target.id, f"{target.source}/{target.local}", target.local)]
-        if not found and name.isdigit():
+        if not found and name.isdecimal():
             found = self._by_number(targets, name)
         if len(found) == 1:
             return found[0]
@@ -142,7 +142,7 @@ class InjectContext:
     def _new(self, name: str) -> Target | None:
         prefix, slash, local = name.rpartition("/")
         topic, colon, number = local.rpartition(":")
-        if not colon or not topic or not number.isdigit():
+        if not colon or not topic or not number.isdecimal():
             return None
         sources = [source for source in self.checkpoint.sources if source.kind == KAFKA]
         if slash:

@@ -185,7 +185,7 @@ def _written(
 def _number(context: InjectContext, target: Target, entry: Written) -> int:
     """Reads a bare number, or a state as JSON in the form of rw_sql or of Spark for that source."""
     text = (entry.text or "").strip()
-    if text.lstrip("+-").isdigit() or target.kind == KAFKA:
+    if text.lstrip("+-").isdecimal() or target.kind == KAFKA:
         try:
             return codec.decode_state(target.id, text).offset
         except SqlError as error:
@@ -298,11 +298,11 @@ def _source(
     target: InjectFromSource, snapshot: Snapshot, inspector: Inspector, chosen: tuple[Target, ...]
 ) -> ResolvedTarget:
     source = find_source(snapshot, target.source)
-    stands = inspector.positions.of(source.id, only_fragment(snapshot, source, target.span))
+    positions = inspector.positions.of(source.id, only_fragment(snapshot, source, target.span))
     found = {
-        each: stands.states[each.local].offset
+        each: positions.states[each.local].offset
         for each in chosen
-        if each.kind == source.connector and each.local in stands.states
+        if each.kind == source.connector and each.local in positions.states
     }
     if not found:
         raise SqlError(

@@ -76,7 +76,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
     upstream = look_closely(inspector.upstreams, source.connector, options)
     if statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span)
-    stands = inspector.positions.of(source.id, reader.fragment)
+    positions = inspector.positions.of(source.id, reader.fragment)
     chosen = resolve_splits(kind, snapshot, source, statement.splits, splits) or splits
     chosen_set = frozenset(chosen)
     context = InjectContext(
@@ -86,7 +86,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
         options=options,
         chosen=chosen,
         upstream=upstream,
-        stands=stands,
+        positions=positions,
     )
     wish = read_target(statement, inspector, context)
     ids = resolve_splits(kind, snapshot, source, tuple(entry.split for entry in wish.entries), splits)
@@ -106,7 +106,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
                 )
             states[id_] = restarted[id_]
         else:
-            wanted = _checked(statement, kind, id_, entry, upstream, stands)
+            wanted = _checked(statement, kind, id_, entry, upstream, positions)
             states[id_] = _in_range(statement, kind, wanted, upstream.splits.get(id_), entry.span)
             if states[id_].offset != wanted.offset:
                 given, used = (shown_offset(kind, offset) for offset in (wanted.offset, states[id_].offset))
@@ -153,14 +153,14 @@ def _checked(
     split: str,
     entry: RequestedOffset,
     upstream: Upstream,
-    stands: Positions,
+    positions: Positions,
 ) -> SplitState:
     """The requested state after checking that it is valid for this split. Its range is not checked here."""
     if isinstance(entry.state, int):
         state = SplitState(split=split, offset=entry.state)
     else:
         state = _decoded(statement, kind, split, entry)
-    seen, old = upstream.splits.get(split), stands.states.get(split)
+    seen, old = upstream.splits.get(split), positions.states.get(split)
     # If the upstream does not respond, the split counts as the incarnation that was read last.
     is_of = seen or (
         None
@@ -241,7 +241,7 @@ def _plan(
     states: Mapping[str, SplitState],
     notices: tuple[str, ...],
 ) -> Plan:
-    snapshot, source, upstream, stands = context.snapshot, context.source, context.upstream, context.stands
+    snapshot, source, upstream, positions = context.snapshot, context.source, context.upstream, context.positions
     if not states:
         raise SqlError(
             INVALID_SPLIT_STATE,
@@ -251,10 +251,10 @@ def _plan(
         )
     assigned = named_splits(snapshot, source, snapshot.splits(reader.fragment))
     kept = [split for split in assigned if split not in states]
-    after = {split: states.get(split, stands.states.get(split)) for split in assigned}
+    after = {split: states.get(split, positions.states.get(split)) for split in assigned}
     answers = []
     for split, state in states.items():
-        old = stands.states.get(split)
+        old = positions.states.get(split)
         was = f" (was {shown_offset(context.kind, old.offset)})" if old else ""
         change = "INJECTED" if old is None or old.offset != state.offset else "UNCHANGED"
         answers.append(
@@ -269,7 +269,7 @@ def _plan(
     answers += [ResultRow(object=source.name, change="NOTICE", detail=notice) for notice in notices]
     if not upstream.is_reachable:
         notices = (*notices, f"the upstream does not answer: {upstream.error}")
-    rows = preview_splits(context.kind, upstream, stands, after)
+    rows = preview_splits(context.kind, upstream, positions, after)
     moved = [row for row in rows if row.split in states]
     preview = Preview(
         title=f"INJECT SOURCE OFFSETS into source {source.name}",
@@ -282,11 +282,11 @@ def _plan(
         snapshot,
         reader,
         kind="INJECT SOURCE OFFSETS",
-        changes=(states_change(reader.fragment, source.connector, dict(states), stands.log_version),),
+        changes=(states_change(reader.fragment, source.connector, dict(states), positions.log_version),),
         preview=preview,
         answers=tuple(answers),
         reason=statement.reason,
-        stands=stands,
+        positions=positions,
         unallowed=unallowed_words(moved, statement.allow),
         fingerprint=",".join(f"{row.split}={row.old}>{row.new}" for row in moved),
     )

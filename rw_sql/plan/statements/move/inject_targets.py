@@ -90,7 +90,7 @@ class InjectContext:
     options: PlannedOptions
     chosen: tuple[str, ...]
     upstream: Upstream
-    stands: Positions
+    positions: Positions
 
 
 def read_target(statement: InjectSourceOffsets, inspector: Inspector, context: InjectContext) -> ResolvedTarget:
@@ -267,8 +267,8 @@ def _source(inspector: Inspector, target: InjectFromSource, context: InjectConte
             span=target.span,
             hint="name another source that reads the same splits",
         )
-    stands = inspector.positions.of(other.id, only_fragment(context.snapshot, other, target.span))
-    common = [split for split in context.chosen if split in stands.states]
+    positions = inspector.positions.of(other.id, only_fragment(context.snapshot, other, target.span))
+    common = [split for split in context.chosen if split in positions.states]
     if not common:
         raise SqlError(
             SPLITS_UNKNOWN,
@@ -279,12 +279,12 @@ def _source(inspector: Inspector, target: InjectFromSource, context: InjectConte
     notices = []
     if not pauses_of(context.snapshot, other.id):
         notices.append(f'source "{other.name}" is running, so its positions may still change')
-    if missing := [split for split in context.chosen if split not in stands.states]:
+    if missing := [split for split in context.chosen if split not in positions.states]:
         notices.append(f'source "{other.name}" has no position in {shorten(missing)}')
     entries = tuple(
         RequestedOffset(
             split=SplitId(id=split, span=target.span),
-            state=context.kind.encode_state(stands.states[split]),
+            state=context.kind.encode_state(positions.states[split]),
             span=target.span,
         )
         for split in common
@@ -329,7 +329,7 @@ def _time(inspector: Inspector, milliseconds: int, span: Span, context: InjectCo
 def _shift(target: InjectShift, context: InjectContext) -> ResolvedTarget:
     offsets = {}
     for split in context.chosen:
-        state, seen = context.stands.states.get(split), context.upstream.splits.get(split)
+        state, seen = context.positions.states.get(split), context.upstream.splits.get(split)
         if state is None or (seen is not None and identity_status(state, seen) != OK):
             raise SqlError(
                 INVALID_SPLIT_STATE,

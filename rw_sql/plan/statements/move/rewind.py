@@ -233,13 +233,13 @@ def _require_same_connections(
             continue
         history = History.of(records)
         # An operation that was undone, and its undo, are no reason.
-        stands = [
+        positions = [
             record
             for record, _ in reversed(changed)
             if history.is_in_effect(record.epoch) and history.undoes.get(record.epoch, 0) < statement.operation
         ]
-        newest = stands[0] if stands else changed[-1][0]
-        undos = "; ".join(f"UNDO OPERATION {record.epoch}" for record in stands or (newest,))
+        newest = positions[0] if positions else changed[-1][0]
+        undos = "; ".join(f"UNDO OPERATION {record.epoch}" for record in positions or (newest,))
         raise _refused(
             statement,
             f'operation {newest.epoch} ({newest.kind}) altered connection "{old.name}", which other objects may use',

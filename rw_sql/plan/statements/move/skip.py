@@ -59,8 +59,8 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
     (split,) = resolve_splits(kind, snapshot, source, (statement.split,), assigned)
     upstream = look_closely(inspector.upstreams, source.connector, source_options(snapshot, source))
     require_upstream(upstream, source.name, statement.name.span)
-    stands = inspector.positions.of(source.id, reader.fragment)
-    old, seen = stands.states.get(split), upstream.splits.get(split)
+    positions = inspector.positions.of(source.id, reader.fragment)
+    old, seen = positions.states.get(split), upstream.splits.get(split)
     if old is None or seen is None:
         raise SqlError(
             SPLITS_UNKNOWN,
@@ -80,8 +80,8 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
             what = "the record at"
             notices.append(_may_be_no_record(source.name, split, statement.offset, sparse))
     new = replace(old, offset=offset, term=None)  # The skipped records may be of a later term.
-    after: dict[str, SplitState | None] = {name: stands.states.get(name) for name in assigned}
-    rows = preview_splits(kind, upstream, stands, {**after, split: new})
+    after: dict[str, SplitState | None] = {name: positions.states.get(name) for name in assigned}
+    rows = preview_splits(kind, upstream, positions, {**after, split: new})
     preview = Preview(
         title=f"SKIP RECORD {statement.offset} of split {split} on source {source.name}",
         dependents=dependents_of(snapshot, reader),
@@ -98,14 +98,14 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
         snapshot,
         reader,
         kind="SKIP RECORD",
-        changes=(states_change(reader.fragment, source.connector, {split: new}, stands.log_version),),
+        changes=(states_change(reader.fragment, source.connector, {split: new}, positions.log_version),),
         preview=preview,
         answers=(
             ResultRow(object=source.name, change="SKIPPED", detail=detail),
             *(ResultRow(object=source.name, change="NOTICE", detail=notice) for notice in notices),
         ),
         reason=statement.reason,
-        stands=stands,
+        positions=positions,
     )
 
 

@@ -281,7 +281,7 @@ def _with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Insp
     for fragment, of_fragment in before.states.items():
         source_id = fragment_source(fragment)
         known = predicted.get(fragment)
-        stands = inspector.positions.of(source_id, fragment)
+        positions = inspector.positions.of(source_id, fragment)
         stood: dict[str, StoredState] = {}
         for split, row in of_fragment.items():
             if row is not None and row.state != FORGOTTEN:
@@ -293,7 +293,7 @@ def _with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Insp
         states[fragment] = {
             split: row
             if row is None or kind is None or split not in reached
-            else _stood(row, kind.encode_state(reached[split]), stands.log_version)
+            else _stood(row, kind.encode_state(reached[split]), positions.log_version)
             for split, row in of_fragment.items()
         }
     return replace(before, states=states)

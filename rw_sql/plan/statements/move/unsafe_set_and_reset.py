@@ -160,7 +160,7 @@ def _unsafe_set(
     upstream = look_closely(inspector.upstreams, source.connector, options)
     if statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span, options=statement.set_options, is_switchable=True)
-    stands = inspector.positions.of(source.id, fragment)
+    positions = inspector.positions.of(source.id, fragment)
     is_running = not pauses_of(snapshot, source.id)
     changes: list[Change] = []
     notes: list[str] = []
@@ -175,10 +175,12 @@ def _unsafe_set(
         notes.append(
             f"no longer read: {', '.join(orphans[:8])} (RESET SOURCE SPLITS {sql_name(source.name)} discards them)"
         )
-    found = discover(inspector, kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
+    found = discover(
+        inspector, kind, source.connector, options, upstream, positions.states, forgotten=positions.forgotten
+    )
     stalled = {
         split: state
-        for split, state in stands.states.items()
+        for split, state in positions.states.items()
         if split in upstream.splits and identity_status(state, upstream.splits[split]) != OK
     }
     if stalled:
@@ -188,14 +190,14 @@ def _unsafe_set(
         )
     if shown and not stalled:
         both = (plan_options(snapshot, current), options)
-        notes += notes_on_capture(inspector, kind, source, both, upstream, stands.states)
+        notes += notes_on_capture(inspector, kind, source, both, upstream, positions.states)
     if not upstream.is_reachable and not is_running:
         notes.append(f"the upstream does not answer yet: {upstream.error}")
     target: dict[str, SplitState | None] = {**dict.fromkeys(orphans), **found.states, **stalled}
     left = look_closely(inspector.upstreams, source.connector, plan_options(snapshot, current)) if orphans else None
-    rows = preview_splits(kind, upstream, stands, target, left=left)
+    rows = preview_splits(kind, upstream, positions, target, left=left)
     if may_be_elsewhere(kind.spec, plan_options(snapshot, current), options):
-        rows = without_identity(rows, stands.states, target, upstream)
+        rows = without_identity(rows, positions.states, target, upstream)
     preview = Preview(
         title=f"UNSAFE SET on source {source.name}",
         dependents=dependents_of(snapshot, reader),
@@ -212,7 +214,7 @@ def _unsafe_set(
         preview=preview,
         answers=_answers(source, shown, notes),
         reason=statement.reason,
-        stands=stands,
+        positions=positions,
         unallowed=unallowed_words(rows, statement.allow),
     )
 
@@ -245,23 +247,23 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspecto
     kind = connector(source.connector)
     options = source_options(snapshot, source)
     assigned = snapshot.splits(fragment)
-    stands = inspector.positions.of(source.id, fragment)
+    positions = inspector.positions.of(source.id, fragment)
     upstream = look_closely(inspector.upstreams, source.connector, options)
     if statement.is_rediscovering and statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span)
     chosen = set(
         resolve_splits(kind, snapshot, source, statement.splits, {*assigned, *upstream.splits})
-        or {*assigned, *stands.states}
+        or {*assigned, *positions.states}
     )
     dropped = tuple(sorted(chosen & set(assigned)))
     changes: list[Change] = [UnassignSplits(fragment=fragment, splits=dropped)] if dropped else []
     if statement.is_rediscovering and upstream.is_reachable:
-        return _rediscovered(statement, snapshot, inspector, reader, chosen, stands, changes)
+        return _rediscovered(statement, snapshot, inspector, reader, chosen, positions, changes)
     forgotten = chosen if statement.is_forgetting_offsets else set()
-    if marked := sorted(forgotten & set(stands.states)):
+    if marked := sorted(forgotten & set(positions.states)):
         # Marked, not removed: a reset split that is discovered again must not be mistaken for a new partition.
         changes.append(PutSplitStates(fragment=fragment, states=dict.fromkeys(marked, FORGOTTEN)))
-    rows = preview_splits(kind, upstream, stands, {**stands.states, **dict.fromkeys(forgotten)})
+    rows = preview_splits(kind, upstream, positions, {**positions.states, **dict.fromkeys(forgotten)})
     note = "the splits are unknown until RESUME or the next discovery finds them"
     return unsafe_plan(
         statement,
@@ -280,7 +282,7 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspecto
             ResultRow(object=source.name, change="NOTICE", detail=note),
         ),
         reason=statement.reason,
-        stands=stands,
+        positions=positions,
         unallowed=unallowed_words(rows, statement.allow),
     )
 
@@ -291,7 +293,7 @@ def _rediscovered(
     inspector: Inspector,
     reader: Reader,
     chosen: set[str],
-    stands: Positions,
+    positions: Positions,
     changes: list[Change],
 ) -> Plan:
     source, fragment = reader.source, reader.fragment
@@ -304,9 +306,9 @@ def _rediscovered(
         source.connector,
         options,
         upstream,
-        stands.states,
+        positions.states,
         forget=chosen if statement.is_forgetting_offsets else (),
-        forgotten=stands.forgotten,
+        forgotten=positions.forgotten,
     )
     taken = tuple(split for split in found.assigned if not statement.splits or split in chosen)
     gone = sorted(split for split in chosen if split not in upstream.splits)
@@ -314,10 +316,10 @@ def _rediscovered(
     fresh = {split: state for split, state in found.fresh.items() if split in is_taken}
     if taken:
         changes.append(AssignSplits(fragment=fragment, splits=taken))
-    if known_gone := [split for split in gone if split in stands.states]:
+    if known_gone := [split for split in gone if split in positions.states]:
         changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(known_gone)))
     if fresh:
-        changes.append(states_change(fragment, source.connector, fresh, stands.log_version))
+        changes.append(states_change(fragment, source.connector, fresh, positions.log_version))
     again = cdc_tables(snapshot, source) if fresh else ()
     if again:
         # The changes in between are unknown. Only a new snapshot shows which rows the tables lack.
@@ -340,7 +342,7 @@ def _rediscovered(
         )
         if set(taken) <= set(snapshot.splits(fragment)):
             changes = []
-    target: dict[str, SplitState | None] = {**stands.states, **dict.fromkeys(gone)}
+    target: dict[str, SplitState | None] = {**positions.states, **dict.fromkeys(gone)}
     target |= {split: state for split, state in found.states.items() if split in is_taken}
     for table in again:
         does = (
@@ -349,7 +351,7 @@ def _rediscovered(
             else "reads changes from that position on"
         )
         answers.append(ResultRow(object=source.name, change="SNAPSHOT", detail=f"{table.upstream} {does}"))
-    rows = preview_splits(kind, upstream, stands, target)
+    rows = preview_splits(kind, upstream, positions, target)
     restart = ("the source is running: it restarts once",) if changes and not pauses_of(snapshot, source.id) else ()
     preview = Preview(
         title=f"RESET SOURCE SPLITS of source {source.name}",
@@ -366,6 +368,6 @@ def _rediscovered(
         preview=preview,
         answers=tuple(answers),
         reason=statement.reason,
-        stands=stands,
+        positions=positions,
         unallowed=unallowed_words(rows, statement.allow),
     )

@@ -1,5 +1,5 @@
 """SHOW and DESCRIBE: defines the columns of every listing and computes their values.
 
-Imports: ``view``, ``move`` and the rooms of ``plan`` below ``statements``. Imported by: ``plan/lower.py``. Begin
-with ``objects``; splits and CONTINUITY have separate modules.
+Imports: ``view``, ``move`` and the rooms of ``plan`` below ``statements``. Begin with ``objects``; splits and
+CONTINUITY have separate modules.
 """

@@ -101,18 +101,18 @@ def _rows_of(
 ) -> list[tuple[object, ...]]:
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
-    stands = inspector.positions.of(source.id, fragment)
+    positions = inspector.positions.of(source.id, fragment)
     assigned, stored = snapshot.splits(fragment), snapshot.states(fragment)
     named = frozenset(named_splits(snapshot, source, assigned))
     # If a topic is missing, its splits are unknown: an orphan is a split that the source no longer names.
     tells = upstream.is_reachable and not upstream.missing
-    lags = {split: _records_waiting(stands.states.get(split), seen) for split, seen in upstream.splits.items()}
-    waiting = {split: stands.states[split].offset for split, lag in lags.items() if lag}
+    lags = {split: _records_waiting(positions.states.get(split), seen) for split, seen in upstream.splits.items()}
+    waiting = {split: positions.states[split].offset for split, lag in lags.items() if lag}
     options = source_options(snapshot, source)
     times = inspector.upstreams.record_times(source.connector, options, waiting) if waiting else {}
     rows: list[tuple[object, ...]] = []
     for split in sorted({*assigned, *upstream.splits}, key=split_order):
-        state, seen, row = stands.states.get(split), upstream.splits.get(split), stored.get(split)
+        state, seen, row = positions.states.get(split), upstream.splits.get(split), stored.get(split)
         if not tells and seen is None:
             status = UNKNOWN if split in named else ORPHAN
         else:

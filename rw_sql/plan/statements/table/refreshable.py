@@ -101,7 +101,7 @@ def _mode(option: Option | None) -> str:
 
 def _seconds(option: Option) -> int:
     text = option_text(option.value).strip()
-    if not (text.isascii() and text.isdigit()) or int(text) == 0:
+    if not (text.isascii() and text.isdecimal()) or int(text) == 0:
         raise SqlError(
             INVALID_PROPERTY,
             f"`{INTERVAL}` must be a whole number of seconds greater than 0, not {text!r}",

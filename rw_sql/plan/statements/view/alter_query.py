@@ -36,6 +36,8 @@ from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
@@ -74,24 +76,9 @@ def lower_new_definition(
     given = view_options(definition)
     text = render(replace(definition, name=view_definition(view.definition).name))
     under_way = {rebuild.view_id: rebuild for rebuild in snapshot.all("rebuild")}
-    known = under_way.get(view.id)
-    is_same = known is not None and (known.view or view).definition == text
-    if is_same and not is_rebuild_stalled(snapshot, inspector, view):
-        return nothing(
-            statement,
-            view.name,
-            "a rebuild with this definition is already running, and queries read the old rows until it is complete",
-        )
-    if known is None and view.definition == text:
-        return nothing(statement, view.name, "it already has this definition")
-    if given.group != view.resource_group:
-        raise SqlError(
-            CANNOT_REPLACE,
-            f"one statement cannot both rebuild its rows and change its resource group to {given.group}",
-            span=span,
-            hint=f"ALTER MATERIALIZED VIEW {sql_name(view.name)} SET RESOURCE_GROUP TO '{given.group}', then run "
-            "this again",
-        )
+    if (why := _why_unchanged(snapshot, inspector, view, under_way.get(view.id), text)) is not None:
+        return nothing(statement, view.name, why)
+    _require_same_group(view, given.group, span)
     dependents = tuple(found for found in snapshot.dependents_of(view.id) if not isinstance(found, RebuildRecord))
     _require_no_sinks(view, [found for found in dependents if isinstance(found, SinkRecord)], span)
     _require_alone(snapshot, view, under_way, span)
@@ -118,24 +105,9 @@ def lower_new_definition(
         carried, of_it = _carried_over(then, inspector, view, reader, span)
         then = after(then, (PutObject(record=carried),))
         remade.append((reader, carried, of_it))
-    now = inspector.clock()
-    next_id = then.next_id
-    answers: list[ResultRow] = []
-    for old, new, of_it in remade:
-        before = under_way.get(old.id)
-        has_feed = new.has_change_feed or bool(new.keys and then.readers_of(old.id))
-        record = RebuildRecord(
-            id=before.id if before is not None else next_id,
-            name=old.name,
-            view_id=old.id,
-            generation=next_generation(old, before),
-            histories=of_it.texts,
-            created_at_ms=now,
-            view=replace(new, has_change_feed=has_feed),
-        )
-        next_id += before is None
-        changes.append(PutObject(record=record))
-        answers += _answers(old, new, of_it)
+    rebuilds = _rebuilds(then, remade, under_way, inspector.clock())
+    changes += [PutObject(record=rebuild) for rebuild in rebuilds]
+    answers = [row for old, new, of_it in remade for row in _answers(old, new, of_it)]
     changes += _feeds(snapshot, found)
     return Plan(
         statement=statement,
@@ -153,6 +125,56 @@ def lower_new_definition(
         affected=tuple(old.id for old, _, _ in remade),
         notes=(f"{view.name}: {kept_as(made)}",),
     )
+
+
+def _why_unchanged(
+    snapshot: Snapshot, inspector: Inspector, view: MaterializedViewRecord, under_way: RebuildRecord | None, text: str
+) -> str | None:
+    """Why a view need not be rebuilt with a definition; None if it must be."""
+    if under_way is None:
+        return "it already has this definition" if view.definition == text else None
+    is_same = (under_way.view or view).definition == text
+    if is_same and not is_rebuild_stalled(snapshot, inspector, view):
+        return "a rebuild with this definition is already running, and queries read the old rows until it is complete"
+    return None
+
+
+def _require_same_group(view: MaterializedViewRecord, group: str, span: Span) -> None:
+    if group != view.resource_group:
+        raise SqlError(
+            CANNOT_REPLACE,
+            f"one statement cannot both rebuild its rows and change its resource group to {group}",
+            span=span,
+            hint=f"ALTER MATERIALIZED VIEW {sql_name(view.name)} SET RESOURCE_GROUP TO '{group}', then run this again",
+        )
+
+
+def _rebuilds(
+    then: Snapshot,
+    remade: Sequence[tuple[MaterializedViewRecord, MaterializedViewRecord, PlannedHistories]],
+    under_way: Mapping[int, RebuildRecord],
+    now: int,
+) -> list[RebuildRecord]:
+    """The rebuilds of views, each with its new definition and the histories that it reads. A rebuild that is under way
+    is replaced."""
+    found: list[RebuildRecord] = []
+    next_id = then.next_id
+    for old, new, histories in remade:
+        before = under_way.get(old.id)
+        has_feed = new.has_change_feed or bool(new.keys and then.readers_of(old.id))
+        found.append(
+            RebuildRecord(
+                id=before.id if before is not None else next_id,
+                name=old.name,
+                view_id=old.id,
+                generation=next_generation(old, before),
+                histories=histories.texts,
+                created_at_ms=now,
+                view=replace(new, has_change_feed=has_feed),
+            )
+        )
+        next_id += before is None
+    return found
 
 
 def is_rebuild_stalled(snapshot: Snapshot, inspector: Inspector, view: MaterializedViewRecord) -> bool:

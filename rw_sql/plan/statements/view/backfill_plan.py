@@ -113,7 +113,7 @@ def with_rate_limit(statement: Limited, limit: str) -> Limited:
 
 def _rate_limit(option: Option) -> int:
     text = option_text(option.value).strip()
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise SqlError(
             INVALID_PROPERTY,
             f'property "{RATE_LIMIT}" must be a number of records per second, not {text!r}',
@@ -125,7 +125,7 @@ def _rate_limit(option: Option) -> int:
 
 def _parallelism(option: Option) -> int:
     text = option_text(option.value).strip()
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_PARALLELISM:
+    if not text.isascii() or not text.isdecimal() or not 0 < int(text) <= MOST_PARALLELISM:
         raise SqlError(
             INVALID_PROPERTY,
             f'property "{VIEW_PARALLELISM}" must be a number of partitions from 1 to {MOST_PARALLELISM}, not {text!r}',
@@ -194,31 +194,33 @@ def _plan_history(
 ) -> tuple[History | None, int]:
     options = source_options(snapshot, source)
     _check_startup(source, options, given, spans, span)
-    stands = inspector.positions.with_log(source.id)
+    positions = inspector.positions.with_log(source.id)
     fragment = ingest_fragment(source.id)
-    assigned = [split for split in named_splits(snapshot, source, snapshot.splits(fragment)) if split in stands.states]
-    pieces = {split: _own(stands.pieces.get(split, ()), stands.states[split]) for split in assigned}
+    assigned = [
+        split for split in named_splits(snapshot, source, snapshot.splits(fragment)) if split in positions.states
+    ]
+    pieces = {split: _own(positions.pieces.get(split, ()), positions.states[split]) for split in assigned}
     upstream: Upstream | None = None
     if given:
         upstream = inspector.upstreams.look(source.connector, options)
         require_upstream(upstream, source.name, span)
-    starts = _starts(inspector, source, options, given, stands, pieces, upstream)
+    starts = _starts(inspector, source, options, given, positions, pieces, upstream)
     stored = snapshot.states(fragment)
     splits = [
         SplitHistory(
             split=split,
             start=starts[split],
-            end=max(starts[split], stands.states[split].offset),
-            cluster=stands.states[split].cluster,
-            incarnation=stands.states[split].incarnation,
+            end=max(starts[split], positions.states[split].offset),
+            cluster=positions.states[split].cluster,
+            incarnation=positions.states[split].incarnation,
             since=stored[split].epoch,
-            is_guarded=starts[split] > stands.states[split].offset
-            or (stands.reader_epoch is not None and stands.reader_epoch < stored[split].epoch),
+            is_guarded=starts[split] > positions.states[split].offset
+            or (positions.reader_epoch is not None and positions.reader_epoch < stored[split].epoch),
         )
         for split in assigned
     ]
     missing = {split.split: found for split in splits if (found := without(split.wanted, _spans(pieces[split.split])))}
-    if not missing and is_plain(stands, splits):
+    if not missing and is_plain(positions, splits):
         return None, 0
     lost = 0
     if missing:
@@ -226,13 +228,13 @@ def _plan_history(
             upstream = inspector.upstreams.look(source.connector, options)
         gone: dict[str, Spans] = {}
         if upstream.is_reachable:
-            gone = {split: _gone(spans_, stands.states[split], upstream) for split, spans_ in missing.items()}
+            gone = {split: _gone(spans_, positions.states[split], upstream) for split, spans_ in missing.items()}
             lost = sum(total(spans_) for spans_ in gone.values())
         splits = [
-            replace(split, gone=gone.get(split.split, ()), term=_term(stands.states[split.split], upstream))
+            replace(split, gone=gone.get(split.split, ()), term=_term(positions.states[split.split], upstream))
             for split in splits
         ]
-    return History(source_id=source.id, log_version=stands.log_version, splits=tuple(splits)), lost
+    return History(source_id=source.id, log_version=positions.log_version, splits=tuple(splits)), lost
 
 
 def _check_startup(
@@ -275,7 +277,7 @@ def _starts(
     source: SourceRecord,
     options: PlannedOptions,
     given: Mapping[str, str],
-    stands: Positions,
+    positions: Positions,
     pieces: Mapping[str, tuple[LogPiece, ...]],
     upstream: Upstream | None,
 ) -> dict[str, int]:
@@ -283,7 +285,7 @@ def _starts(
     # The offsets at which the source began: its startup mode as resolved then, or a position set before the first
     # record was read.
     began = {
-        split: min([stands.states[split].offset, *(piece.start for piece in of_split)])
+        split: min([positions.states[split].offset, *(piece.start for piece in of_split)])
         for split, of_split in pieces.items()
     }
     if upstream is None:
@@ -293,7 +295,7 @@ def _starts(
     seen = {
         split: upstream.splits[split]
         for split in began
-        if split in upstream.splits and identity_status(stands.states[split], upstream.splits[split]) == OK
+        if split in upstream.splits and identity_status(positions.states[split], upstream.splits[split]) == OK
     }
     at_time = kind.startup_time(resolved)
     if at_time is not None:
@@ -324,19 +326,19 @@ def _latest(source: SourceRecord, began: Mapping[str, int], seen: Mapping[str, U
     return starts
 
 
-def is_plain(stands: Positions, splits: Iterable[SplitHistory]) -> bool:
+def is_plain(positions: Positions, splits: Iterable[SplitHistory]) -> bool:
     """True if a log contains exactly the history of the splits, each offset once, and no other rows.
 
     A view can then just read the log from the beginning, because all later rows are live.
     """
-    if not stands.is_complete or stands.is_trimmed:
+    if not positions.is_complete or positions.is_trimmed:
         return False
     by_split = {split.split: split for split in splits}
-    if any(split.is_guarded for split in by_split.values()) or not stands.pieces.keys() <= by_split.keys():
+    if any(split.is_guarded for split in by_split.values()) or not positions.pieces.keys() <= by_split.keys():
         return False
     for name, split in by_split.items():
-        pieces = stands.pieces.get(name, ())
-        if len(_own(pieces, stands.states[name])) != len(pieces):
+        pieces = positions.pieces.get(name, ())
+        if len(_own(pieces, positions.states[name])) != len(pieces):
             return False
         at = split.start
         for start, end in _spans(pieces):

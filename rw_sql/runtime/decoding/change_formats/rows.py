@@ -46,7 +46,7 @@ from rw_sql.runtime.decoding.change_formats.values import (
     prepared,
     value_of,
 )
-from rw_sql.runtime.decoding.json_text import field_of, without_marks
+from rw_sql.runtime.decoding.json_text import field_of, in_lower_case, without_marks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -156,7 +156,7 @@ def _prepared(rows: StepsT, statement: CreateSource, *, has_types: bool) -> Step
 def _told_of(column: ColumnDefinition) -> Column:
     """The type of a column according to the record's embedded schema."""
     types, own = f.col(TYPES), f.lit(column.name)
-    like = f.filter(f.map_keys(types), lambda key: f.lower(key) == f.lit(column.name.lower()))
+    like = f.filter(f.map_keys(types), lambda key: in_lower_case(key) == f.lit(column.name.lower()))
     return f.try_element_at(types, f.when(f.map_contains_key(types, own), own).otherwise(f.get(like, f.lit(0))))
 
 

@@ -3,8 +3,7 @@ its parts.
 
 A rule without a function returns its only value, or None if it has none.
 
-Imports: ``statements``, ``lexing``. Imported by: ``parser``, which calls them by the rule's name. Begin with the family
-of a statement: ``source``, ``table``, ``sink``, …
+Imports: ``statements``, ``lexing``. Begin with the family of a statement: ``source``, ``table``, ``sink``, …
 """
 
 from __future__ import annotations

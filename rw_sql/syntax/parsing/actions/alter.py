@@ -142,7 +142,7 @@ def _settable(kind: str, parameter: Token, values: tuple[ParameterValue, ...] | 
     if known.endswith(("rate_limit", "interval_ms")) and values is not None:
         first = values[0]
         digits = first.text if isinstance(first, NumberValue) and first.text.isascii() else ""
-        if len(values) > 1 or not digits.isdigit() or len(digits) > 10 or int(digits) > 2**31 - 1:
+        if len(values) > 1 or not digits.isdecimal() or len(digits) > 10 or int(digits) > 2**31 - 1:
             raise SqlError(
                 SYNTAX_ERROR,
                 "expected number or DEFAULT",

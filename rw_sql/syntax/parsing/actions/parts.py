@@ -323,7 +323,7 @@ OFFSET_DIGITS = 60
 def whole(token: Token, most_digits: int = 19) -> int:
     """An integer with its sign. Raises SqlError INVALID_OPTION for other numbers."""
     digits = token.value.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > most_digits:
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > most_digits:
         raise SqlError(
             INVALID_OPTION,
             f"expected a whole number, found: {token.text}",

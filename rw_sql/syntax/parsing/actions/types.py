@@ -66,7 +66,7 @@ _NO_ARGUMENTS = frozenset({"double", "float8"})
 
 
 def _whole(token: Token) -> int:
-    if not token.text.isascii() or not token.text.isdigit() or len(token.text) > 9:
+    if not token.text.isascii() or not token.text.isdecimal() or len(token.text) > 9:
         raise SqlError(
             UNSUPPORTED_TYPE,
             f"expected a whole number, found: {token.text}",

@@ -10,10 +10,10 @@ from deltalake.exceptions import DeltaError
 
 from rw_sql.metastore.facts import ASKED, DONE, WITHDRAWN, Request
 from rw_sql.metastore.table import StoredTable
-from rw_sql.runtime.control.request_messages import AnswerBody, StatementBody, answer_body, to_json
 from rw_sql.runtime.control.session_state import SessionState
+from rw_sql.runtime.remote.request_messages import AnswerBody, StatementBody, answer_body, to_json
 from rw_sql.runtime.support.processes import now_ms
-from tests.runtime.remote_sessions import SOURCE, Client, Pair, request_names
+from tests.runtime.remote.remote_sessions import SOURCE, Client, Pair, request_names
 from tests.support.waits import wait_until
 from tests.support.warehouses import WrittenWarehouse
 
@@ -57,11 +57,11 @@ def test_a_statement_whose_session_was_killed_is_not_run_by_a_later_owner(
         asked_ms=now_ms() - minutes * 60_000 - 29_000,
         body=to_json(body),
     )
-    jobs.add_request(asked)
+    jobs.requests.add(asked)
     pair.server.look()
-    wait_until(lambda: not jobs.open_requests("default"), "every request is answered")
+    wait_until(lambda: not jobs.requests.unanswered("default"), "every request is answered")
     assert pair.context.metastore.snapshot().epoch == int(is_run)
-    found = jobs.request("r")
+    found = jobs.requests.find("r")
     assert found is not None
     answer = answer_body(found.answer or "")
     assert (found.state, answer.parameters, answer.error is None) == (DONE, parameters, is_run)
@@ -84,10 +84,10 @@ def test_a_statement_whose_session_was_killed_is_not_run_by_a_later_owner(
 def test_an_old_request_that_cannot_be_read_is_answered_too(tmp_path: Path, body: str) -> None:
     pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
     jobs = pair.context.metastore.jobs
-    jobs.add_request(Request(request="r", session="s", resource_group="default", state=ASKED, asked_ms=1, body=body))
+    jobs.requests.add(Request(request="r", session="s", resource_group="default", state=ASKED, asked_ms=1, body=body))
     pair.server.look()
-    wait_until(lambda: not jobs.open_requests("default"), "every request is answered")
-    found = jobs.request("r")
+    wait_until(lambda: not jobs.requests.unanswered("default"), "every request is answered")
+    found = jobs.requests.find("r")
     assert found is not None
     answer = answer_body(found.answer or "")
     assert answer.error is not None
@@ -103,7 +103,7 @@ def test_a_statement_that_the_user_saw_fail_is_not_run(
     pair = Pair(WrittenWarehouse(tmp_path / "warehouse"))
     client = Client(pair.written.uri)
     jobs = client.context.metastore.jobs
-    added, read, appended = jobs.add_request, jobs.request, StoredTable.append
+    added, read, appended = jobs.requests.add, jobs.requests.find, StoredTable.append
     failures = [error]
 
     def fail() -> None:
@@ -125,15 +125,15 @@ def test_a_statement_that_the_user_saw_fail_is_not_run(
         if place == "append":
             fail()
 
-    monkeypatch.setattr(jobs, "add_request", add)
-    monkeypatch.setattr(jobs, "request", look)
+    monkeypatch.setattr(jobs.requests, "add", add)
+    monkeypatch.setattr(jobs.requests, "find", look)
     monkeypatch.setattr(StoredTable, "append", append)
     with pytest.raises(type(error)):
         client.run(SOURCE)
     monkeypatch.undo()
     pair.server.look()
     (name,) = request_names(pair)
-    found = pair.context.metastore.jobs.request(name)
+    found = pair.context.metastore.jobs.requests.find(name)
     assert found is not None
     assert found.state == WITHDRAWN
     assert pair.context.metastore.snapshot().epoch == 0

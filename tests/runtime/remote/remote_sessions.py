@@ -11,10 +11,10 @@ from deltalake import DeltaTable
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.control.executor import Executor
-from rw_sql.runtime.control.remote_executor import RemoteExecutor
-from rw_sql.runtime.control.request_server import RequestServer
 from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.remote.remote_executor import RemoteExecutor
+from rw_sql.runtime.remote.request_server import RequestServer
 from rw_sql.runtime.spark.absent import NoSpark
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax import parse_statement

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import OWNER_MISSING, SqlError
+from rw_sql.metastore.commits import user_name
 from rw_sql.metastore.facts import ASKED, DONE, TAKEN, WITHDRAWN, Request
 from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.plan.checks.literal_secrets import refuse_literal_secrets
 from rw_sql.plan.statements.move.block import require_inside
 from rw_sql.runtime.control.executor import Executor
-from rw_sql.runtime.control.request_messages import (
+from rw_sql.runtime.control.session_state import Block, SessionState
+from rw_sql.runtime.jobs.groups import owned_groups
+from rw_sql.runtime.jobs.lease import suspended_pid
+from rw_sql.runtime.remote.request_messages import (
     StatementBody,
     answer_body,
     error_of,
@@ -23,10 +27,7 @@ from rw_sql.runtime.control.request_messages import (
     table_of,
     to_json,
 )
-from rw_sql.runtime.control.request_server import answer_lost, owner_ended, store_failed
-from rw_sql.runtime.control.session_state import Block, SessionState, user_name
-from rw_sql.runtime.jobs.groups import owned_groups
-from rw_sql.runtime.jobs.lease import suspended_pid
+from rw_sql.runtime.remote.request_server import answer_lost, owner_ended, store_failed
 from rw_sql.runtime.spark.interrupts import StatementInterrupted
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.stall_timeout import spoken_seconds
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore.facts import BackfillProgress, Lease
     from rw_sql.plan.result.confirmation import Question
     from rw_sql.plan.result.plan import Table
-    from rw_sql.runtime.control.request_messages import AnswerBody
     from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.remote.request_messages import AnswerBody
 
 _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.05, 0.5
 _OWNER_SECONDS = 1.0
@@ -105,7 +106,7 @@ class RemoteExecutor:
         session.waiting.begin("waiting for the process that runs the jobs")
         is_stored = False
         try:
-            self._context.metastore.jobs.add_request(request)
+            self._context.metastore.jobs.requests.add(request)
             is_stored = True
             answer = self._wait(request, session)
         except BaseException as error:
@@ -132,7 +133,7 @@ class RemoteExecutor:
         try:
             if self._withdraw(request):
                 return True
-            found = self._context.metastore.jobs.request(request.request)
+            found = self._context.metastore.jobs.requests.find(request.request)
         except (OSError, DeltaError):
             return False
         return not is_stored if found is None else found.state == WITHDRAWN
@@ -144,7 +145,7 @@ class RemoteExecutor:
         asked_at, checked_at, shown = time.monotonic(), time.monotonic(), ""
         told: dict[str, BackfillProgress] = {}
         while True:
-            found = facts.request(request.request)
+            found = facts.requests.find(request.request)
             if found is not None and found.state == DONE and found.answer is not None:
                 return answer_body(found.answer)
             if found is not None and found.progress is not None and found.progress != shown:
@@ -164,7 +165,7 @@ class RemoteExecutor:
         is_taken = found is not None and found.state == TAKEN
         if is_taken and found is not None:
             if not is_owned or (lease is not None and lease.owner != found.taken_by):
-                newest = self._context.metastore.jobs.request(request.request)
+                newest = self._context.metastore.jobs.requests.find(request.request)
                 if newest is not None and newest.state == DONE:
                     return
                 raise owner_ended(found.taken_by)
@@ -216,7 +217,7 @@ class RemoteExecutor:
         )
 
     def _withdraw(self, request: Request) -> bool:
-        return self._context.metastore.jobs.change_request(request, replace(request, state=WITHDRAWN))
+        return self._context.metastore.jobs.requests.change(request, replace(request, state=WITHDRAWN))
 
     def _tell_progress(self, session: SessionState, told: dict[str, BackfillProgress]) -> None:
         tell, jobs = session.on_progress, session.waiting.jobs

@@ -13,18 +13,17 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
-from rw_sql.metastore import Metastore
-from rw_sql.metastore import runtime as metastore_runtime
+from rw_sql.metastore import Metastore, request_store
 from rw_sql.metastore.facts import ASKED, DONE, TAKEN, WITHDRAWN, Request
-from rw_sql.runtime.control import remote_executor, request_server
 from rw_sql.runtime.control.executor import Executor
-from rw_sql.runtime.control.request_messages import AnswerBody, StatementBody, answer_body, to_json
-from rw_sql.runtime.control.request_server import RequestServer
 from rw_sql.runtime.control.session_state import Block, SessionState
+from rw_sql.runtime.remote import remote_executor, request_server
+from rw_sql.runtime.remote.request_messages import AnswerBody, StatementBody, answer_body, to_json
+from rw_sql.runtime.remote.request_server import RequestServer
 from rw_sql.runtime.spark.interrupts import StatementInterrupted
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
-from tests.runtime.remote_sessions import SOURCE, Client, Pair, request_names
+from tests.runtime.remote.remote_sessions import SOURCE, Client, Pair, request_names
 from tests.support.stored_warehouse import KEY
 from tests.support.waits import wait_until
 from tests.support.warehouses import WrittenWarehouse
@@ -115,15 +114,15 @@ def test_an_owner_that_ends_in_the_middle_is_named_and_its_request_is_not_repeat
     client, facts = Client(pair.written.uri), pair.written.metastore.jobs
     lease = facts.lease()
     assert lease is not None
-    added = client.context.metastore.jobs.add_request
+    added = client.context.metastore.jobs.requests.add
 
     def add(request: Request) -> None:
         """The owner takes the request, and ends."""
         added(request)
-        assert facts.change_request(request, replace(request, state=TAKEN, taken_by=lease.owner))
+        assert facts.requests.change(request, replace(request, state=TAKEN, taken_by=lease.owner))
         assert facts.release_lease(lease)
 
-    monkeypatch.setattr(client.context.metastore.jobs, "add_request", add)
+    monkeypatch.setattr(client.context.metastore.jobs.requests, "add", add)
     monkeypatch.setattr(remote_executor, "_OWNER_SECONDS", 0.05)
     error = client.error(SOURCE)
     assert error.message == (
@@ -132,7 +131,7 @@ def test_an_owner_that_ends_in_the_middle_is_named_and_its_request_is_not_repeat
     )
     # The next owner answers what the last one has taken, and does not run it again.
     pair.server.look()
-    (found,) = [request for request in map(facts.request, request_names(pair)) if request is not None]
+    (found,) = [request for request in map(facts.requests.find, request_names(pair)) if request is not None]
     assert (found.state, found.body) == (DONE, None)
     assert pair.context.metastore.snapshot().epoch == 0
 
@@ -140,12 +139,12 @@ def test_an_owner_that_ends_in_the_middle_is_named_and_its_request_is_not_repeat
 def test_two_owners_do_not_take_one_request(tmp_path: Path) -> None:
     written = WrittenWarehouse(tmp_path / "warehouse")
     request = Request(request="r", session="s", resource_group="default", state=ASKED, asked_ms=1, body="{}")
-    written.metastore.jobs.add_request(request)
+    written.metastore.jobs.requests.add(request)
     other = Metastore.open(written.uri).jobs
     taken = [replace(request, state=TAKEN, taken_by=name) for name in ("one", "two")]
-    assert other.change_request(request, taken[0])
-    assert not written.metastore.jobs.change_request(request, taken[1])
-    assert written.metastore.jobs.request("r") == taken[0]
+    assert other.requests.change(request, taken[0])
+    assert not written.metastore.jobs.requests.change(request, taken[1])
+    assert written.metastore.jobs.requests.find("r") == taken[0]
 
 
 KAFKA = "WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = 'b:9092'"
@@ -216,7 +215,7 @@ def test_the_text_of_an_answered_statement_leaves_the_files(tmp_path: Path, monk
 
     def is_settled() -> bool:
         before = DeltaTable(table).version()
-        jobs.tidy_requests()
+        jobs.requests.tidy()
         return DeltaTable(table).version() == before
 
     wait_until(is_settled, "nothing more is written")
@@ -243,15 +242,15 @@ def test_the_answer_for_an_ended_owner_keeps_the_parameters_and_aborts_the_block
         body=to_json(body),
         taken_by="an earlier owner",
     )
-    pair.context.metastore.jobs.add_request(taken)
-    pair.context.metastore.jobs.add_request(replace(taken, request="q", body="of another version"))
+    pair.context.metastore.jobs.requests.add(taken)
+    pair.context.metastore.jobs.requests.add(replace(taken, request="q", body="of another version"))
     pair.server.look()
-    found = pair.context.metastore.jobs.request("r")
+    found = pair.context.metastore.jobs.requests.find("r")
     assert found is not None
     answer = answer_body(found.answer or "")
     assert (found.state, answer.parameters) == (DONE, {"search_path": "a"})
     assert answer.block == (None if block is None else "aborted")
-    other = pair.context.metastore.jobs.request("q")
+    other = pair.context.metastore.jobs.requests.find("q")
     assert other is not None
     assert other.state == DONE
 
@@ -259,14 +258,14 @@ def test_the_answer_for_an_ended_owner_keeps_the_parameters_and_aborts_the_block
 def test_an_answer_that_cannot_be_stored_at_first_is_stored_later(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_server, "_STORE_AGAIN_SECONDS", 0.5)
     client, jobs = Client(pair.written.uri), pair.context.metastore.jobs
-    changed, failures = jobs.change_request, [DeltaError("the store is away"), OSError("and still away")]
+    changed, failures = jobs.requests.change, [DeltaError("the store is away"), OSError("and still away")]
 
     def change(request: Request, later: Request) -> bool:
         if later.state == DONE and failures:
             raise failures.pop()
         return changed(request, later)
 
-    monkeypatch.setattr(jobs, "change_request", change)
+    monkeypatch.setattr(jobs.requests, "change", change)
     client.run("SET statement_timeout = '50s'")
     assert client.run(SOURCE)[0][:2] == ("s", "CREATED")
     assert not failures
@@ -304,7 +303,7 @@ def test_the_block_ends_with_commit_also_if_the_wait_is_interrupted(
     blocks.append(client.state.block)
     assert [block is None for block in blocks] == [False, True]
     monkeypatch.setattr(client.executor, "_wait", waits)
-    wait_until(lambda: not pair.context.metastore.jobs.open_requests("default"), "every request is answered")
+    wait_until(lambda: not pair.context.metastore.jobs.requests.unanswered("default"), "every request is answered")
     pair.server = RequestServer(pair.context, Executor(pair.context, None).run)
     pair.server.start()
     assert client.run("SHOW SOURCES")
@@ -332,7 +331,7 @@ def test_a_confirmation_in_advance_does_not_outlive_an_interrupted_statement(
         client.run("DROP SOURCE s")
     assert client.state.parameter("unsafe_confirmation") == "no"
     monkeypatch.setattr(client.executor, "_wait", waits)
-    wait_until(lambda: not pair.context.metastore.jobs.open_requests("default"), "the request is withdrawn")
+    wait_until(lambda: not pair.context.metastore.jobs.requests.unanswered("default"), "the request is withdrawn")
     pair.server = RequestServer(pair.context, Executor(pair.context, None).run)
     pair.server.start()
 
@@ -350,17 +349,17 @@ def test_an_answer_is_kept_for_an_hour_after_it_was_given(tmp_path: Path, monkey
         asked_ms=now_ms() - 2 * hours,
         body=to_json(body),
     )
-    jobs.add_request(asked)
+    jobs.requests.add(asked)
     pair.server.look()
-    wait_until(lambda: not jobs.open_requests("default"), "every request is answered")
-    jobs.tidy_requests()
-    found = jobs.request("r")
+    wait_until(lambda: not jobs.requests.unanswered("default"), "every request is answered")
+    jobs.requests.tidy()
+    found = jobs.requests.find("r")
     assert found is not None
     assert found.state == DONE
-    monkeypatch.setattr(metastore_runtime, "_REQUEST_MS", -hours)
-    jobs.add_request(replace(asked, request="q", state=WITHDRAWN))
-    jobs.tidy_requests()
-    assert jobs.request("r") is None
+    monkeypatch.setattr(request_store, "_REQUEST_MS", -hours)
+    jobs.requests.add(replace(asked, request="q", state=WITHDRAWN))
+    jobs.requests.tidy()
+    assert jobs.requests.find("r") is None
     # A session that has slept that long gets an error.
     monkeypatch.setattr(remote_executor, "_OWNER_SECONDS", 0.0)
     client = Client(pair.written.uri)
@@ -373,7 +372,7 @@ def test_a_request_that_is_added_again_is_not_run_again(tmp_path: Path) -> None:
     jobs = written.metastore.jobs
     request = Request(request="r", session="s", resource_group="default", state=ASKED, asked_ms=1, body="{}")
     taken = replace(request, state=TAKEN, taken_by="one")
-    jobs.add_request(request)
-    assert jobs.change_request(request, taken)
-    jobs.add_request(request)
-    assert jobs.request("r") == taken
+    jobs.requests.add(request)
+    assert jobs.requests.change(request, taken)
+    jobs.requests.add(request)
+    assert jobs.requests.find("r") == taken

@@ -19,7 +19,8 @@ from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import BLOCK_ABORTED, OWNER_MISSING, SqlError
 from rw_sql.metastore.facts import ASKED, DONE, TAKEN
-from rw_sql.runtime.control.request_messages import (
+from rw_sql.runtime.control.session_state import SessionState
+from rw_sql.runtime.remote.request_messages import (
     AnswerBody,
     ProgressBody,
     StatementBody,
@@ -28,7 +29,6 @@ from rw_sql.runtime.control.request_messages import (
     statement_body,
     to_json,
 )
-from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
@@ -116,13 +116,13 @@ class RequestServer:
 
     def _tidy(self) -> None:
         try:
-            self._context.metastore.jobs.tidy_requests()
+            self._context.metastore.jobs.requests.tidy()
         except (OSError, DeltaError) as error:
             logger.warning("the texts of answered statements are not removed yet: %s", error)
 
     def look(self) -> None:
         """Takes new requests, and stores the progress of those that run."""
-        found = self._context.metastore.jobs.open_requests(self._context.group)
+        found = self._context.metastore.jobs.requests.unanswered(self._context.group)
         for request in found:
             session = self._sessions.setdefault(request.session, _Session())
             if session.running is not None and session.running.request == request.request:
@@ -135,10 +135,10 @@ class RequestServer:
                 continue
             if (late := _lateness(request)) > CLOCKS_SECONDS:
                 done = replace(request, state=DONE, answer=to_json(_error_answer(request, _too_late(late))))
-                self._context.metastore.jobs.change_request(request, done)
+                self._context.metastore.jobs.requests.change(request, done)
                 continue
             taken = replace(request, state=TAKEN, taken_by=self._context.owner)
-            if self._context.metastore.jobs.change_request(request, taken):
+            if self._context.metastore.jobs.requests.change(request, taken):
                 fault("request.taken")
                 session.running, session.used_at = taken, time.monotonic()
                 run_in_background(partial(self._answer, session, taken), "request")
@@ -151,7 +151,7 @@ class RequestServer:
         """
         answer = _error_answer(request, owner_ended(request.taken_by))
         done = replace(request, state=DONE, answer=to_json(answer))
-        self._context.metastore.jobs.change_request(request, done)
+        self._context.metastore.jobs.requests.change(request, done)
 
     def _answer(self, session: _Session, request: Request) -> None:
         try:
@@ -168,7 +168,7 @@ class RequestServer:
         """Stores an answer; retries as long as this process runs, because the statement must not run twice."""
         while True:
             try:
-                self._context.metastore.jobs.change_request(request, done)
+                self._context.metastore.jobs.requests.change(request, done)
             except (OSError, DeltaError) as error:
                 logger.warning("the answer to a statement of another session cannot be stored: %s", error)
                 if self._stopping.wait(_STORE_AGAIN_SECONDS):
@@ -213,7 +213,7 @@ class RequestServer:
         if request is None or progress == session.told or now - session.told_at < _PROGRESS_SECONDS:
             return
         session.told, session.told_at = progress, now
-        self._context.metastore.jobs.change_request(request, replace(request, progress=progress))
+        self._context.metastore.jobs.requests.change(request, replace(request, progress=progress))
 
     def _forget_sessions(self) -> None:
         if len(self._sessions) > _MOST_SESSIONS:

@@ -1,0 +1,89 @@
+"""The requests of sessions without a JVM: statements that a session passes to the owner, and their answers."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rw_sql.metastore.facts import ASKED, DONE, TAKEN, WITHDRAWN, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rw_sql.metastore.keyed_table import Key as _Key
+    from rw_sql.metastore.keyed_table import KeyedTable
+    from rw_sql.metastore.keyed_table import Row as _Row
+
+_REQUEST_MS = 3_600_000
+"""How long a request is kept after its answer, in milliseconds: its session polls several times a second."""
+
+
+class RequestStore:
+    """The table ``runtime_requests``, which ``table`` opens at its first use. Thread-safe."""
+
+    def __init__(self, table: Callable[[], KeyedTable]) -> None:
+        self._table = table
+
+    def add(self, request: Request) -> None:
+        """Adds a request, unless it is stored already.
+
+        A commit whose reply was lost is repeated, and the owner may have taken the request in between.
+        """
+        row = msgspec.to_builtins(request)
+        self._table().write(lambda present: [] if (request.request,) in present else [row])
+
+    def find(self, name: str) -> Request | None:
+        """A request by its name; None if it is not stored, or was answered long ago."""
+        row = self._table().rows().get((name,))
+        return None if row is None else msgspec.convert(row, Request)
+
+    def unanswered(self, group: str) -> tuple[Request, ...]:
+        """The requests of a group that are neither done nor withdrawn, oldest first."""
+        rows = self._table().rows().values()
+        found = [row for row in rows if row["resource_group"] == group and row["state"] in (ASKED, TAKEN)]
+        return tuple(msgspec.convert(row, Request) for row in sorted(found, key=lambda row: row["seq"]))
+
+    def change(self, request: Request, later: Request) -> bool:
+        """Replaces a request by a later state of it; returns False if the stored state is another one.
+
+        A request that is done or withdrawn keeps no statement, and :meth:`tidy` removes its earlier rows, so
+        that its text is not stored for long.
+        """
+        row = msgspec.to_builtins(later)
+        if later.state in (DONE, WITHDRAWN):
+            row["body"] = None
+
+        def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
+            old = present.get((request.request,))
+            is_same = old is not None and (old["state"], old["taken_by"]) == (request.state, request.taken_by)
+            return [row] if is_same else []
+
+        return bool(self._table().write(choose))
+
+    def tidy(self) -> None:
+        """Removes replaced rows of requests from the table, and their files at the next call.
+
+        Does nothing while a request is open: if another commit comes first, the new file stays, with the texts in it.
+        """
+        if not any(row["state"] in (ASKED, TAKEN) for row in self._table().rows().values()):
+            self._table().tidy()
+
+
+def recent_requests(rows: list[_Row]) -> list[_Row]:
+    """The requests to keep when the table is folded: those without an answer, and those of the last hour."""
+    since = time.time_ns() // 1_000_000 - _REQUEST_MS
+    return [
+        row for row in rows if row["state"] in (ASKED, TAKEN) or row["asked_ms"] > since or _answered_ms(row) > since
+    ]
+
+
+class _Answered(msgspec.Struct):
+    """The part of an answer that decides how long it is kept."""
+
+    answered_ms: int = 0
+
+
+def _answered_ms(row: _Row) -> int:
+    return 0 if row["answer"] is None else msgspec.json.decode(row["answer"], type=_Answered).answered_ms

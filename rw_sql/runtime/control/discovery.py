@@ -1,0 +1,169 @@
+"""Discovers splits of running sources: assigns new ones, and stalls readers whose upstream was replaced."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.ranged import RangedConnector
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import SqlError
+from rw_sql.metastore import ConcurrentCommit
+from rw_sql.metastore.records import DISCOVERY, Operation, SourceRecord
+from rw_sql.model.job_specs import ingest_spec, view_spec
+from rw_sql.model.options import source_options, visible
+from rw_sql.model.pauses import is_view_paused
+from rw_sql.model.source_readers import readers_of
+from rw_sql.plan.statements.common import take_up_new_topics
+from rw_sql.runtime.control.inspector import WarehouseInspector
+from rw_sql.runtime.jobs.startable import require_same, require_splits, still_asked
+from rw_sql.runtime.observe.upstream_watcher import DISCOVERY_SECONDS, discovery_seconds
+from rw_sql.runtime.support.background import run_in_background
+from rw_sql.runtime.support.failures import StalledError, cause_line
+from rw_sql.runtime.support.faults import fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import Future
+
+    from rw_sql.connectors.base import Upstream
+    from rw_sql.metastore import Snapshot
+    from rw_sql.model.job_specs import JobSpec
+    from rw_sql.runtime.jobs.context import Context
+
+logger = logging.getLogger(__name__)
+
+_MOST_DISCOVERIES = 4
+
+
+class SplitDiscovery:
+    """Checks the upstreams of running sources, each in its own interval and at most four at the same time.
+
+    ``stall`` stops a job for a reason that a check has found.
+    """
+
+    def __init__(self, context: Context, stall: Callable[[JobSpec, StalledError], None]) -> None:
+        self._context = context
+        self._stall = stall
+        self._checks: dict[int, Future[None]] = {}
+        self._next_check: dict[int, float] = {}
+        self._slots = threading.BoundedSemaphore(_MOST_DISCOVERIES)
+        self._problems: dict[int, str] = {}
+        self._looked_after: dict[int, tuple[Upstream, tuple[int, ...]]] = {}
+
+    def schedule(self, source_id: int) -> None:
+        """Lets the next :meth:`look` check a source at once."""
+        self._next_check[source_id] = 0.0
+
+    def look(self, changed: Iterable[int], running: Iterable[int]) -> None:
+        """Starts the checks that are due, in the background: of sources whose splits may have ``changed``, and of
+        ``running`` ones."""
+        now = time.monotonic()
+        changed = tuple(changed)
+        self._next_check.update(dict.fromkeys(changed, 0.0))
+        for source_id in dict.fromkeys((*changed, *running)):
+            work = self._checks.get(source_id)
+            if (work is not None and not work.done()) or now < self._next_check.get(source_id, 0.0):
+                continue
+            if source_id not in self._next_check and self._has_splits(source_id):
+                self._next_check[source_id] = now + self._interval(source_id)
+                continue
+            if not self._slots.acquire(blocking=False):
+                return
+            self._next_check[source_id] = now + self._interval(source_id)
+            self._checks[source_id] = run_in_background(partial(self._check, source_id), f"discovery-{source_id}")
+
+    def _has_splits(self, source_id: int) -> bool:
+        snapshot = self._context.metastore.snapshot()
+        source = snapshot.get(source_id)
+        if not isinstance(source, SourceRecord):
+            return False
+        return all(splits for _, _, splits in _running_readers(snapshot, source))
+
+    def _interval(self, source_id: int) -> float:
+        snapshot = self._context.metastore.snapshot()
+        source = snapshot.get(source_id)
+        if not isinstance(source, SourceRecord):
+            return DISCOVERY_SECONDS
+        return discovery_seconds(connector(source.connector), visible(source_options(snapshot, source)))
+
+    def _check(self, source_id: int) -> None:
+        problem = ""
+        try:
+            self._look_after(source_id)
+        except SqlError as error:
+            problem = error.message
+        except Exception as error:  # noqa: BLE001 - a connector's edge
+            # Any exception of the client: the next tick retries, and the problem is logged once.
+            problem = f"{type(error).__name__}: {cause_line(str(error))}"
+        finally:
+            self._slots.release()
+        if problem and self._problems.get(source_id) != problem:
+            logger.warning("source %d could not be maintained: %s", source_id, problem)
+        self._problems[source_id] = problem
+
+    def _look_after(self, source_id: int) -> None:
+        """Assigns new splits, and stalls a reader whose upstream has been replaced."""
+        metastore = self._context.metastore
+        snapshot = metastore.snapshot()
+        source = snapshot.get(source_id)
+        if not isinstance(source, SourceRecord):
+            return
+        readers = _running_readers(snapshot, source)
+        if not readers:
+            return
+        inspector = WarehouseInspector(self._context, snapshot)
+        # Cached: the statement that assigns the splits below uses the same look.
+        upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
+        stamp = (upstream, tuple(snapshot.fragment_epoch(fragment) for fragment, _, _ in readers))
+        if self._looked_after.get(source_id) == stamp:
+            return  # No split is new, changed or gone: 100,000 files need no check one by one.
+        has_stalled = False
+        for fragment, spec, splits in readers:
+            if not upstream.is_reachable or not splits:
+                continue
+            try:
+                require_splits(splits, upstream)
+                states = inspector.positions.of(source_id, fragment).states
+                kind = connector(source.connector)
+                require_same(source.name, still_asked(kind, splits, states, upstream), states, upstream, kind)
+            except StalledError as error:
+                has_stalled = True
+                self._stall(spec, error)
+        if has_stalled:
+            return
+        changes, notes = take_up_new_topics(snapshot, inspector, source)
+        if not changes:
+            if isinstance(connector(source.connector), RangedConnector):
+                self._looked_after[source_id] = stamp
+            return
+        operation = Operation(
+            kind=DISCOVERY,
+            statement=f"-- discovered for source {source.name}: {'; '.join(notes)}",
+            objects=(source.name,),
+            changes=changes,
+            actor=self._context.owner,
+        )
+        fault("owner.before_discovery")
+        try:
+            metastore.commit(operation, based_on=snapshot)
+        except ConcurrentCommit:
+            self._next_check[source_id] = 0.0
+
+
+def _running_readers(snapshot: Snapshot, source: SourceRecord) -> list[tuple[str, JobSpec, tuple[str, ...]]]:
+    """The fragments of a source whose readers should run, with their jobs and splits."""
+    found: list[tuple[str, JobSpec, tuple[str, ...]]] = []
+    for reader in readers_of(snapshot, source):
+        if reader.view is None:
+            ingest = ingest_spec(snapshot, source)
+            if ingest is not None:
+                found.append((reader.fragment, ingest, ingest.splits))
+        elif not is_view_paused(snapshot, reader.view):
+            view = view_spec(snapshot, reader.view)
+            own = view.reader_of(source.id)
+            found.append((reader.fragment, view, own.splits if own is not None else ()))
+    return found

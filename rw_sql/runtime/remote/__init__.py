@@ -1,0 +1,7 @@
+"""The two ends of a session without a JVM: the session passes its statements to the owner, which runs them.
+
+``request_messages`` is the stored JSON of a request and its answer.
+
+Imports: ``control`` and the rooms below it. Begin with ``remote_executor`` (the session's end) and ``request_server``
+(the owner's end).
+"""
