@@ -10,9 +10,10 @@ import logging
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rw_sql.runtime.delta.job_output import FencedError
+from rw_sql.runtime.jobs.batch_thread import BatchThread
 from rw_sql.runtime.spark.jvm import thrown_by
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.processes import now_ms
@@ -20,10 +21,11 @@ from rw_sql.runtime.support.processes import now_ms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 GRACE_SECONDS = 1.0
 """How long in seconds a stop waits for the running batch before cancelling it. A cancelled batch leaves no trace."""
@@ -47,11 +49,12 @@ class BrokenOffError(Exception):
 
 
 class StreamingRun:
-    """The query of one run. Spark runs the batches in a separate thread; a stop may come from any other thread."""
+    """The query of one run, or the thread that writes its batches. Batches run in a separate thread; a stop may come
+    from any other thread."""
 
     def __init__(self, job_id: str, note: Callable[[str, int, float], None] | None = None) -> None:
         """``note`` receives the job, the end of each successful batch, in milliseconds since 1970, and its seconds."""
-        self.query: StreamingQuery | None = None
+        self.query: StreamingQuery | BatchThread | None = None
         self.stall: StalledError | None = None
         """Why a batch refused to continue, if one did."""
         self._job_id = job_id
@@ -66,14 +69,14 @@ class StreamingRun:
         self._busy_since: float | None = None
         self._made_at = time.monotonic()
 
-    def guarded(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+    def guarded(self, write: Callable[[T, int], None]) -> Callable[[T, int], None]:
         """The function for ``foreachBatch``. Raises BrokenOffError if the stop of its query interrupts the batch."""
 
-        def guarded(frame: DataFrame, batch: int) -> None:
+        def guarded(content: T, batch: int) -> None:
             began = self._busy_since = time.monotonic()
             self._has_begun = True
             try:
-                write(frame, batch)
+                write(content, batch)
             except Exception as error:
                 if not self._is_stopping:
                     if isinstance(error, StalledError):
@@ -137,10 +140,13 @@ class StreamingRun:
         """The reason why the query ended without being stopped; None while it is active."""
         if self.query is None:
             return Failure(reason="it was never started")
-        if self.query.isActive:
+        if self.query.is_active if isinstance(self.query, BatchThread) else self.query.isActive:
             return None
         if self.stall is not None:
             return self.stall.failure
+        if isinstance(self.query, BatchThread):
+            error = self.query.error
+            return Failure(reason="the reader ended without an error" if error is None else _told(error))
         thrown = thrown_by(self.query)
         return Failure(reason="the query ended without an error" if thrown is None else _innermost(thrown))
 
@@ -173,6 +179,11 @@ class StreamingRun:
         self._is_over = True
         self._turn.release()
         return True
+
+
+def _told(error: Exception) -> str:
+    """An error of a batch, as the last line of a traceback has it."""
+    return cause_line(f"{type(error).__name__}: {error}")
 
 
 def _innermost(thrown: Any) -> str:
