@@ -126,6 +126,11 @@ class StreamingRun:
         return not self._has_begun and time.monotonic() - self._made_at < _FIRST_PLAN_SECONDS
 
     @property
+    def is_stopping(self) -> bool:
+        """True as soon as the query is being stopped."""
+        return self._is_stopping
+
+    @property
     def is_over(self) -> bool:
         """True if the run can commit nothing any more."""
         return self._is_over

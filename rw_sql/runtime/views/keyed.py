@@ -17,6 +17,7 @@ from rw_sql.runtime.delta.held_rows import may_hold
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files
 from rw_sql.runtime.views.emptied import emptied, empties
+from rw_sql.runtime.views.idle_table import await_own_rows
 from rw_sql.runtime.views.key_records import DELETE, OP, UNCHANGED, is_kept, later, nullable, order, then_of, visible
 from rw_sql.runtime.views.last_records import is_exact, last_of_each, last_rows
 from rw_sql.runtime.views.recomputed import exact_text, write_changes, write_held
@@ -26,6 +27,8 @@ from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import ArrayType, StructType
@@ -57,6 +60,7 @@ class Keyed:
     run: ViewRun
     rows: KeyedRows
     _form: _Form | None = field(default=None, init=False)
+    _is_idle: bool = field(default=False, init=False)
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The table's query over the rows of the source's log."""
@@ -67,7 +71,8 @@ class Keyed:
     def write(self, frame: DataFrame, batch: int) -> None:
         """Applies a batch's records to the table."""
         planned = Streamed(self.run).planned(batch)
-        if planned.most == 0:
+        self._is_idle = planned.most == 0
+        if self._is_idle:
             return  # The log has records of other tables only.
         form = self._form = self._form or _Form(tuple(frame.columns), is_exact(frame, self.rows.primary_key))
         has_last = form.is_captured or (self.rows.conflict == OVERWRITE and not self.rows.version_columns)
@@ -86,6 +91,13 @@ class Keyed:
             self._append(changes.drop(KEEP), batch)
         else:
             write_changes(self.run, changes, batch, self.rows.primary_key)
+
+    def await_rows(self, batch: int, is_over: Callable[[], bool]) -> None:
+        """Called after a batch. After one without rows of this table, waits for rows, until ``is_over``, or for a
+        second: the log of a captured database has the commits of all tables, and for each of them Spark would run a
+        batch of this one."""
+        if self._is_idle and not self.run.tables:
+            await_own_rows(self.run, batch, is_over)
 
     def _write_captured(self, frame: DataFrame, batch: int) -> None:
         """Applies changes of a database. Some of them may empty the table."""

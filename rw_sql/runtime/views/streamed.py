@@ -130,11 +130,11 @@ class Streamed:
             is_log=given.kind == "source",
             # Conditions on the log's rows do not cover the rows of the backfill.
             is_all_read=not given.history,
-            upstream=_upstream(given) if not given.history else None,
+            upstream=upstream_table(given) if not given.history else None,
         )
 
 
-def _upstream(given: ViewInput) -> str | None:
+def upstream_table(given: ViewInput) -> str | None:
     """The upstream table whose rows a table of a change data capture source reads; None for any other input."""
     if given.live_from is None:
         return None
