@@ -48,7 +48,9 @@ def last_rows(frame: DataFrame, key: Sequence[str], more: Sequence[str] = (), *,
     rows = _last(rows, key, order_of(names))
     kept = pc.not_equal(rows[OP], DELETE) if OP in names else pa.repeat(pa.scalar(True), rows.num_rows)
     told = [name for name in names if name not in (*ORDER, OP, UNCHANGED)]
-    return rows.select([*told, *([UNCHANGED] if UNCHANGED in names else []), *more]).append_column(KEEP, kept)
+    return rows.select([*told, *([UNCHANGED] if UNCHANGED in names else []), *more]).append_column(
+        pa.field(KEEP, pa.bool_(), nullable=OP in names), kept
+    )
 
 
 def _last(rows: pa.Table, key: Sequence[str], sorted_by: Sequence[str]) -> pa.Table:
