@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from rw_sql.runtime.ingest.job import Ingest
-from rw_sql.runtime.jobs.batch_thread import BatchThread
 from rw_sql.runtime.sinks.job import Sink
 from rw_sql.runtime.spark.work import planning_of, work_of
 from rw_sql.runtime.views.job import View
@@ -52,8 +51,7 @@ class Beats:
 def _mark(job: Job) -> tuple[object, ...]:
     """Values that grow with a job's long-running work; empty if it has none."""
     mark: list[object] = []
-    query = job.streaming.query if isinstance(job, Ingest | View | Sink) else None
-    if isinstance(job, Ingest | View | Sink) and query is not None and not isinstance(query, BatchThread):
+    if isinstance(job, Ingest | View | Sink) and (query := job.streaming.query) is not None:
         if job.streaming.busy_seconds >= BEAT_SECONDS:
             mark.append(work_of(str(query.runId)))
         elif job.streaming.is_before_first:

@@ -223,7 +223,7 @@ class Ingest:
         of, early = prepared.query(self.run), prepared.early
         if self.capture is not None:
             on_changes = self.streaming.guarded(partial(self._on_changes, self.capture))
-            self.streaming.query = of.start_thread(self.capture.feed, on_changes)
+            self.streaming.thread = of.start_thread(self.capture.feed, on_changes)
             of.remove_others()
             return
         write = self.streaming.guarded(self._on_batch)
@@ -419,7 +419,7 @@ class Ingest:
         end = None
         try:
             self.throttle.end()
-            if self.streaming.query is not None:
+            if self.streaming.is_begun:
                 fault("ingest.before_stop")
                 is_idle = self.streaming.wait_idle(GRACE_SECONDS)
                 self.streaming.expect_stop()

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rw_sql.runtime.delta.job_output import FencedError
-from rw_sql.runtime.jobs.batch_thread import BatchThread
 from rw_sql.runtime.spark.jvm import thrown_by
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.processes import now_ms
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from rw_sql.runtime.jobs.batch_thread import BatchThread
 
 logger = logging.getLogger(__name__)
 
@@ -49,12 +50,14 @@ class BrokenOffError(Exception):
 
 
 class StreamingRun:
-    """The query of one run, or the thread that writes its batches. Batches run in a separate thread; a stop may come
+    """The query of one run, or the thread in its place. Batches run in a separate thread; a stop may come
     from any other thread."""
 
     def __init__(self, job_id: str, note: Callable[[str, int, float], None] | None = None) -> None:
         """``note`` receives the job, the end of each successful batch, in milliseconds since 1970, and its seconds."""
-        self.query: StreamingQuery | BatchThread | None = None
+        self.query: StreamingQuery | None = None
+        self.thread: BatchThread | None = None
+        """The thread that writes the batches in place of a query."""
         self.stall: StalledError | None = None
         """Why a batch refused to continue, if one did."""
         self._job_id = job_id
@@ -126,6 +129,11 @@ class StreamingRun:
         return not self._has_begun and time.monotonic() - self._made_at < _FIRST_PLAN_SECONDS
 
     @property
+    def is_begun(self) -> bool:
+        """True once there is something to stop: a query, or a thread in its place."""
+        return self.query is not None or self.thread is not None
+
+    @property
     def is_stopping(self) -> bool:
         """True as soon as the query is being stopped."""
         return self._is_stopping
@@ -143,17 +151,25 @@ class StreamingRun:
 
     def failure(self) -> Failure | None:
         """The reason why the query ended without being stopped; None while it is active."""
+        if self.thread is not None:
+            return self._failure_of(self.thread)
         if self.query is None:
             return Failure(reason="it was never started")
-        if self.query.is_active if isinstance(self.query, BatchThread) else self.query.isActive:
+        if self.query.isActive:
             return None
         if self.stall is not None:
             return self.stall.failure
-        if isinstance(self.query, BatchThread):
-            error = self.query.error
-            return Failure(reason="the reader ended without an error" if error is None else _told(error))
         thrown = thrown_by(self.query)
         return Failure(reason="the query ended without an error" if thrown is None else _innermost(thrown))
+
+    def _failure_of(self, thread: BatchThread) -> Failure | None:
+        if thread.is_active:
+            return None
+        if self.stall is not None:
+            return self.stall.failure
+        error = thread.error
+        reason = "its thread ended without an error" if error is None else f"{type(error).__name__}: {error}"
+        return Failure(reason=cause_line(reason))
 
     def wait_idle(self, seconds: float) -> bool:
         """Waits until no batch is being written; False if one still is."""
@@ -166,6 +182,8 @@ class StreamingRun:
     def cancel(self) -> None:
         """Stops the query, and cancels the batch in progress. Returns once Spark has ended it."""
         self.expect_stop()
+        if self.thread is not None:
+            self.thread.stop()
         if self.query is not None:
             self.query.stop()
 
@@ -184,11 +202,6 @@ class StreamingRun:
         self._is_over = True
         self._turn.release()
         return True
-
-
-def _told(error: Exception) -> str:
-    """An error of a batch, as the last line of a traceback has it."""
-    return cause_line(f"{type(error).__name__}: {error}")
 
 
 def _innermost(thrown: Any) -> str:

@@ -87,7 +87,8 @@ def test_each_change_is_in_the_log_once_over_several_runs(log: Log, context: Con
     table = table_of(log)
     log.postgres.run(f"INSERT INTO {table} VALUES (1, 'a')")
     with running(log, context) as job:
-        assert isinstance(job.streaming.query, BatchThread)
+        assert isinstance(job.streaming.thread, BatchThread)
+        assert job.streaming.query is None
         wait_until(lambda: words(log) == ["a"], "the row that existed before")
         for number, word in ((2, "b"), (3, "c")):
             log.postgres.run(f"INSERT INTO {table} VALUES ({number}, '{word}')")

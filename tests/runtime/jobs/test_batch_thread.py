@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def started(run: StreamingRun, write: Callable[[str, int], None], *, interval_seconds: float = 0.0) -> BatchThread:
     thread = BatchThread("ingest-1", run.guarded(write), interval_seconds=interval_seconds)
-    run.query = thread
+    run.thread = thread
     thread.start()
     return thread
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pytest
 
+from rw_sql.runtime.delta.delta_log import rows_of_table
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.jobs.wakes import Wakes
 from rw_sql.runtime.support.warehouse import Warehouse
@@ -80,7 +81,7 @@ def test_commits_of_other_tables_do_not_end_the_wait_and_own_rows_do(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
-    found = idle_table.rows_of_table
+    found = rows_of_table
 
     def noted(actions: list[dict[str, Any]], upstream: str) -> int | None:
         rows = found(actions, upstream)
