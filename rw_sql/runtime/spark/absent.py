@@ -37,6 +37,6 @@ class NoSpark(SparkSessions):
         """Returns None: no query runs in this process."""
         return None
 
-    def new(self, packages: Iterable[str] = (), parallelism: int = 0, *, is_decoding: bool = False) -> SparkSession:
+    def new(self, packages: Iterable[str] = (), parallelism: int = 0) -> SparkSession:
         """Raises SqlError: there is no session."""
         return self.spark

@@ -9,7 +9,7 @@ import warnings
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from rw_sql.errors import LIBRARY_MISSING, SPARK_ENDED, SqlError
 from rw_sql.metastore.records import PARALLELISM
@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-
-CONSTRAINTS = "spark.sql.constraintPropagation.enabled"
-"""Spark's setting for filters that it infers from others. Among the expressions that decode records, it finds none, and
-searching them takes almost half of the time in which it plans a batch."""
 
 POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 """Spark's setting for the delay between polls of a query without new data."""
@@ -80,8 +76,7 @@ class SparkSessions:
         self.spark = spark
         self._settings = {**JOB_SETTINGS, **(LOCAL_CHECKPOINT_SETTINGS if is_local else {})}
         self._to_reset: tuple[str, ...] | None = None
-        self._free: dict[tuple[str, bool], list[SparkSession]] = {}
-        self._decoding: WeakSet[SparkSession] = WeakSet()
+        self._free: dict[str, list[SparkSession]] = {}
         self._releasing = threading.Lock()
         self.jvm_pid = jvm_pid(spark)
         self._jvm_start = process_start(self.jvm_pid)
@@ -131,17 +126,14 @@ class SparkSessions:
         """The number of cores of this machine, or of the cluster's current executors."""
         return self.spark.sparkContext.defaultParallelism
 
-    def new(
-        self, packages: Iterable[str] = (), parallelism: int = PARALLELISM, *, is_decoding: bool = False
-    ) -> SparkSession:
+    def new(self, packages: Iterable[str] = (), parallelism: int = PARALLELISM) -> SparkSession:
         """Creates a session with the jobs' settings. The classes of ``packages`` are visible to the calling thread.
 
-        ``parallelism`` is the number of partitions after a shuffle, and thus of a query's state. ``is_decoding``: for
-        a query that decodes records and has no join of a user's, so that inferred filters have no use.
+        ``parallelism`` is the number of partitions after a shuffle, and thus of a query's state.
         """
         self.load(packages)
         with self._releasing:
-            free = self._free.get((str(parallelism), is_decoding))
+            free = self._free.get(str(parallelism))
             session = free.pop() if free else None
         if session is not None:
             self._set_delay(session)
@@ -155,9 +147,6 @@ class SparkSessions:
         session.conf.set(SHUFFLE_PARTITIONS, str(parallelism))
         for key, value in self._settings.items():
             session.conf.set(key, value)
-        if is_decoding:
-            session.conf.set(CONSTRAINTS, "false")
-            self._decoding.add(session)
         self._set_delay(session)
         return session
 
@@ -169,8 +158,7 @@ class SparkSessions:
         # Its temporary views are the inputs of the query that has ended.
         java_session(session).sessionState().catalog().clearTempTables()
         with self._releasing:
-            kind = str(session.conf.get(SHUFFLE_PARTITIONS)), session in self._decoding
-            free = self._free.setdefault(kind, [])
+            free = self._free.setdefault(str(session.conf.get(SHUFFLE_PARTITIONS)), [])
             if len(free) < _MOST_FREE:
                 free.append(session)
 

@@ -256,8 +256,7 @@ class View:
         )
         self.strategy = _strategy_of(run)
         packages = self.readers.packages if self.readers is not None else ()
-        is_decoding = self.spec.keyed is not None
-        self.session = self.context.sessions.new(packages, self.spec.parallelism, is_decoding=is_decoding)
+        self.session = self.context.sessions.new(packages, self.spec.parallelism)
         frame, mode = self.strategy.stream(self.session)
         if self.readers is not None:
             self.readers.know_lines(frame)

@@ -8,7 +8,7 @@ import pytest
 
 from rw_sql.runtime.spark.job_settings import JOB_SETTINGS, settings_to_reset
 from rw_sql.runtime.spark.jvm import java_session
-from rw_sql.runtime.spark.sessions import CONSTRAINTS, SparkSessions
+from rw_sql.runtime.spark.sessions import SparkSessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,17 +69,3 @@ def test_a_session_for_jobs_means_the_same_in_every_process(odd: SparkSession) -
         session.sql("SELECT CAST('x' AS INT)").collect()
     with pytest.raises(Exception, match="DUPLICATED_MAP_KEY"):
         session.sql("SELECT map('a', 1, 'a', 2)").collect()
-
-
-@pytest.mark.spark
-def test_a_session_that_decodes_serves_only_queries_that_decode(spark: SparkSession) -> None:
-    sessions = SparkSessions(spark)
-    plain, decoding = sessions.new(), sessions.new(is_decoding=True)
-    assert (plain.conf.get(CONSTRAINTS), decoding.conf.get(CONSTRAINTS)) == ("true", "false")
-    sessions.release(decoding)
-    other = sessions.new()
-    assert other is not decoding
-    assert other.conf.get(CONSTRAINTS) == "true"
-    sessions.release(plain)
-    assert sessions.new(is_decoding=True) is decoding
-    assert sessions.new() is plain
