@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_SECONDS = 1.0
 """The longest wait. A statement of another process that waits for the table waits as long."""
 
-_LOOK_SECONDS = 0.01
+_LOOK_SECONDS = 0.02
 """The time between two looks at the log, each of which is one call to the file system."""
 
 _ASKED_SECONDS = 2.0
