@@ -1,8 +1,8 @@
 """A base for connectors that capture the changes of a database.
 
-Spark's stream of such a source carries no rows; it only triggers batches. The source's
-:class:`~rw_sql.connectors.changes.ChangeReader` supplies the rows of each batch as Arrow tables
-(:mod:`rw_sql.runtime.ingest.change_feed`).
+Spark has no part in reading such a source. Its :class:`~rw_sql.connectors.changes.ChangeReader` supplies the rows of
+each batch as Arrow tables (:mod:`rw_sql.runtime.ingest.change_feed`), which a thread writes
+(:mod:`rw_sql.runtime.jobs.batch_thread`).
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from rw_sql.metastore.table import create_table
 from rw_sql.runtime.delta.delta_log import JobCommit, last_commit, latest_version
 from rw_sql.runtime.delta.file_merge import FileMerge
+from rw_sql.runtime.delta.key_range import key_range
 from rw_sql.runtime.delta.row_counts import ANY, Expected, MiscountError
 from rw_sql.runtime.delta.staged_files import forget_unfinished, merge_problem, write_files
 from rw_sql.runtime.delta.table_files import maintenance_properties
@@ -385,19 +386,19 @@ class JobOutput:
             raise FencedError(f"another writer committed to the table of {self.job}") from error
         self.table.update_incremental()
 
-    def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int, *, within: str = "") -> None:
+    def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int) -> None:
         """Replaces the rows with these keys (null-safe) and adds the new ones. One row per key.
 
-        If the rows have a column KEEP, keys with the value false are deleted instead. ``within`` is a condition on
-        the table's rows (alias ``t``) that is true for all rows with these keys. It lets the merge skip files
-        without such rows.
+        If the rows have a column KEEP, keys with the value false are deleted instead.
         """
         version = self._version_of(batch)
         fault("batch.before_merge")
         self._require_turn(version)
         # Parentheses: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
-        matched = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
-        matched += f" AND {within}" if within else ""
+        same = (f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
+        # Also true for all rows with these keys; without it, the merge would open every file of the table.
+        within = (key_range(rows, key) for key in keys)
+        matched = " AND ".join([*same, *(condition for condition in within if condition)])
         merge = self.table.merge(
             rows,
             predicate=matched or "true",

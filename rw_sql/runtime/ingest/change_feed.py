@@ -1,7 +1,6 @@
-"""Provides the batches of a change data capture source: the changes taken from its reader, for a stream without
-rows.
+"""Provides the batches of a change data capture source: the changes taken from its reader.
 
-A thread takes changes from the reader and adds one entry per batch to Spark's stream. At most one batch is prepared
+A thread takes changes from the reader and announces one entry per batch. At most one batch is prepared
 ahead of the batch being written, so that little has to be read again after a stop.
 """
 
@@ -13,12 +12,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.support.range_stream import entry_stream
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.changes import ChangeReader, TableProgress, Taken
 
@@ -47,7 +42,7 @@ MOST_ROWS = 200_000
 
 @dataclass(slots=True)
 class ChangeFeed:
-    """Distributes the changes taken from a reader over the entries of a stream, one entry per batch.
+    """Distributes the changes taken from a reader over numbered entries, one entry per batch.
 
     ``position`` and ``progress`` are those of the newest commit. ``is_new``: the first batch is added at once, even
     without a change, so that the position is recorded. ``wanted`` is the position that a FLUSH waits for.
@@ -67,25 +62,17 @@ class ChangeFeed:
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _is_closed: threading.Event = field(default_factory=threading.Event)
 
-    def open(self, spark: SparkSession) -> DataFrame:
-        """Creates Spark's stream of entries, and starts taking changes."""
-        frame, add = entry_stream(spark)
-        self.begin(add)
-        return frame
-
     def begin(self, add: Callable[[], None]) -> None:
-        """Starts the thread, which calls ``add`` for each entry."""
+        """Starts the thread, which takes changes and calls ``add`` for each entry."""
         self._add = add
         threading.Thread(target=self._run, name="rw_sql-changes", daemon=True).start()
 
-    def take(self, source_offset: str) -> tuple[Taken, ...]:
-        """The content of a batch.
-
-        ``source_offset`` is Spark's offset at the batch's end: the number of its last entry.
+    def take(self, last_entry: str) -> tuple[Taken, ...]:
+        """The content of a batch, which ends with the entry of this number.
 
         If the reader has failed, the batch added for that failure raises the error here.
         """
-        upto = int(source_offset)
+        upto = int(last_entry)
         with self._changed:
             taken = tuple(
                 self._batches.pop(entry) for entry in range(self._taken + 1, upto + 1) if entry in self._batches

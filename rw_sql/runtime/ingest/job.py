@@ -224,13 +224,15 @@ class Ingest:
 
     def _begin_query(self, prepared: WarmStart, states: dict[str, SplitState]) -> None:
         """Starts the query, or uses the speculative query if that begins at these positions."""
-        write = self.streaming.guarded(self._on_batch)
         of, early = prepared.query(self.run), prepared.early
+        if self.capture is not None:
+            on_changes = self.streaming.guarded(partial(self._on_changes, self.capture))
+            self.streaming.thread = of.start_thread(self.capture.feed, on_changes)
+            of.remove_others()
+            return
+        write = self.streaming.guarded(self._on_batch)
         if early is not None and early.fits(self.run, states):
             self.streaming.query = early.go_on(write)
-        elif self.capture is not None:
-            stream = prepared.opening.change_stream(self.capture.feed)
-            self.streaming.query = of.start(stream, self.positions, write)
         else:
             if early is not None:
                 early.abandon()  # Two queries cannot have the same name.
@@ -240,9 +242,6 @@ class Ingest:
         of.remove_others()
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
-        if self.capture is not None:
-            self._on_changes(self.capture, batch)
-            return
         ranges = self._ranges(self._ends(batch))
         moved = {split: (start, end) for split, (start, end) in ranges.items() if end > start}
         expected = record_count(self.kind, self.options, moved)
@@ -318,10 +317,10 @@ class Ingest:
             since=since,
         )
 
-    def _on_changes(self, capture: Capture, batch: int) -> None:
+    def _on_changes(self, capture: Capture, entry: str, batch: int) -> None:
         """Writes a batch of a change data capture source: rows, position and progress of snapshots in one commit."""
         try:
-            taken = capture.feed.take(self._offset(batch))
+            taken = capture.feed.take(entry)
         except CaptureError as error:
             raise stalled(self.source, error) from error
         if not taken:
@@ -441,7 +440,7 @@ class Ingest:
         end = None
         try:
             self.throttle.end()
-            if self.streaming.query is not None:
+            if self.streaming.is_begun:
                 fault("ingest.before_stop")
                 is_idle = self.streaming.wait_idle(GRACE_SECONDS)
                 self.streaming.expect_stop()

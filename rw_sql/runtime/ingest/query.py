@@ -9,6 +9,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from rw_sql.runtime.jobs.batch_thread import BatchThread
 from rw_sql.runtime.jobs.streaming_run import BrokenOffError
 from rw_sql.runtime.support.background import prepare
 from rw_sql.runtime.support.faults import fault
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import Connector, SplitState
     from rw_sql.model.job_specs import IngestSpec
+    from rw_sql.runtime.ingest.change_feed import ChangeFeed
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.jobs.rate_limit import BatchLimits
 
@@ -72,6 +74,15 @@ class ReaderQuery:
         )
         fault("ingest.after_query")
         return query
+
+    def start_thread(self, feed: ChangeFeed, write: Callable[[str, int], None]) -> BatchThread:
+        """Starts a thread that writes the batches of a feed. It needs no query of Spark and no checkpoint."""
+        fault("ingest.before_query")
+        thread = BatchThread(self.spec.job, write, interval_seconds=self.pace.interval_ms / 1000)
+        thread.start()
+        feed.begin(thread.announce)
+        fault("ingest.after_query")
+        return thread
 
     def remove_others(self) -> None:
         """Removes the checkpoints of all other runs."""

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import Connector, RecordFetcher, SplitState
     from rw_sql.connectors.support.range_stream import RangeFeed
-    from rw_sql.runtime.ingest.change_feed import ChangeFeed
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.syntax.statements import CreateSource
 
@@ -77,12 +76,6 @@ class SourceStream:
             self.fetcher.close()
         if self.feed is not None:
             self.feed.close()
-
-    def change_stream(self, feed: ChangeFeed) -> DataFrame:
-        """The stream of the batches of a change data capture source."""
-        sessions = self.context.sessions
-        self.session = sessions.new(()) if self.session is None else sessions.again(self.session, ())
-        return feed.open(self.session)
 
     @property
     def _has_headers(self) -> bool:

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.spark.jvm import thrown_by
@@ -20,10 +20,13 @@ from rw_sql.runtime.support.processes import now_ms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from rw_sql.runtime.jobs.batch_thread import BatchThread
+
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 GRACE_SECONDS = 1.0
 """How long in seconds a stop waits for the running batch before cancelling it. A cancelled batch leaves no trace."""
@@ -47,11 +50,14 @@ class BrokenOffError(Exception):
 
 
 class StreamingRun:
-    """The query of one run. Spark runs the batches in a separate thread; a stop may come from any other thread."""
+    """The query of one run, or the thread in its place. Batches run in a separate thread; a stop may come
+    from any other thread."""
 
     def __init__(self, job_id: str, note: Callable[[str, int, float], None] | None = None) -> None:
         """``note`` receives the job, the end of each successful batch, in milliseconds since 1970, and its seconds."""
         self.query: StreamingQuery | None = None
+        self.thread: BatchThread | None = None
+        """The thread that writes the batches in place of a query."""
         self.stall: StalledError | None = None
         """Why a batch refused to continue, if one did."""
         self._job_id = job_id
@@ -66,14 +72,14 @@ class StreamingRun:
         self._busy_since: float | None = None
         self._made_at = time.monotonic()
 
-    def guarded(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+    def guarded(self, write: Callable[[T, int], None]) -> Callable[[T, int], None]:
         """The function for ``foreachBatch``. Raises BrokenOffError if the stop of its query interrupts the batch."""
 
-        def guarded(frame: DataFrame, batch: int) -> None:
+        def guarded(content: T, batch: int) -> None:
             began = self._busy_since = time.monotonic()
             self._has_begun = True
             try:
-                write(frame, batch)
+                write(content, batch)
             except Exception as error:
                 if not self._is_stopping:
                     if isinstance(error, StalledError):
@@ -123,6 +129,16 @@ class StreamingRun:
         return not self._has_begun and time.monotonic() - self._made_at < _FIRST_PLAN_SECONDS
 
     @property
+    def is_begun(self) -> bool:
+        """True once there is something to stop: a query, or a thread in its place."""
+        return self.query is not None or self.thread is not None
+
+    @property
+    def is_stopping(self) -> bool:
+        """True as soon as the query is being stopped."""
+        return self._is_stopping
+
+    @property
     def is_over(self) -> bool:
         """True if the run can commit nothing any more."""
         return self._is_over
@@ -135,6 +151,8 @@ class StreamingRun:
 
     def failure(self) -> Failure | None:
         """The reason why the query ended without being stopped; None while it is active."""
+        if self.thread is not None:
+            return self._failure_of(self.thread)
         if self.query is None:
             return Failure(reason="it was never started")
         if self.query.isActive:
@@ -143,6 +161,15 @@ class StreamingRun:
             return self.stall.failure
         thrown = thrown_by(self.query)
         return Failure(reason="the query ended without an error" if thrown is None else _innermost(thrown))
+
+    def _failure_of(self, thread: BatchThread) -> Failure | None:
+        if thread.is_active:
+            return None
+        if self.stall is not None:
+            return self.stall.failure
+        error = thread.error
+        reason = "its thread ended without an error" if error is None else f"{type(error).__name__}: {error}"
+        return Failure(reason=cause_line(reason))
 
     def wait_idle(self, seconds: float) -> bool:
         """Waits until no batch is being written; False if one still is."""
@@ -155,6 +182,8 @@ class StreamingRun:
     def cancel(self) -> None:
         """Stops the query, and cancels the batch in progress. Returns once Spark has ended it."""
         self.expect_stop()
+        if self.thread is not None:
+            self.thread.stop()
         if self.query is not None:
             self.query.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,13 +21,16 @@ class Wakes:
         self.has_rests = False
         """True while a job is at rest: a request then ends the owner's wait. FLUSH requests many times a second."""
         self._asked: set[str] = set()
+        self._asked_at: dict[str, float] = {}
         self._inputs: frozenset[str] = frozenset()
         self._lock = threading.Lock()
 
     def ask(self, jobs: Iterable[str]) -> None:
         """Requests that these jobs be woken at once, because a statement waits for them."""
+        named = tuple(jobs)
         with self._lock:
-            self._asked.update(jobs)
+            self._asked.update(named)
+            self._asked_at.update(dict.fromkeys(named, time.monotonic()))
         if self.has_rests:
             self._tell()
 
@@ -35,6 +39,11 @@ class Wakes:
         with self._lock:
             taken, self._asked = self._asked, set()
         return taken
+
+    def is_asked(self, job: str, within_seconds: float) -> bool:
+        """True if a statement of this process has waited for a job within the last seconds."""
+        at = self._asked_at.get(job)
+        return at is not None and time.monotonic() - at <= within_seconds
 
     def watch_inputs(self, jobs: frozenset[str]) -> None:
         """Names the running jobs whose output a job at rest reads; their next batch is reported at once."""

@@ -18,11 +18,19 @@ from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.source_readers import is_read, readers_of
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.model.view_inputs import fed_by
-from rw_sql.runtime.delta.delta_log import added_rows, committed_ms, latest_version, read_actions, table_id
+from rw_sql.runtime.delta.delta_log import (
+    added_rows,
+    committed_ms,
+    latest_version,
+    read_actions,
+    rows_of_table,
+    table_id,
+)
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.statuses import jobs_at_rest
 from rw_sql.runtime.jobs.table_paths import table_path
 from rw_sql.runtime.observe.cluster_looks import by_cluster, look_at_cluster
+from rw_sql.runtime.positions.high_water import captured_table
 from rw_sql.runtime.positions.progress import committed_versions
 from rw_sql.runtime.positions.shared import read_positions
 from rw_sql.runtime.support.background import run_in_background
@@ -151,7 +159,8 @@ def _behind(
     fed = (tables[id_] for id_ in fed_by(snapshot, reader))
     feeds = {table_id(context.warehouse, table) for table in fed if latest_version(context.warehouse, table) >= 0}
     reached = committed_versions(context.warehouse, checkpoint, feeds=feeds)
-    return _sum([_rows_after(context, table, reached) for table in tables.values()])
+    upstream = captured_table(reader)
+    return _sum([_rows_after(context, table, reached, upstream) for table in tables.values()])
 
 
 def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], seconds: float) -> dict[int, Upstream]:
@@ -229,9 +238,9 @@ def _records_behind(context: Context, snapshot: Snapshot, reader: Reader, upstre
     return _Behind(records=behind if behind < MOST_COUNTED else None, waiting=waiting)
 
 
-def _rows_after(context: Context, table: str, reached: Mapping[str, int]) -> Lag:
+def _rows_after(context: Context, table: str, reached: Mapping[str, int], upstream: str | None = None) -> Lag:
     """The number of rows added to a table after the version that a view has reached, and the commit time of the
-    first."""
+    first. With ``upstream``, only the rows of this upstream table count."""
     newest = latest_version(context.warehouse, table)
     if newest < 0:
         return Lag(records=0)
@@ -244,7 +253,8 @@ def _rows_after(context: Context, table: str, reached: Mapping[str, int]) -> Lag
             actions = read_actions(context.warehouse, table, version)
         except FileNotFoundError:  # removed by clean-up: the view will not find it either
             return Lag()
-        added = added_rows(actions)
+        own = None if upstream is None else rows_of_table(actions, upstream)
+        added = added_rows(actions) if own is None else own
         if added is None:
             return Lag()
         if added and not rows:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import SourceRecord
+from rw_sql.metastore.records import SourceRecord, TableRecord
+from rw_sql.model.definitions import table_definition
 from rw_sql.model.view_inputs import fed_by
-from rw_sql.runtime.delta.delta_log import commits, has_new_data, table_id, takes_data
+from rw_sql.runtime.delta.delta_log import commits, has_new_data, rows_of_table, table_id, takes_data
 from rw_sql.runtime.jobs.table_paths import table_path
 from rw_sql.runtime.positions.progress import committed_versions
 
@@ -17,9 +18,13 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 
+_MOST_OTHERS = 200
+"""The number of commits of other tables after which a table of a captured database has to read all of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWater:
-    """For each input of a reader, by Delta table id, the newest version with rows at one moment.
+    """For each input of a reader, by Delta table id, the newest version with rows for the reader at one moment.
 
     ``feeds`` are the inputs that the reader reads through their change feed. A source that is not
     shared has no log and is left out.
@@ -38,7 +43,7 @@ class HighWater:
             if isinstance(record, SourceRecord) and not record.is_shared:
                 continue
             table = table_path(context.warehouse, snapshot, input_id)
-            last = last_data_version(context, table, is_feed=input_id in fed)
+            last = last_data_version(context, table, is_feed=input_id in fed, upstream=captured_table(reader))
             if last >= 0:
                 known = table_id(context.warehouse, table)
                 versions[known] = last
@@ -52,15 +57,32 @@ class HighWater:
         return all(reached.get(table, -1) > version for table, version in self.versions.items())
 
 
-def last_data_version(context: Context, table: str, *, is_feed: bool = False) -> int:
+def captured_table(reader: MaterializedViewRecord | SinkRecord) -> str | None:
+    """The upstream table whose rows a table of a captured database reads from the log of its source; None for any other
+    reader."""
+    if not isinstance(reader, TableRecord) or reader.live_from is None:
+        return None
+    captured = table_definition(reader.definition).cdc_table
+    return None if captured is None else captured.table
+
+
+def last_data_version(context: Context, table: str, *, is_feed: bool = False, upstream: str | None = None) -> int:
     """The newest version that adds rows or, with ``is_feed``, adds or removes rows; -1 if there is none.
+
+    With ``upstream``, the newest that adds rows of this upstream table to the log, unless many other commits follow it.
 
     If the relevant commits were cleaned up, returns the newest version that it could be: a reader beyond that
     version has read all rows.
     """
     oldest = 0
+    others: list[int] = []
     for version, actions in commits(context.warehouse, table):
-        if has_new_data(actions) or (is_feed and takes_data(actions)):
-            return version
         oldest = version
+        if not has_new_data(actions) and not (is_feed and takes_data(actions)):
+            continue
+        if upstream is None or rows_of_table(actions, upstream) != 0:
+            return version
+        others.append(version)
+        if len(others) > _MOST_OTHERS:
+            return others[0]
     return oldest - 1

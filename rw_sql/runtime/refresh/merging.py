@@ -28,36 +28,7 @@ def merge_chunk(output: JobOutput, rows: pa.Table, keys: Sequence[str], batch: i
     elif not output.table.file_uris():
         output.append_rows(rows.filter(rows[KEEP]).drop_columns([KEEP]), batch)
     else:
-        output.upsert_rows(rows, keys, batch, within=key_range(rows, keys[0]))
-
-
-def key_range(rows: pa.Table, key: str) -> str:
-    """The condition that limits a merge to rows between the smallest and the largest value of a key; empty if such a
-    condition is not safe.
-
-    It is safe for integers, dates and texts only, because writers of file statistics order the values of other types
-    differently.
-    """
-    values, kind = rows[key], rows.schema.field(key).type
-    if values.null_count or not values.length():
-        return ""
-    try:
-        return _range_of(values, kind, key)
-    except (ValueError, OverflowError):  # A date after the year 9999, or a text that is not UTF-8.
-        return ""
-
-
-def _range_of(values: pa.ChunkedArray, kind: pa.DataType, key: str) -> str:
-    if pa.types.is_integer(kind):
-        low, high = (pc.min_max(values)[bound].as_py() for bound in ("min", "max"))
-        return f"(t.`{key}` >= {low} AND t.`{key}` <= {high})"
-    if pa.types.is_date(kind):
-        low, high = (pc.min_max(values)[bound].as_py() for bound in ("min", "max"))
-        return f"(t.`{key}` >= DATE '{low}' AND t.`{key}` <= DATE '{high}')"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        low, high = (pc.min_max(values)[bound].as_py().replace("'", "''") for bound in ("min", "max"))
-        return f"(t.`{key}` >= '{low}' AND t.`{key}` <= '{high}')"
-    return ""
+        output.upsert_rows(rows, keys, batch)
 
 
 def position_of(rows: pa.Table, keys: Sequence[str]) -> str | None:

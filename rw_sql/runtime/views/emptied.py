@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from rw_sql.model.definitions import INDEX_COLUMN, source_definition
+from rw_sql.model.definitions import source_definition
 from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, SWEEP, TRUNCATE, cdc_frame
 from rw_sql.runtime.decoding.decoder import SINCE
 from rw_sql.runtime.jobs.inputs import as_in_files, path_of
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from rw_sql.runtime.views.strategy import ViewRun
 
 _IS_SEEN = "_rw_seen"
-
-
-def is_captured(frame: DataFrame) -> bool:
-    """True if the records come from a change data capture source."""
-    return INDEX_COLUMN[0] in frame.columns and OP in frame.columns
 
 
 def empties(rows: pa.Table) -> bool:

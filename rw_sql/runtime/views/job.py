@@ -42,7 +42,7 @@ from rw_sql.runtime.views.streamed import Streamed, rows_of_nothing
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -264,7 +264,7 @@ class View:
             frame.writeStream.queryName(self.spec.job)
             .outputMode(mode)
             .option("checkpointLocation", self.checkpoint)
-            .foreachBatch(self.streaming.guarded(self._on_batch))
+            .foreachBatch(self._then_waiting(self.streaming.guarded(self._on_batch)))
         )
 
     def _start_query(self, tables: Mapping[int, str]) -> None:
@@ -291,6 +291,19 @@ class View:
             self.context.decode_errors.add(source, errors)
             log_event("decode_errors", job=self.spec.job, source=source, records=errors)
             logger.warning("%s: %d records of source %s could not be decoded", self.spec.job, errors, source)
+
+    def _then_waiting(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+        """The function that writes a batch, and that then waits if the next one would have nothing to write.
+
+        Outside the batch: a stop does not wait for it.
+        """
+
+        def write_and_wait(frame: DataFrame, batch: int) -> None:
+            write(frame, batch)
+            if isinstance(self.strategy, Keyed):
+                self.strategy.await_rows(batch, lambda: self.streaming.is_stopping)
+
+        return write_and_wait
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         self._tell_errors()

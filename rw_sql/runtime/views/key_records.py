@@ -69,8 +69,13 @@ def is_kept(frame: DataFrame) -> Column:
 
 
 def order(frame: DataFrame) -> list[str]:
+    return order_of(frame.columns)
+
+
+def order_of(columns: Sequence[str]) -> list[str]:
+    """Those of the columns that sort the records of a batch."""
     # A record that changes a row's key deletes the old key first.
-    return [name for name in (*ORDER, OP) if name in frame.columns]
+    return [name for name in (*ORDER, OP) if name in columns]
 
 
 def visible(frame: DataFrame) -> list[str]:

@@ -6,18 +6,20 @@ UPDATE IF NOT NULL, WITH VERSION COLUMN), the records of a key are applied one b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, cast
 
 from rw_sql.connectors.delta.plain_files import rows_now
 from rw_sql.metastore.records import OVERWRITE
+from rw_sql.model.definitions import INDEX_COLUMN
 from rw_sql.runtime.delta.held_rows import may_hold
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files
-from rw_sql.runtime.views.emptied import emptied, empties, is_captured
+from rw_sql.runtime.views.emptied import emptied, empties
+from rw_sql.runtime.views.idle_table import await_own_rows
 from rw_sql.runtime.views.key_records import DELETE, OP, UNCHANGED, is_kept, later, nullable, order, then_of, visible
-from rw_sql.runtime.views.last_records import last_of_each, last_rows
+from rw_sql.runtime.views.last_records import is_exact, last_of_each, last_rows
 from rw_sql.runtime.views.recomputed import exact_text, write_changes, write_held
 from rw_sql.runtime.views.streamed import Streamed
 from rw_sql.runtime.views.unchanged import filled, recomputed, settled_moves, with_unknown
@@ -25,6 +27,8 @@ from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import ArrayType, StructType
@@ -36,11 +40,27 @@ _EVENTS, _OLD, _NEW = "_rw_events", "_rw_old", "_rw_new"
 
 
 @dataclass(frozen=True, slots=True)
+class _Form:
+    """The columns of a query's batches, and whether Arrow groups their records by key as Spark does. The same for all
+    batches of a run; Spark needs milliseconds to tell them."""
+
+    columns: tuple[str, ...]
+    is_exact: bool
+
+    @property
+    def is_captured(self) -> bool:
+        """True if the records come from a change data capture source."""
+        return INDEX_COLUMN[0] in self.columns and OP in self.columns
+
+
+@dataclass(slots=True)
 class Keyed:
     """The strategy of a table with a primary key."""
 
     run: ViewRun
     rows: KeyedRows
+    _form: _Form | None = field(default=None, init=False)
+    _is_idle: bool = field(default=False, init=False)
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The table's query over the rows of the source's log."""
@@ -51,19 +71,19 @@ class Keyed:
     def write(self, frame: DataFrame, batch: int) -> None:
         """Applies a batch's records to the table."""
         planned = Streamed(self.run).planned(batch)
-        if planned.most == 0:
+        self._is_idle = planned.most == 0
+        if self._is_idle:
             return  # The log has records of other tables only.
-        is_small = planned.is_small
-        if UNCHANGED in frame.columns:
-            frame = with_unknown(frame)
-        if is_captured(frame):
-            self._write_captured(frame, batch, is_small=is_small)
+        form = self._form = self._form or _Form(tuple(frame.columns), is_exact(frame, self.rows.primary_key))
+        has_last = form.is_captured or (self.rows.conflict == OVERWRITE and not self.rows.version_columns)
+        if has_last and planned.is_small and self._has_written_few(frame, batch, form):
             return
-        if (
-            self.rows.conflict == OVERWRITE
-            and not self.rows.version_columns
-            and self._has_written_last(frame, batch, is_small=is_small)
-        ):
+        if UNCHANGED in form.columns:
+            frame = with_unknown(frame)
+        if has_last and not planned.is_small and self._has_written_last(frame, batch, is_captured=form.is_captured):
+            return
+        if form.is_captured:
+            self._write_captured(frame, batch)
             return
         own = rows_now(frame.sparkSession, self.run.output.path)
         changes = self._settled(frame, own)
@@ -72,10 +92,15 @@ class Keyed:
         else:
             write_changes(self.run, changes, batch, self.rows.primary_key)
 
-    def _write_captured(self, frame: DataFrame, batch: int, *, is_small: bool) -> None:
+    def await_rows(self, batch: int, is_over: Callable[[], bool]) -> None:
+        """Called after a batch. After one without rows of this table, waits for rows, until ``is_over``, or for a
+        second: the log of a captured database has the commits of all tables, and for each of them Spark would run a
+        batch of this one."""
+        if self._is_idle and not self.run.tables:
+            await_own_rows(self.run, batch, is_over)
+
+    def _write_captured(self, frame: DataFrame, batch: int) -> None:
         """Applies changes of a database. Some of them may empty the table."""
-        if self._has_written_last(frame, batch, is_small=is_small):
-            return
         own = frame.sparkSession.read.format("delta").load(self.run.output.path)
         if frame.where(f"`{OP}` < {DELETE}").isEmpty():
             changes = self._settled(frame, own)
@@ -83,23 +108,26 @@ class Keyed:
             changes = emptied(self.run, frame, own, self.rows.primary_key, self._settled)
         write_changes(self.run, changes, batch, self.rows.primary_key)
 
-    def _has_written_last(self, frame: DataFrame, batch: int, *, is_small: bool) -> bool:
-        """Writes the last record of each key, unless one of these records omits values or empties the table.
+    def _has_written_few(self, frame: DataFrame, batch: int, form: _Form) -> bool:
+        """Writes the last record of each key of a small batch through this process's memory, unless one of these
+        records omits values or empties the table.
 
-        Returns False if nothing was written. The records are decoded once.
+        Returns False if nothing was written.
         """
         keys = self.rows.primary_key
-        more = (OP,) if is_captured(frame) else ()
-        if is_small:
-            rows = last_rows(frame, keys, more)
-            if _has_unchanged(rows) or (OP in rows.column_names and empties(rows)):
-                return False
-            rows = self.run.fitted(rows.drop_columns([OP]) if OP in rows.column_names else rows)
-            if rows.num_rows:
-                with self.run.turn():
-                    self.run.output.upsert_rows(rows, keys, batch)
-            return True
-        last = last_of_each(frame, keys, more)
+        rows = last_rows(frame, keys, (OP,) if form.is_captured else (), is_exact=form.is_exact)
+        if _has_unchanged(rows) or (OP in rows.column_names and empties(rows)):
+            return False
+        rows = self.run.fitted(rows.drop_columns([OP]) if OP in rows.column_names else rows)
+        if rows.num_rows:
+            with self.run.turn():
+                self.run.output.upsert_rows(rows, keys, batch)
+        return True
+
+    def _has_written_last(self, frame: DataFrame, batch: int, *, is_captured: bool) -> bool:
+        """Like :meth:`_has_written_few`, for a larger batch. The records are decoded once."""
+        keys = self.rows.primary_key
+        last = last_of_each(frame, keys, (OP,) if is_captured else ())
         conditions = [f"`{UNCHANGED}` IS NOT NULL"] if UNCHANGED in last.columns else []
         conditions += [f"`{OP}` < {DELETE}"] if OP in last.columns else []
         held = last.persist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.runtime.views.key_records import UNCHANGED, is_kept, order, visible
+from rw_sql.runtime.views.key_records import DELETE, OP, ORDER, UNCHANGED, is_kept, order, order_of, visible
 from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
@@ -32,18 +32,25 @@ def last_of_each(frame: DataFrame, key: Sequence[str], more: Sequence[str] = ())
     return last.withColumn(KEEP, is_kept(frame)).select(*visible(frame), *_told(frame), *more, KEEP)
 
 
-def last_rows(frame: DataFrame, key: Sequence[str], more: Sequence[str] = ()) -> pa.Table:
+def last_rows(frame: DataFrame, key: Sequence[str], more: Sequence[str] = (), *, is_exact: bool) -> pa.Table:
     """Like :func:`last_of_each`, as a table of Arrow, for a batch that is small enough for this process.
 
-    Spark only decodes the records: grouping a few rows by a window costs Spark more than all the rest of the batch.
+    Spark only decodes the records: grouping a few rows by a window costs Spark more than all the rest of the batch, and
+    each further step must be analyzed and planned for each batch. ``is_exact``: see :func:`is_exact`.
     """
-    if not _is_exact(frame, key):
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not is_exact:
         return last_of_each(frame, key, more).toArrow()
-    sorted_by = order(frame)
-    further = [name for name in sorted_by if name not in more]
-    kept = frame.withColumn(KEEP, is_kept(frame))
-    rows = kept.select(*visible(frame), *_told(frame), *more, KEEP, *further).toArrow()
-    return _last(rows, key, sorted_by).drop_columns(further)
+    rows = frame.toArrow()
+    names = rows.column_names
+    rows = _last(rows, key, order_of(names))
+    kept = pc.not_equal(rows[OP], DELETE) if OP in names else pa.repeat(pa.scalar(True), rows.num_rows)
+    told = [name for name in names if name not in (*ORDER, OP, UNCHANGED)]
+    return rows.select([*told, *([UNCHANGED] if UNCHANGED in names else []), *more]).append_column(
+        pa.field(KEEP, pa.bool_(), nullable=OP in names), kept
+    )
 
 
 def _last(rows: pa.Table, key: Sequence[str], sorted_by: Sequence[str]) -> pa.Table:
@@ -67,7 +74,7 @@ def _told(frame: DataFrame) -> list[str]:
     return [UNCHANGED] if UNCHANGED in frame.columns else []
 
 
-def _is_exact(frame: DataFrame, key: Sequence[str]) -> bool:
+def is_exact(frame: DataFrame, key: Sequence[str]) -> bool:
     """True if Arrow groups the records by this key as Spark does."""
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name in key}
     return len(kinds) == len(key) and all(kind.partition("(")[0] in _EXACT for kind in kinds.values())

@@ -131,7 +131,7 @@ class Streamed:
             is_log=given.kind == "source",
             # Conditions on the log's rows do not cover the rows of the backfill.
             is_all_read=not given.history,
-            upstream=_upstream(given) if not given.history else None,
+            upstream=upstream_table(given) if not given.history else None,
         )
 
 
@@ -148,7 +148,7 @@ def _measured(frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
         held.unpersist()
 
 
-def _upstream(given: ViewInput) -> str | None:
+def upstream_table(given: ViewInput) -> str | None:
     """The upstream table whose rows a table of a change data capture source reads; None for any other input."""
     if given.live_from is None:
         return None

@@ -12,8 +12,9 @@ import pytest
 from deltalake import DeltaTable
 
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
+from rw_sql.runtime.delta.key_range import key_range
 from rw_sql.runtime.delta.row_counts import MiscountError
-from rw_sql.runtime.refresh.merging import key_range, merge_chunk, position_of
+from rw_sql.runtime.refresh.merging import merge_chunk, position_of
 from rw_sql.runtime.refresh.staging import CHUNK_ROWS, CHUNK_TABLE_ROWS, Staging, chunk_count
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax.query.maintained_form import KEEP

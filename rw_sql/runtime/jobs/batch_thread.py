@@ -1,0 +1,83 @@
+"""The batches of a reader whose rows do not pass through Spark: a thread of this process in place of a query.
+
+A query of Spark would write two files, plan an empty batch, and sleep between two looks for work. The reader needs none
+of this, because each of its runs begins at the position in its log.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+_END_SECONDS = 1.0
+"""How long a stop waits for the batch in progress. It may commit nothing after :meth:`StreamingRun.forbid`."""
+
+
+class BatchThread:
+    """Writes one batch for each announced one, in order, until a batch fails or :meth:`stop`. Thread-safe."""
+
+    def __init__(self, name: str, write: Callable[[str, int], None], *, interval_seconds: float = 0.0) -> None:
+        """``write`` receives the number of a batch, as text and as an integer. ``interval_seconds`` is the least time
+        between the beginnings of two batches."""
+        self._write = write
+        self._interval_seconds = interval_seconds
+        self._announced = 0
+        self._is_stopped = False
+        self._error: Exception | None = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name=f"rw_sql-batches-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def announce(self) -> None:
+        """Adds a batch to be written."""
+        with self._changed:
+            self._announced += 1
+            self._changed.notify_all()
+
+    @property
+    def is_active(self) -> bool:
+        """True until a batch has failed or the thread was stopped."""
+        return self._thread.is_alive() and not self._is_stopped
+
+    @property
+    def error(self) -> Exception | None:
+        """The error of the batch that failed; None if none has."""
+        return self._error
+
+    def stop(self) -> None:
+        """Writes no further batch. Waits a short time for the one in progress, which is not interrupted."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+        if self._thread is not threading.current_thread() and self._thread.ident is not None:
+            self._thread.join(_END_SECONDS)
+
+    def _run(self) -> None:
+        batch, next_at = 0, 0.0
+        while self._is_due(batch, next_at):
+            next_at = time.monotonic() + self._interval_seconds
+            try:
+                self._write(str(batch), batch)
+            except Exception as error:
+                if not self._is_stopped:
+                    self._error = error
+                    logger.debug("batch %d failed", batch, exc_info=True)
+                return
+            batch += 1
+
+    def _is_due(self, batch: int, at: float) -> bool:
+        """Waits until a batch is announced and may begin; False if the thread was stopped."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopped or self._announced > batch)
+            self._changed.wait_for(lambda: self._is_stopped, max(0.0, at - time.monotonic()))
+            return not self._is_stopped

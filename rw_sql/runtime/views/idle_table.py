@@ -1,0 +1,55 @@
+"""Keeps a table of a captured database from running a batch for each commit of other tables.
+
+The log of such a source contains the changes of all of its tables, and each table reads all of it. A batch without rows
+costs Spark about as much as one with rows.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rw_sql.runtime.delta.delta_log import latest_version, read_actions, rows_of_table
+from rw_sql.runtime.positions.progress import planned_stretch
+from rw_sql.runtime.views.streamed import upstream_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rw_sql.runtime.views.strategy import ViewRun
+
+MOST_SECONDS = 1.0
+"""The longest wait. A statement of another process that waits for the table waits as long."""
+
+_LOOK_SECONDS = 0.02
+"""The time between two looks at the log, each of which is one call to the file system."""
+
+_ASKED_SECONDS = 2.0
+"""FLUSH asks for the jobs for which it waits several times in this time."""
+
+
+def await_own_rows(run: ViewRun, batch: int, is_over: Callable[[], bool]) -> None:
+    """Waits after a batch that has read no row of the table, for at most :data:`MOST_SECONDS`.
+
+    Returns at once if the log has rows of the table after that batch, if a statement waits for the table, or if
+    ``is_over``. In an object store, where a look is a request, it never waits.
+    """
+    (given,) = run.spec.inputs
+    warehouse, table, upstream = run.context.warehouse, run.table_of(given), upstream_table(given)
+    stretch = planned_stretch(warehouse, run.checkpoint, batch)
+    if not warehouse.is_local or upstream is None or stretch is None:
+        return
+    seen, deadline = stretch[0].stop - 1, time.monotonic() + MOST_SECONDS
+    while time.monotonic() < deadline and not is_over():
+        if run.context.wakes.is_asked(run.spec.job, _ASKED_SECONDS):
+            return
+        newest = latest_version(warehouse, table)
+        for version in range(seen + 1, newest + 1):
+            try:
+                rows = rows_of_table(read_actions(warehouse, table, version), upstream)
+            except FileNotFoundError:  # cleaned up
+                return
+            if rows != 0:
+                return
+        seen = newest
+        time.sleep(_LOOK_SECONDS)
