@@ -148,10 +148,10 @@ def around(task: Mapping[str, Any]) -> ExitStack:
     read = backfill.BackfillReader._from_upstream
     file = Path(task["folder"]) / "read.jsonl"
 
-    def noted(filling: Any, spark: Any, options: Any, chunk: Any) -> Any:
+    def noted(filling: Any, spark: Any, options: Any, chunk: Any, table: Any) -> Any:
         with file.open("a") as lines:
             lines.write(f"{sum(portion.end - portion.start for portion in chunk)}\n")
-        return read(filling, spark, options, chunk)
+        return read(filling, spark, options, chunk, table)
 
     stack = ExitStack()
     stack.enter_context(replaced(backfill, CHUNK_RECORDS=task["chunk"]))

@@ -115,14 +115,14 @@ def test_columns_are_found_by_name_and_made_of_the_tables_types(tmp_path: Path, 
 
 def _with_harm(monkeypatch: pytest.MonkeyPatch, harm: Callable[[list[Path]], object]) -> None:
     """Changes the files that Spark has just written, before they are committed."""
-    save = spark_files._save
+    save = spark_files.save_frame
 
     def saved(rows: DataFrame, path: str) -> Any:
         reported = save(rows, path)
         harm(sorted(Path(path).glob("*.parquet")))
         return reported
 
-    monkeypatch.setattr(spark_files, "_save", saved)
+    monkeypatch.setattr(spark_files, "save_frame", saved)
 
 
 def _cut(files: list[Path]) -> None:

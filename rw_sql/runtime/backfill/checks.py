@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.base import SplitState, TermConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.backfill_ranges import History, plan_portions
@@ -18,7 +18,7 @@ from rw_sql.syntax.lexing.identifiers import sql_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.connectors.base import TermConnector, Upstream
+    from rw_sql.connectors.base import Connector, Upstream
     from rw_sql.model.backfill_ranges import BackfillChunk, SplitHistory
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.model.view_inputs import ViewInput
@@ -82,17 +82,24 @@ def require_readable(
 
 def require_same_log(
     name: str,
-    kind: TermConnector,
+    kind: Connector,
     options: Mapping[str, str],
     portions: tuple[BackfillChunk, ...],
     known: Mapping[str, int],
-    now: Mapping[str, int],
+    now: Mapping[str, int] | None = None,
 ) -> None:
     """Raises StalledError, with a remedy, if a log has lost some of these offsets and perhaps has other records there.
 
-    ``known`` are terms in which the offsets were in the logs, ``now`` the current terms; splits without a known term
-    are not checked.
+    ``known`` are terms in which the offsets were in the logs, ``now`` the current terms, which are requested if they
+    are not given. Splits without a known term are not checked.
     """
+    if not isinstance(kind, TermConnector):
+        return
+    if now is None:
+        try:
+            now = kind.terms(options, [portion.split for portion in portions])
+        except OSError as error:
+            raise StalledError(f"UNREACHABLE {cause_line(str(error))}") from error
     ends = {
         portion.split: SplitState(split=portion.split, offset=portion.end, term=known[portion.split])
         for portion in portions

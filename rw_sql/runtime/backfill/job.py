@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rw_sql.connectors.base import TermConnector, look_anew
+from rw_sql.connectors.base import look_anew
 from rw_sql.connectors.delta.versions import table_at
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
@@ -377,7 +377,7 @@ class BackfillReader:
         require_readable(self.backfill.spec.name, self.splits, upstream, chunk)
         seen = {split: at.term for split, at in upstream.splits.items() if at.term is not None}
         known = {split: at.term for split, at in self.splits.items() if at.term is not None}
-        self._require_same_log(options, chunk, known, seen)
+        require_same_log(self.backfill.spec.name, self.kind, options, chunk, known, seen)
         if self.watch is None:
             self.watch = self.kind.watch(options)
         before = table.output.before_commit
@@ -470,33 +470,16 @@ class BackfillReader:
         rows = self.arrow.decoded(own.context.warehouse, folder, records=records, rows_of=rows_of, expected=expected)
         return rows_of(records) if rows is None else rows
 
-    def _require_same_log(
-        self,
-        options: Mapping[str, str],
-        chunk: tuple[BackfillChunk, ...],
-        known: Mapping[str, int],
-        now: Mapping[str, int] | None = None,
-    ) -> None:
-        """Checks that the log still has the chunk's records. Without ``now``, requests the current terms first."""
-        if not isinstance(self.kind, TermConnector):
-            return
-        if now is None:
-            try:
-                now = self.kind.terms(options, [portion.split for portion in chunk])
-            except OSError as error:
-                raise StalledError(f"UNREACHABLE {cause_line(str(error))}") from error
-        require_same_log(self.backfill.spec.name, self.kind, options, chunk, known, now)
-
     def _require_unchanged(
         self, options: Mapping[str, str], chunk: tuple[BackfillChunk, ...], known: Mapping[str, int]
     ) -> None:
         """Checks that the chunk came from the expected incarnation and log, after it was read and before it is
         committed: the table may already have readers. A deleted topic's id is never used again. Raises StalledError."""
-        self._require_same_log(options, chunk, known)
+        require_same_log(self.backfill.spec.name, self.kind, options, chunk, known)
         if self.watch is None:
             return
         topics = {self.kind.split_topic(portion.split): self._life(portion.split)[1] for portion in chunk}
         now = self.watch.incarnations(tuple(topics))
-        for topic, known in topics.items():
-            if known is not None and now.get(topic, "") not in (None, known):
+        for topic, life in topics.items():
+            if life is not None and now.get(topic, "") not in (None, life):
                 raise StalledError(f"RECREATED {topic} while history was read from it")

@@ -189,24 +189,24 @@ def test_undo_gets_the_position_from_before(own: Own) -> None:
 def test_a_position_has_the_term_of_the_commit_that_reached_it(own: Own) -> None:
     own.output.terms = {commit_key(1, "a:0"): 3}
     own.read(20)
-    assert own.stands.states["a:0"].term == 3
+    assert own.current.states["a:0"].term == 3
     own.output.terms = {commit_key(1, "a:0"): 4}
     own.read(26)
-    assert own.stands.states["a:0"].term == 4
+    assert own.current.states["a:0"].term == 4
     stood = own.metastore.snapshot().states(FRAGMENT)["a:0"]
     # A statement may set the same position: it is accepted as it is.
     epoch = own.set(26)
     own.start()
-    assert (own.next, own.stands.states["a:0"].term) == (26, None)
+    assert (own.next, own.current.states["a:0"].term) == (26, None)
     own.output.terms = {commit_key(1, "a:0"): 5}
     own.read(30)
-    assert own.stands.states["a:0"].term == 5
+    assert own.current.states["a:0"].term == 5
     before = own.positions.before(1, epoch, (stood,), FRAGMENT)["a:0"]
     assert (before.offset, before.term) == (26, 4)
 
 
 def test_the_records_of_a_batch_without_its_state_must_be_in_the_log(own: Own) -> None:
-    states = own.stands.states
+    states = own.current.states
     own.output.terms = {commit_key(1, "a:0"): 3}
     own.read(20)
     own.output.terms = {commit_key(1, "a:0"): 4}

@@ -26,7 +26,7 @@ def test_a_batch_that_dies_of_a_stop_says_only_what_spark_takes_for_an_interrupt
     write = streaming.guarded(_die)
     streaming.expect_stop()
     with pytest.raises(BrokenOffError) as died:
-        write(None, 0)  # type: ignore[arg-type]
+        write(None, 0)
     said = "".join(traceback.format_exception(died.value))
     assert re.search(_PROXY_ERROR, said)
     # On 4,000 characters the pattern's recursion overflows a JVM thread's stack.
@@ -35,10 +35,10 @@ def test_a_batch_that_dies_of_a_stop_says_only_what_spark_takes_for_an_interrupt
 
 def test_what_a_batch_dies_of_before_is_reported_as_it_is() -> None:
     with pytest.raises(ValueError, match="x"):
-        StreamingRun("mv-1").guarded(_die)(None, 0)  # type: ignore[arg-type]
+        StreamingRun("mv-1").guarded(_die)(None, 0)
 
 
 def test_a_batch_that_ends_well_while_its_query_is_stopped_has_ended_well() -> None:
     streaming = StreamingRun("mv-1")
     streaming.expect_stop()
-    streaming.guarded(lambda frame, batch: None)(None, 0)  # type: ignore[arg-type]
+    streaming.guarded(lambda frame, batch: None)(None, 0)
