@@ -19,7 +19,7 @@ from rw_sql.model.resource_groups import require_group_name
 from rw_sql.plan.result.confirmation import Question
 from rw_sql.runtime.spark.interrupts import watch
 from rw_sql.runtime.spark.jar_cache import are_jars_ours, jar_settings, remember_jars
-from rw_sql.runtime.spark.jvm import gateway, hadoop_configuration, java_packages
+from rw_sql.runtime.spark.jvm import gateway, hadoop_configuration, java_class
 from rw_sql.runtime.spark.sessions import leave_dead_jvm
 from rw_sql.session.attached import Attached, WarehouseRuntime, catalog_of, other_kinds, statement_progress
 from rw_sql.session.connect_session import ConnectAttached, ConnectRuntime, is_connect_session, wrap_connect
@@ -128,8 +128,8 @@ def _leave_out_checksums(spark: SparkSession) -> None:
     Without its native library, Hadoop starts a process for every file that it creates, which takes milliseconds.
     Half of the eight files of a streaming batch would be ``.crc`` files.
     """
-    java = java_packages(spark)
-    files = java.org.apache.hadoop.fs.FileSystem.get(java.java.net.URI("file:///"), hadoop_configuration(spark))
+    local = java_class(spark, "java.net.URI")("file:///")
+    files = java_class(spark, "org.apache.hadoop.fs.FileSystem").get(local, hadoop_configuration(spark))
     files.setWriteChecksum(False)
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rw_sql.runtime.spark.jar_cache import CLASS_PATH, cache_folder, spark_folder
-from rw_sql.runtime.spark.jvm import java_packages
+from rw_sql.runtime.spark.jvm import java_class
 from rw_sql.session.java import java_program, java_version
 from rw_sql.session.spark_settings import defaults_of_file
 
@@ -82,7 +82,7 @@ class ClassArchive:
     def remember(self, spark: SparkSession) -> None:
         """Stores the class path of the JVM that will write the archive. Does nothing for other archives."""
         if self.class_path_file is not None:
-            found = str(java_packages(spark).java.lang.System.getProperty("java.class.path"))
+            found = str(java_class(spark, "java.lang.System").getProperty("java.class.path"))
             with suppress(OSError):
                 self.class_path_file.write_text(found, encoding="utf-8")
 

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 
 from rw_sql.errors import LIBRARY_MISSING, SqlError
 from rw_sql.runtime.spark.jar_cache import spark_folder
-from rw_sql.runtime.spark.jvm import hadoop_configuration, java_packages
+from rw_sql.runtime.spark.jvm import hadoop_configuration, java_class
 from rw_sql.runtime.support.store_environment import S3_SCHEMES, s3_endpoint, s3_region, scheme_of
 from rw_sql.spark_jars import installed_jars
 
@@ -78,9 +78,9 @@ def require_store(spark: SparkSession, uri: str) -> None:
     """
     if scheme_of(uri) not in S3_SCHEMES:
         return
-    java = java_packages(spark)
+    thread = java_class(spark, "java.lang.Thread").currentThread()
     try:
-        java.java.lang.Class.forName(_S3A, False, java.java.lang.Thread.currentThread().getContextClassLoader())
+        java_class(spark, "java.lang.Class").forName(_S3A, False, thread.getContextClassLoader())
     except Py4JJavaError as error:
         packages = ",".join(store_packages(uri))
         raise SqlError(

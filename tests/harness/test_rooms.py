@@ -101,3 +101,15 @@ def test_no_class_inherits_from_sqlglot() -> None:
                 bases = {ast.unparse(base).partition(".")[0] for base in node.bases}
                 found += [f"{path.relative_to(ROOT)}:{node.lineno}" for _ in bases & theirs]
     assert found == []
+
+
+def test_a_class_of_the_jvm_is_named_whole() -> None:
+    """``_jvm.org.apache.spark.X`` is five calls to the JVM, and in each Java looks for a class in every jar: several
+    milliseconds, in a start of a job too. ``java_class`` and ``getattr`` take the whole name."""
+    walked = re.compile(r"_jvm\.\w|\bjvm\.(org|java|scala|io|com)\b")
+    found = {
+        str(path.relative_to(ROOT)): walked.findall(text)
+        for path in PACKAGE.rglob("*.py")
+        if walked.search(text := re.sub(r'""".*?"""|``.*?``', "", path.read_text(encoding="utf-8"), flags=re.DOTALL))
+    }
+    assert found == {}

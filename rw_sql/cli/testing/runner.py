@@ -290,9 +290,9 @@ class Bench:
         finally:
             self._spark.sql(f"DROP DATABASE IF EXISTS {database} CASCADE")
             # Delta caches every table for an hour; no test reads these again.
-            from rw_sql.runtime.spark.jvm import java_packages
+            from rw_sql.runtime.spark.jvm import java_class
 
-            java_packages(self._spark).org.apache.spark.sql.delta.DeltaLog.clearCache()
+            java_class(self._spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
             shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager

@@ -451,6 +451,12 @@ def is_fatal(error: Any) -> bool:
     return error.fatal() or error.code() in _codes().fatal
 
 
+def has_answered(error: Any) -> bool:
+    """True if the brokers answered with this error that a topic does not exist or may not be read."""
+    codes = _codes()
+    return error.code() in codes.missing_topic or error.code() in codes.refused_topic
+
+
 def fault_text(error: Exception) -> str:
     """The message of a client's exception."""
     fault = error.args[0] if error.args else None

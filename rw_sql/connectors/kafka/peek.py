@@ -150,11 +150,11 @@ def make_consumer(properties: Mapping[str, str]) -> Consumer:
     try:
         return ck.Consumer(
             {
+                "isolation.level": "read_uncommitted",
                 **properties,
                 "group.id": "rw_sql-peek",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                "isolation.level": "read_uncommitted",
                 "fetch.wait.max.ms": 5,
                 "fetch.message.max.bytes": 16384,
                 "queued.max.messages.kbytes": 1024,

@@ -83,8 +83,17 @@ class KafkaConnector(PlainConnector):
         self, options: Mapping[str, str], splits: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
         """One ListOffsets request per broker for all partitions."""
+        from rw_sql.connectors.kafka.ends import quick_ends
+
         parts = {kafka_reader.split_parts(split): split for split in splits}
-        found, _ = self._pooled(options, lambda admin: admin.known_ends(parts), timeout)
+        found = quick_ends(
+            kafka_properties.admin_properties(self.spec, options),
+            parts,
+            timeout=kafka_properties.call_timeout(self.spec, options, timeout),
+            is_read_committed=self._is_read_committed(options),
+        )
+        if found is None:
+            found, _ = self._pooled(options, lambda admin: admin.known_ends(parts), timeout)
         return {parts[part]: end for part, end in found.items()}
 
     def pooled_topics(

@@ -57,7 +57,8 @@ def keep_consumers(spark: SparkSession) -> None:
     session: Any = spark
     if spark.sparkContext in _keeps:
         return
-    settings = session._jvm.org.apache.spark.SparkEnv.get().conf()
+    # The whole name in one call: Java would look for a class of each part of the name in every jar.
+    settings = getattr(session._jvm, "org.apache.spark.SparkEnv").get().conf()
     if not settings.contains(CONSUMER_CACHE):
         settings.set(CONSUMER_CACHE, str(KEPT_CONSUMERS))
     _keeps.add(spark.sparkContext)

@@ -63,10 +63,15 @@ def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) ->
 def entry_stream(spark: SparkSession) -> tuple[DataFrame, Callable[[], None]]:
     """Returns a Spark stream without meaningful rows, and the function that adds the next entry to it."""
     session: Any = spark
-    jvm = session._jvm
-    text = jvm.org.apache.spark.sql.Encoders.STRING()
-    stream = jvm.org.apache.spark.sql.execution.streaming.runtime.MemoryStream.apply(text, session._jsparkSession)
-    entry = jvm.org.apache.spark.api.python.PythonUtils.toSeq(jvm.java.util.List.of(""))
+
+    def named(name: str) -> Any:
+        # The whole name in one call: Java would look for a class of each part of the name in every jar.
+        return getattr(session._jvm, name)
+
+    text = named("org.apache.spark.sql.Encoders").STRING()
+    memory = named("org.apache.spark.sql.execution.streaming.runtime.MemoryStream")
+    stream = memory.apply(text, session._jsparkSession)
+    entry = named("org.apache.spark.api.python.PythonUtils").toSeq(named("java.util.List").of(""))
     from pyspark.sql import DataFrame
 
     made: Any = DataFrame

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.model.job_specs import ViewSpec
+from rw_sql.model.job_specs import IngestSpec, ViewSpec
 from rw_sql.model.resource_groups import group_of
 from rw_sql.runtime.jobs.statuses import FLAPPING, IDLE, RETRYING
 from rw_sql.runtime.support.event_log import log_event
@@ -278,9 +278,13 @@ def _at_rest(idle: Idle) -> str:
 def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot]:
     """The slots to work on now: all that a statement changed, and others up to the limit (slots already being worked on
     count), those with the most unread records first.
+
+    Among those with equally many, as at the start of a process, sources come first: the query of a view polls its
+    inputs as long as they have no rows for it, which takes CPU time from the jobs that are being started.
     """
     due = [slot for slot in slots if slot.needs_work(now)]
-    queued = sorted((slot for slot in due if slot.is_queued), key=lambda slot: -slot.behind)
+    waiting = (slot for slot in due if slot.is_queued)
+    queued = sorted(waiting, key=lambda slot: (-slot.behind, not isinstance(slot.wanted, IngestSpec)))
     if not queued:
         return due
     starting = sum(1 for slot in slots if slot.is_queued and slot.is_working)

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 
 from rw_sql.runtime.delta.delta_log import latest_version, read_actions
 from rw_sql.runtime.delta.row_counts import MiscountError, RowCount, rows_read
-from rw_sql.runtime.spark.jvm import java_frame, java_packages, java_session, save_command
+from rw_sql.runtime.spark.jvm import java_class, java_frame, java_session, save_command
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def save_frame(rows: DataFrame, path: str) -> Reported:
     """Writes rows as Parquet files like ``DataFrameWriter.save``, but also returns the counts that the tasks
     reported."""
     command = save_command(rows, path, "parquet", _WRITING)
-    frames = java_packages(rows.sparkSession).org.apache.spark.sql.classic.Dataset
+    frames = java_class(rows.sparkSession, "org.apache.spark.sql.classic.Dataset")
     done = frames.ofRows(java_frame(rows).sparkSession(), command)
     plan = done.queryExecution().commandExecuted().commandPhysicalPlan()
     counters = plan.metrics()
@@ -263,10 +263,8 @@ def _committed_rows(actions: Sequence[Mapping[str, Any]], place: str) -> int:
 def _forget_table(frame: DataFrame, place: str) -> None:
     """Removes a table from Delta's cache, which would otherwise keep the table of each batch for an hour."""
     session = frame.sparkSession
-    java = java_packages(session)
-    java.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
-        java_session(session), java.org.apache.hadoop.fs.Path(place)
-    )
+    made_path = java_class(session, "org.apache.hadoop.fs.Path")(place)
+    java_class(session, "org.apache.spark.sql.delta.DeltaLog").invalidateCache(java_session(session), made_path)
 
 
 def forget_unfinished(warehouse: Warehouse, path: str, *, job: str, run: int) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.plan.queries import analysis
 from rw_sql.plan.queries.analysis.functions import AGGREGATE, GENERATOR, SCALAR, TABLE, WINDOW
-from rw_sql.runtime.spark.jvm import java_packages, java_session
+from rw_sql.runtime.spark.jvm import java_class, java_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,7 +68,7 @@ def range_of(counts: list[int]) -> list[int | None]:
 
 
 def _kind(spark: SparkSession, name: str) -> str:
-    identifier = java_packages(spark).org.apache.spark.sql.catalyst.FunctionIdentifier(name)
+    identifier = java_class(spark, "org.apache.spark.sql.catalyst.FunctionIdentifier")(name)
     info = java_session(spark).sessionState().catalog().lookupFunctionInfo(identifier)
     if name in _NOT_AGGREGATES:
         return SCALAR

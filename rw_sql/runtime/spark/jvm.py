@@ -9,6 +9,7 @@ PySpark renames one of them, this module changes. Each access is a call through 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -19,14 +20,43 @@ if TYPE_CHECKING:
 _NEWEST_JOBS = 5
 """The maximum number of a tag's jobs to look at; older ones have ended."""
 
+_SHORT_NAMES = ("ArrowIteratorServer", "PythonErrorUtils", "PythonSQLUtils", "PythonUtils")
+"""The classes of PySpark's that its ``sql``, ``createDataFrame`` and parser of types request."""
 
-def java_packages(spark: SparkSession) -> Any:
-    """The JVM's packages: ``java_packages(spark).java.lang.Thread`` is a class.
+# By context and name: py4j itself keeps no class.
+_classes: WeakKeyDictionary[SparkContext, dict[str, Any]] = WeakKeyDictionary()
 
-    Each part of a name costs one call to the JVM.
+
+def java_class(spark: SparkSession, name: str) -> Any:
+    """The class of the JVM with this whole name. The first use of a name in a Spark context costs one call.
+
+    ``_jvm.java.lang.Thread`` would cost one for each part of the name, in which Java looks for a class of that name in
+    every jar; for the first part, it looks in each package that PySpark imports too.
     """
     session: Any = spark
-    return session._jvm
+    classes = _classes.setdefault(spark.sparkContext, {})
+    found = classes.get(name)
+    if found is None:
+        found = classes[name] = getattr(session._jvm, name)
+    return found
+
+
+def keep_short_names(spark: SparkSession) -> None:
+    """Lets PySpark find the classes that it uses by their short names, in each ``sql`` and ``createDataFrame``, without
+    a call to the JVM.
+
+    Java would look each time for a class of the short name, and for one in each package that PySpark imports, in every
+    jar: ten times, without a result until the last.
+    """
+    from py4j.java_gateway import JavaClass
+
+    session: Any = spark
+    view: Any = session._jvm
+    for name in _SHORT_NAMES:
+        if name not in vars(view):
+            found = getattr(view, name)
+            if isinstance(found, JavaClass):
+                setattr(view, name, found)
 
 
 def set_default_property(name: str, value: str) -> None:
@@ -35,7 +65,7 @@ def set_default_property(name: str, value: str) -> None:
 
     context: Any = SparkContext._active_spark_context
     if context is not None and context._jvm is not None:
-        system = context._jvm.java.lang.System
+        system = getattr(context._jvm, "java.lang.System")
         if system.getProperty(name) is None:
             system.setProperty(name, value)
 
@@ -81,7 +111,7 @@ def planned_bytes(frame: DataFrame) -> int:
 
 def time_zone_of_texts(spark: SparkSession) -> str:
     """The time zone in which expressions of a plan write their times as text, in this thread."""
-    return str(java_packages(spark).org.apache.spark.sql.internal.SQLConf.get().sessionLocalTimeZone())
+    return str(java_class(spark, "org.apache.spark.sql.internal.SQLConf").get().sessionLocalTimeZone())
 
 
 def parsed_plan(spark: SparkSession, text: str) -> Any:
@@ -102,7 +132,7 @@ def cpu_time_of(query: StreamingQuery) -> int:
     python: Any = query
     thread = python._jsq.streamingQuery().queryExecutionThread()
     context: Any = active_context()
-    management = context._jvm.java.lang.management.ManagementFactory
+    management = getattr(context._jvm, "java.lang.management.ManagementFactory")
     return int(management.getThreadMXBean().getThreadCpuTime(thread.getId()))
 
 
@@ -112,7 +142,7 @@ def save_command(rows: DataFrame, path: str, layout: str, options: dict[str, str
     It is not run yet.
     """
     writer: Any = rows.write.format(layout).mode("error").options(**options)
-    return writer._jwrite.saveCommand(java_packages(rows.sparkSession).scala.Option.apply(path))
+    return writer._jwrite.saveCommand(java_class(rows.sparkSession, "scala.Option").apply(path))
 
 
 def is_stopped(context: SparkContext) -> bool:

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from rw_sql.plan.ports.queries import WHOLE, AnalyzedQuery, QueryAnalysis
-from rw_sql.runtime.spark.jvm import analyzed_plan, java_packages
+from rw_sql.runtime.spark.jvm import analyzed_plan, java_class
 from rw_sql.runtime.spark.spark_errors import known_names, query_error
 from rw_sql.syntax.dialect.spark_messages import name_parts
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
@@ -198,9 +198,8 @@ def _told(error: Any) -> str:
 
 def _check_streaming(spark: SparkSession, frame: DataFrame, mode: str) -> None:
     """Spark's own check of streaming queries. Raises PySparkException."""
-    jvm = java_packages(spark)
-    output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode)()
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    output_mode = getattr(java_class(spark, "org.apache.spark.sql.streaming.OutputMode"), mode)()
+    checker = java_class(spark, "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker")
     checker.checkForStreaming(analyzed_plan(frame), output_mode)
 
 

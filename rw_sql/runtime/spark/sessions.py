@@ -21,8 +21,9 @@ from rw_sql.runtime.spark.jvm import (
     gateway,
     gateway_process,
     is_stopped,
-    java_packages,
+    java_class,
     java_session,
+    keep_short_names,
     set_active_session,
 )
 from rw_sql.runtime.support.failures import cause_line
@@ -55,7 +56,6 @@ _MOST_FREE = 16
 _loaded: WeakKeyDictionary[SparkContext, set[str]] = WeakKeyDictionary()
 _loading = threading.Lock()
 _threads: WeakKeyDictionary[SparkContext, tuple[Any, Any]] = WeakKeyDictionary()
-_session_classes: WeakKeyDictionary[SparkContext, Any] = WeakKeyDictionary()
 
 
 def polling_delay_ms(running: int, least_ms: int = 0) -> int:
@@ -79,6 +79,7 @@ class SparkSessions:
         self._free: dict[str, list[SparkSession]] = {}
         self._releasing = threading.Lock()
         self.jvm_pid = jvm_pid(spark)
+        keep_short_names(spark)
         self._jvm_start = process_start(self.jvm_pid)
 
     @cached_property
@@ -164,11 +165,10 @@ class SparkSessions:
 
     def forget_tables(self, paths: Iterable[str]) -> None:
         """Removes Delta tables from Delta's cache, which keeps the state of each table for an hour."""
-        jvm = java_packages(self.spark)
+        logs = java_class(self.spark, "org.apache.spark.sql.delta.DeltaLog")
+        made_path = java_class(self.spark, "org.apache.hadoop.fs.Path")
         for path in paths:
-            jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
-                java_session(self.spark), jvm.org.apache.hadoop.fs.Path(path)
-            )
+            logs.invalidateCache(java_session(self.spark), made_path(path))
 
     def again(self, session: SparkSession, packages: Iterable[str] = ()) -> SparkSession:
         """Prepares a session from :meth:`new` for the next run of the same job, and returns it."""
@@ -198,7 +198,7 @@ class SparkSessions:
         context = self.spark.sparkContext
         known = _threads.get(context)
         if known is None:
-            known = java_packages(self.spark).java.lang.Thread, self._shared_state.jarClassLoader()
+            known = java_class(self.spark, "java.lang.Thread"), self._shared_state.jarClassLoader()
             _threads[context] = known
         thread, loader = known
         thread.currentThread().setContextClassLoader(loader)
@@ -206,9 +206,9 @@ class SparkSessions:
     def _quiet(self) -> None:
         """Silences a log message of Spark's status page: it cannot load metric classes from ADD JAR, and logs that
         at every batch."""
-        log4j = java_packages(self.spark).org.apache.logging.log4j
         listener = "org.apache.spark.sql.execution.ui.SQLAppStatusListener"
-        log4j.core.config.Configurator.setLevel(listener, log4j.Level.ERROR)
+        error = java_class(self.spark, "org.apache.logging.log4j.Level").ERROR
+        java_class(self.spark, "org.apache.logging.log4j.core.config.Configurator").setLevel(listener, error)
 
     def _add_jar(self, package: str) -> None:
         from py4j.protocol import Py4JJavaError
@@ -228,8 +228,8 @@ class SparkSessions:
 
     def _resolve(self, package: str) -> list[str]:
         """Resolves an ``ivy://`` coordinate to jars, as ADD JAR would, and caches the result."""
-        jvm = java_packages(self.spark)
-        found = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(jvm.java.net.URI.create(package))
+        utilities = java_class(self.spark, "org.apache.spark.util.DependencyUtils")
+        found = utilities.resolveMavenDependencies(java_class(self.spark, "java.net.URI").create(package))
         jars = [str(jar) for jar in found.mkString("\n").split("\n")]
         remember_jars(package, jars)
         return jars
@@ -267,16 +267,12 @@ def activate(spark: SparkSession) -> None:
 
 def activate_in_jvm(spark: SparkSession) -> None:
     """Makes a session the active one of this thread in the JVM, where types in texts are read with its settings."""
-    context = spark.sparkContext
-    of_java = _session_classes.get(context)
-    if of_java is None:
-        of_java = _session_classes[context] = java_packages(spark).org.apache.spark.sql.classic.SparkSession
-    of_java.setActiveSession(java_session(spark))
+    java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(java_session(spark))
 
 
 def jvm_pid(spark: SparkSession) -> int:
     """The process id of the session's JVM."""
-    return int(java_packages(spark).java.lang.ProcessHandle.current().pid())
+    return int(java_class(spark, "java.lang.ProcessHandle").current().pid())
 
 
 def _is_reaped(pid: int) -> bool:

@@ -30,7 +30,7 @@ from rw_sql.runtime.decoding.decoder import ERROR, decode
 from rw_sql.runtime.decoding.upstream_records import packages_of, read_records
 from rw_sql.runtime.spark.jvm import (
     analyzed_plan,
-    java_packages,
+    java_class,
     java_session,
     optimized_plan,
     parsed_plan,
@@ -175,7 +175,7 @@ class SourceScan:
 
 def of_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
     """The rows of another session's frame, for queries of ``spark``. Their types and casts stay as they are."""
-    frames = java_packages(spark).org.apache.spark.sql.classic.Dataset
+    frames = java_class(spark, "org.apache.spark.sql.classic.Dataset")
     return ClassicDataFrame(frames.ofRows(java_session(spark), analyzed_plan(frame)), spark)
 
 
@@ -279,7 +279,7 @@ def _is_command(spark: SparkSession, text: str) -> bool:
         parsed = parsed_plan(spark, text)
     except (PySparkException, Py4JError):
         return True  # It is invalid, or a marker of an argument is where no literal can be.
-    classes = java_packages(spark).java.lang.Class
+    classes = java_class(spark, "java.lang.Class")
     command = classes.forName("org.apache.spark.sql.catalyst.plans.logical.Command")
     statement = classes.forName("org.apache.spark.sql.catalyst.plans.logical.ParsedStatement")
     return bool(command.isInstance(parsed) or statement.isInstance(parsed))

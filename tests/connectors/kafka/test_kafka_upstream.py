@@ -124,6 +124,46 @@ def test_the_end_of_a_transaction_that_is_open_is_not_seen(broker: BrokerInfo, t
     assert end == 2
 
 
+def test_the_ends_of_many_topics_are_those_of_single_looks(
+    broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from confluent_kafka import Producer
+
+    other, missing = f"{topic_name}.b", f"{topic_name}.none"
+    create_topic(broker.bootstrap, topic_name, 2)
+    create_topic(broker.bootstrap, other, 1)
+    produce(broker.bootstrap, topic_name, [Record(value=b"x", partition=0) for _ in range(3)])
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic_name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(other, b"x")
+    producer.flush(30)
+    splits = [f"{topic_name}:0", f"{topic_name}:1", f"{topic_name}:7", f"{other}:0", f"{missing}:0"]
+    uncommitted = options(broker, topic_name, **{"properties.isolation.level": "read_uncommitted"})
+    with monkeypatch.context() as patch:
+        # The administrative client, which takes several times the CPU time, is needed only for errors.
+        patch.setattr(BrokerAdmin, "known_ends", None)
+        ends = KAFKA.pooled_ends(options(broker, topic_name), splits)
+        assert ends == {f"{topic_name}:0": 3, f"{topic_name}:1": 0, f"{other}:0": 0}
+        assert KAFKA.pooled_ends(uncommitted, splits) == {**ends, f"{other}:0": 1}
+        # A client that is used again sees what was written, deleted and created since.
+        produce(broker.bootstrap, topic_name, [Record(value=b"x", partition=1)])
+        assert KAFKA.pooled_ends(options(broker, topic_name), splits) == {**ends, f"{topic_name}:1": 1}
+        delete_topic(broker.bootstrap, topic_name)
+        assert KAFKA.pooled_ends(options(broker, topic_name), splits) == {f"{other}:0": 0}
+        create_topic(broker.bootstrap, topic_name, 1)
+    # A topic that was just created may have no leader yet: the administrative client reports that.
+    deadline = time.monotonic() + 30
+    while (again := KAFKA.pooled_ends(options(broker, topic_name), splits)) != {f"{topic_name}:0": 0, f"{other}:0": 0}:
+        assert time.monotonic() < deadline, again
+
+
+def test_the_ends_of_brokers_that_do_not_answer_are_an_error_with_its_reason() -> None:
+    for timeout in (0.5, 8.0):
+        with pytest.raises(ConnectionError, match=r"127\.0\.0\.1:1"):
+            KAFKA.pooled_ends({"properties.bootstrap.server": "127.0.0.1:1", "topic": "t"}, ["t:0"], timeout=timeout)
+
+
 def test_a_broker_that_refuses_is_reported_soon(topic_name: str) -> None:
     began = time.monotonic()
     upstream = KAFKA.look({"properties.bootstrap.server": "127.0.0.1:1", "topic": topic_name})

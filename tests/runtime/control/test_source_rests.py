@@ -14,7 +14,7 @@ from rw_sql.metastore.records import (
     PauseRecord,
     PutObject,
 )
-from rw_sql.runtime.control import resting, rests
+from rw_sql.runtime.control import reconciler, resting, rests
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.statuses import IDLE, jobs_at_rest
 from rw_sql.runtime.observe import cluster_looks, lag, upstream_watcher, watched_options
@@ -379,8 +379,6 @@ def test_what_changed_while_no_process_ran_is_started(world: World, what: str) -
 def test_the_busiest_of_many_sources_begin_first_and_only_so_many_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rw_sql.runtime.control import reconciler
-
     monkeypatch.setattr(reconciler, "MOST_STARTS", 2)
     ids = range(10, 70, 10)
     for id_ in ids:
@@ -431,3 +429,22 @@ def test_the_lags_of_all_sources_of_a_cluster_take_one_request(world: World, mon
     assert (lags["ingest-10"], lags["ingest-20"]) == (3, 0)
     assert world.cluster.requests == [2]
     assert not world.cluster.looks
+
+
+def test_the_sources_of_a_new_process_begin_before_their_views(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query of a view that has nothing to read polls: it would take CPU time from the starts of the sources."""
+    monkeypatch.setattr(reconciler, "MOST_STARTS", 3)
+    for id_ in (10, 20, 30):
+        world.source(id_)
+    may_start = threading.Event()
+    make = world.make
+
+    def wait(spec: JobSpec, run: int) -> FakeJob:
+        may_start.wait(60)
+        return make(spec, run)
+
+    world.make = wait
+    world.reach(lambda: len(world.starts) == 3, "three are being started")
+    assert set(world.started()) == {"ingest-10", "ingest-20", "ingest-30"}
+    may_start.set()
+    world.reach(lambda: len(world.starts) == 6, "all were started")
