@@ -31,7 +31,8 @@ COLUMNS = (
     "id BIGINT, name VARCHAR, userid INT, ratio DOUBLE, ison BOOLEAN, no SMALLINT, day DATE, bare TIMESTAMP, "
     "zoned TIMESTAMPTZ"
 )
-INCLUDED = "INCLUDE key AS k INCLUDE partition AS p INCLUDE offset AS o INCLUDE timestamp AS t"
+INCLUDED = 'INCLUDE key AS "key" INCLUDE partition AS "partition" INCLUDE offset AS o INCLUDE timestamp AS "timestamp"'
+"""Two of them have the names of columns of the records, with other values."""
 
 
 @pytest.fixture(autouse=True)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 VALUE = "value"
 
+_HIDDEN = ("_rw_split", "_rw_offset")
+"""The columns of records that are columns of the rows, too."""
+
 _GROUP_BYTES = 32 * 1024 * 1024
 """The most bytes of rows in memory; then they become a row group of the file."""
 
@@ -54,15 +57,16 @@ class BlockFiles:
     """Writes the records that a task receives, as rows or as they are.
 
     A batch of records has a text for each record first (see ``BlockReader``), then the columns ``kept`` of the records,
-    then the columns of ``schema`` that Spark has computed, with their names. ``schema`` are the columns of the files.
-    ``constants`` are the values of columns that are equal in all rows, ``by_split`` those of one column that depends on
-    the record's split.
+    then the columns ``computed``, whose values Spark has computed. Only their order counts, not their names in the
+    batch. ``schema`` are the columns of the files; those that nothing here has are NULL. ``constants`` are the values
+    of columns that are equal in all rows, ``by_split`` those of one column that depends on the record's split.
     """
 
     folder: str
     reader: BlockReader
     schema: pa.Schema
     kept: tuple[str, ...]
+    computed: tuple[str, ...]
     constants: Mapping[str, object]
     split: str
     by_split: tuple[str, Mapping[str, int]]
@@ -115,17 +119,21 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _rows(files: BlockFiles, decoded: pa.Table, batch: pa.RecordBatch) -> pa.Table:
     count, columns = batch.num_rows, []
     column, epochs = files.by_split
+    # A column of the records may have the name of a column of the rows.
+    given = (*(name if name in _HIDDEN else "" for name in files.kept), *files.computed)
     for wanted in files.schema:
         if wanted.name in files.reader.schema.names:
             values: Any = decoded.column(wanted.name)
         elif wanted.name in files.constants:
             values = pa.repeat(pa.scalar(files.constants[wanted.name], wanted.type), count)
         elif wanted.name == column:
-            splits = batch.column(files.split)
+            splits = batch.column(1 + files.kept.index(files.split))
             named = pa.array(list(epochs), splits.type)
             values = pa.array(epochs.values(), pa.int64()).take(pc.index_in(splits, named))
+        elif wanted.name in given:
+            values = batch.column(1 + given.index(wanted.name))
         else:
-            values = batch.column(wanted.name)
+            values = pa.nulls(count, wanted.type)
         columns.append(values if values.type == wanted.type else values.cast(wanted.type))
     return pa.table(columns, schema=files.schema)
 
@@ -136,7 +144,7 @@ def _others(files: BlockFiles, batch: pa.RecordBatch) -> pa.Table:
         text[: -len(suffix)] + b"}" if text is not None and text.endswith(suffix) else text
         for text in batch.column(0).to_pylist()
     ]
-    kept = [batch.column(name) for name in files.kept]
+    kept = batch.columns[1 : 1 + len(files.kept)]
     return pa.table([pa.array(texts, pa.binary()), *kept], names=[VALUE, *files.kept])
 
 

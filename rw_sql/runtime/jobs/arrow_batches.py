@@ -21,7 +21,15 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from rw_sql.connectors.registry import included_offset
-from rw_sql.model.definitions import connector_of, encode_options, has_changes, has_index, has_schema, has_wide_offsets
+from rw_sql.model.definitions import (
+    connector_of,
+    encode_options,
+    has_changes,
+    has_index,
+    has_schema,
+    has_wide_offsets,
+    include_name,
+)
 from rw_sql.runtime.decoding.block_files import VALUE, BlockFiles
 from rw_sql.runtime.decoding.decoder import (
     BATCH,
@@ -148,21 +156,25 @@ class ArrowBatches:
         """
         spark, parts = records.sparkSession, f"{folder}.parts"
         warehouse.remove(parts)
-        warehouse.make_folders(folder)
-        columns = [column for column in schema if column.name != BUCKET]
+        warehouse.make_folders(folder, parts)
+        connector = connector_of(self.statement) or ""
+        stored = pa.schema([column for column in schema if column.name != BUCKET])
         kept = tuple(sorted({SPLIT, OFFSET, *self._included_columns()}))
         files = BlockFiles(
             folder=parts.removeprefix("file://"),
             reader=self.reader,
-            schema=pa.schema(columns),
+            schema=stored,
             kept=kept,
+            computed=tuple(include_name(connector, column) for column in self.statement.include),
             constants={RUN: self.run, BATCH: batch, ERROR: None, RAW: None},
             split=SPLIT,
             by_split=(SINCE, since),
             compression=_codec(str(spark.conf.get("spark.sql.parquet.compression.codec", "snappy"))),
         )
         try:
-            written = files.write(records.select(_text(f.col(VALUE)), *kept, *included(self.statement)))
+            columns = [*map(f.col, kept), *included(self.statement)]
+            named = (column.alias(f"_rw_{at}") for at, column in enumerate(columns))
+            written = files.write(records.select(_text(f.col(VALUE)), *named))
         except (PySparkException, Py4JError) as error:
             if not _NO_PYTHON.search(str(error)):
                 raise

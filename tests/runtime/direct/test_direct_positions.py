@@ -186,22 +186,27 @@ def test_undo_gets_the_position_from_before(own: Own) -> None:
     assert before() == 26
 
 
+def term_of(own: Own) -> int | None:
+    """The term of the current position."""
+    return own.current.states["a:0"].term
+
+
 def test_a_position_has_the_term_of_the_commit_that_reached_it(own: Own) -> None:
     own.output.terms = {commit_key(1, "a:0"): 3}
     own.read(20)
-    assert own.current.states["a:0"].term == 3
+    assert term_of(own) == 3
     own.output.terms = {commit_key(1, "a:0"): 4}
     own.read(26)
-    assert own.current.states["a:0"].term == 4
+    assert term_of(own) == 4
     stood = own.metastore.snapshot().states(FRAGMENT)["a:0"]
     # A statement may set the same position: it is accepted as it is.
     epoch = own.set(26)
     own.start()
     assert own.next == 26
-    assert own.current.states["a:0"].term is None
+    assert term_of(own) is None
     own.output.terms = {commit_key(1, "a:0"): 5}
     own.read(30)
-    assert own.current.states["a:0"].term == 5
+    assert term_of(own) == 5
     before = own.positions.before(1, epoch, (stood,), FRAGMENT)["a:0"]
     assert (before.offset, before.term) == (26, 4)
 
