@@ -15,8 +15,9 @@ import rw_sql
 from rw_sql.cli.kafka_topics import add_partitions, create_topic
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.control import job_slot, reconciler
+from rw_sql.runtime.delta import held_rows
+from rw_sql.runtime.positions import planned_rows
 from rw_sql.runtime.spark.work import work_of
-from rw_sql.runtime.views import streamed
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 from tests.integration.processes import Server
 from tests.support.waits import LAST_RESORT_SECONDS
@@ -55,8 +56,8 @@ def test_a_pause_applies_at_once_even_if_nothing_runs(session: AttachedSession) 
 
 
 def test_a_large_keyed_batch_is_merged_by_spark(session: AttachedSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamed, "SMALL_ROWS", -1)
-    monkeypatch.setattr(streamed, "LARGE_ROWS", -1)
+    monkeypatch.setattr(planned_rows, "SMALL_ROWS", -1)
+    monkeypatch.setattr(held_rows, "LARGE_ROWS", -1)
     session.run(GENERATED, "CREATE MATERIALIZED VIEW v AS SELECT id % 7 AS k, count(*) AS n FROM s GROUP BY id % 7")
     rows = dict(session.flushed_rows_of("v"))
     assert (len(rows), sum(rows.values())) == (7, 1000)

@@ -77,7 +77,7 @@ class SparkSessions:
         self._settings = {**JOB_SETTINGS, **(LOCAL_CHECKPOINT_SETTINGS if is_local else {})}
         self._to_reset: tuple[str, ...] | None = None
         self._free: dict[str, list[SparkSession]] = {}
-        self._releasing = threading.Lock()
+        self._releasing, self._reading = threading.Lock(), threading.Lock()
         self.jvm_pid = jvm_pid(spark)
         keep_short_names(spark)
         self._jvm_start = process_start(self.jvm_pid)
@@ -140,16 +140,21 @@ class SparkSessions:
             self._set_delay(session)
             return session
         session = self.spark.newSession()
-        if self._to_reset is None:
-            found = settings_to_reset(session.conf.getAll)
-            self._to_reset = tuple(key for key in found if session.conf.isModifiable(key))
-        for key in self._to_reset:
+        for key in self._resettable(session):
             session.conf.unset(key)
         session.conf.set(SHUFFLE_PARTITIONS, str(parallelism))
         for key, value in self._settings.items():
             session.conf.set(key, value)
         self._set_delay(session)
         return session
+
+    def _resettable(self, session: SparkSession) -> tuple[str, ...]:
+        # Many jobs start at once; only the first one reads all settings.
+        with self._reading:
+            if self._to_reset is None:
+                found = settings_to_reset(session.conf.getAll)
+                self._to_reset = tuple(key for key in found if session.conf.isModifiable(key))
+            return self._to_reset
 
     def release(self, session: SparkSession) -> None:
         """Keeps a session from :meth:`new`, whose query has ended, for a later :meth:`new`.
