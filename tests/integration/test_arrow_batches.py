@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.runtime.backfill import direct_table, staging_table
 from rw_sql.runtime.decoding.block_files import BlockFiles
 from rw_sql.runtime.ingest import job as ingest
 from rw_sql.runtime.jobs import arrow_batches
+from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
 from tests.integration.attached import wait_until
 from tests.integration.json_reference import Texts
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from rw_sql.cli.kafka_broker import BrokerInfo
     from rw_sql.runtime.decoding.block_files import TaskFiles
+    from rw_sql.runtime.support.warehouse import Warehouse
     from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -130,3 +133,32 @@ def test_a_task_whose_files_the_driver_does_not_see(
         wait_until(lambda: session.job("s").reason.startswith("MISCOUNT Spark's tasks report 1 files"), "it stalls")
         assert session.rows_of("s_rows") == []
     wait_until(lambda: len(session.rows_of("s_rows")) == 300, "all rows are there")
+
+
+def test_a_backfill_leaves_no_decoded_files(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in (staging_table, direct_table):
+        monkeypatch.setattr(place, "SMALL_ROWS", -1)
+    decoded: list[str] = []
+    read = ArrowBatches.decoded
+
+    def noted(batches: ArrowBatches, warehouse: Warehouse, folder: str, **given: Any) -> DataFrame | None:
+        decoded.append(folder)
+        return read(batches, warehouse, folder, **given)
+
+    monkeypatch.setattr(ArrowBatches, "decoded", noted)
+    create_topic(broker.bootstrap, topic_name, 2)
+    records = [b'{"id":%d}' % at if at % 50 else b'{"ID":%d}' % at for at in range(3_000)]
+    produce(broker.bootstrap, topic_name, records)
+    session.run(
+        f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = '{topic_name}', scan.startup.mode = 'latest', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW every WITH (scan.startup.mode = 'earliest') AS SELECT id FROM s",
+        "CREATE MATERIALIZED VIEW counted WITH (scan.startup.mode = 'earliest') AS SELECT id % 3 AS k, count(*) AS n "
+        "FROM s GROUP BY id % 3",
+    )
+    assert session.rows_of("every") == [(at,) for at in range(3_000)]
+    assert session.rows_of("counted") == [(k, 1_000) for k in range(3)]
+    assert len({folder.split("/data/")[1].split("/")[0] for folder in decoded}) == 2
+    assert not any(Path(folder.removeprefix("file://")).exists() for folder in decoded)

@@ -393,6 +393,8 @@ class BackfillReader:
             raise
         finally:
             table.output.before_commit = before
+            if self.arrow is not None:
+                self.backfill.context.warehouse.remove(self._decoded_to(table))
         return True
 
     def _append(
@@ -445,6 +447,9 @@ class BackfillReader:
         rows = table_at(spark, self.backfill.context.log_path(self.source), version).where(f"{ERROR} IS NULL")
         return rows_of_chunk(spark, rows, chunk)
 
+    def _decoded_to(self, table: BackfillStaging | DirectTable) -> str:
+        return decoding_folder(table.output.path, job=table.output.job, run=self.backfill.run)
+
     def _from_upstream(
         self,
         spark: SparkSession,
@@ -464,7 +469,7 @@ class BackfillReader:
         offsets = sum(end - start for start, end in ranges.values())
         if table is None or self.arrow is None or not self.arrow.takes(records, offsets // self._unit):
             return rows_of(records)
-        folder = decoding_folder(table.output.path, job=table.output.job, run=own.run)
+        folder = self._decoded_to(table)
         require_shared(own.context.warehouse, spark)
         expected = self._expected(chunk)
         rows = self.arrow.decoded(own.context.warehouse, folder, records=records, rows_of=rows_of, expected=expected)
