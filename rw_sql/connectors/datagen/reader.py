@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from rw_sql.connectors.datagen import rows as datagen_rows
 from rw_sql.connectors.datagen.rows import SplitRange
+from rw_sql.connectors.support.data_sources import register_source
 
 try:
     from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -248,7 +249,7 @@ def _register(spark: SparkSession) -> None:
     by_value: Any = cloudpickle.register_pickle_by_value
     for module in (datagen_rows, sys.modules[__name__]):
         by_value(module)
-    spark.dataSource.register(DatagenDataSource)
+    register_source(spark, DatagenDataSource)
 
 
 def _dealt(ranges: list[SplitRange], rows: int, tasks: int) -> Iterator[tuple[SplitRange, ...]]:

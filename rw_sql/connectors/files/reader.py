@@ -24,6 +24,7 @@ from rw_sql.connectors.files import store as file_store
 from rw_sql.connectors.files.store import FileStore
 from rw_sql.connectors.support import arrow_schemas
 from rw_sql.connectors.support import fitting as value_fitting
+from rw_sql.connectors.support.data_sources import register_source
 from rw_sql.connectors.support.local_frames import local_frame, noted_as_large
 from rw_sql.connectors.support.private_files import private_file
 from rw_sql.connectors.support.record_reader import RECORDS
@@ -309,4 +310,4 @@ def _register(spark: SparkSession) -> None:
     by_value: Any = cloudpickle.register_pickle_by_value
     for module in (arrow_schemas, file_compression, value_fitting, file_rows, file_store, sys.modules[__name__]):
         by_value(module)
-    spark.dataSource.register(FileDataSource)
+    register_source(spark, FileDataSource)

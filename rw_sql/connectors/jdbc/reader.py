@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from rw_sql.connectors.support.data_sources import register_source
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -323,4 +325,4 @@ def _register(spark: SparkSession) -> None:
 
     by_value: Any = cloudpickle.register_pickle_by_value
     by_value(sys.modules[__name__])
-    spark.dataSource.register(TableDataSource)
+    register_source(spark, TableDataSource)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from rw_sql.connectors.support.arrow_schemas import arrow_schema
+from rw_sql.connectors.support.data_sources import register_source
 from rw_sql.connectors.support.pickled import frozen, thawed
 from rw_sql.connectors.support.private_files import private_file
 
@@ -102,7 +103,7 @@ def read_batch(
 ) -> DataFrame:
     """The records of these ranges."""
     config = {"connector": frozen(connector), "options": dict(options)}
-    spark.dataSource.register(RecordDataSource)
+    register_source(spark, RecordDataSource)
     return (
         spark.read.format("rw_sql_records")
         .option("config", str(private_file(json.dumps(config))))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from rw_sql.connectors.support.data_sources import register_source
 from rw_sql.connectors.support.pickled import frozen, thawed
 from rw_sql.connectors.support.private_files import private_file
 
@@ -71,7 +72,7 @@ def read_parts(
 ) -> DataFrame:
     """The records of all parts, which are JSON values. ``columns`` is their schema, as Spark's DDL or JSON."""
     config = {"reader": frozen(reader), "options": dict(options)}
-    spark.dataSource.register(TableDataSource)
+    register_source(spark, TableDataSource)
     return (
         spark.read.format("rw_sql_tables")
         .option("config", str(private_file(json.dumps(config))))
