@@ -95,7 +95,7 @@ _NO_PYTHON = re.compile(
 )
 
 _without: WeakSet[SparkContext] = WeakSet()
-"""The Sparks whose Python processes cannot run Arrow."""
+"""The Spark contexts whose Python processes cannot run Arrow."""
 
 
 @dataclass(slots=True)

@@ -60,10 +60,8 @@ class Streamed:
             return
         if planned.is_small:
             self._write_rows(frame, batch, expected)
-        elif self.run.spec.keys:
-            self._upsert_measured(frame, batch)
-        elif self.run.readers is not None and planned.most is not None:
-            self._append_measured(frame, batch)
+        elif self.run.spec.keys or (self.run.readers is not None and planned.most is not None):
+            self._write_measured(frame, batch)
         else:
             with self.run.turn():
                 self.run.output.append_frame(frame, batch, expected=expected)
@@ -95,23 +93,18 @@ class Streamed:
             elif rows.num_rows:
                 self.run.output.append_rows(rows, batch)
 
-    def _upsert_measured(self, frame: DataFrame, batch: int) -> None:
-        """Measures a batch before choosing how to merge it."""
+    def _write_measured(self, frame: DataFrame, batch: int) -> None:
+        """Measures a batch of unknown size before choosing how to write it."""
+        output, keys = self.run.output, self.run.spec.keys
         with _measured(frame) as (held, count):
             if may_hold(held, count):
                 self._write_rows(held, batch, exactly(count))
-            else:
-                with self.run.turn():
-                    self.run.output.upsert_frame(held, self.run.spec.keys, batch, rows=count)
-
-    def _append_measured(self, frame: DataFrame, batch: int) -> None:
-        """Measures a batch of few rows, which may be large, before choosing how to append it."""
-        with _measured(frame) as (held, count):
-            if may_hold(held, count):
-                self._write_rows(held, batch, exactly(count))
-            else:
-                with self.run.turn():
-                    self.run.output.append_frame(held, batch, expected=exactly(count))
+                return
+            with self.run.turn():
+                if keys:
+                    output.upsert_frame(held, keys, batch, rows=count)
+                else:
+                    output.append_frame(held, batch, expected=exactly(count))
 
     def planned(self, batch: int) -> Planned:
         """The number of rows that a batch reads."""

@@ -86,17 +86,22 @@ def test_a_source_with_records_to_read_does_not_rest(world: World) -> None:
     assert not world.jobs["ingest-10"].is_stopped
 
 
-def test_a_statement_while_it_wakes_is_what_runs_in_the_end(world: World) -> None:
-    world.source(10)
-    world.rest(10)
-    may_start = threading.Event()
-    make = world.make
+def held_starts(world: World) -> threading.Event:
+    """From now on the starts of jobs wait for the returned event."""
+    may_start, make = threading.Event(), world.make
 
     def wait(spec: JobSpec, run: int) -> FakeJob:
         may_start.wait(60)
         return make(spec, run)
 
     world.make = wait
+    return may_start
+
+
+def test_a_statement_while_it_wakes_is_what_runs_in_the_end(world: World) -> None:
+    world.source(10)
+    world.rest(10)
+    may_start = held_starts(world)
     world.cluster.ends["t10:0"] = 1
     world.reach(lambda: world.started().count("ingest-10") == 2, "it is being woken")
     status = world.status("ingest-10")
@@ -113,14 +118,7 @@ def test_a_statement_while_it_wakes_is_what_runs_in_the_end(world: World) -> Non
 def test_a_statement_that_does_not_concern_it_does_not_wait_for_a_source_that_wakes(world: World) -> None:
     world.source(10)
     world.rest(10)
-    may_start = threading.Event()
-    make = world.make
-
-    def wait(spec: JobSpec, run: int) -> FakeJob:
-        may_start.wait(60)
-        return make(spec, run)
-
-    world.make = wait
+    may_start = held_starts(world)
     world.context.wakes.ask(["ingest-10"])
     world.reach(lambda: world.started().count("ingest-10") == 2, "it is being woken")
     world.set_idle_timeout("-1")
@@ -386,14 +384,7 @@ def test_the_busiest_of_many_sources_begin_first_and_only_so_many_at_once(
     world.rest(*ids)
     world.again()
     world.rest(*ids)
-    may_start = threading.Event()
-    make = world.make
-
-    def wait(spec: JobSpec, run: int) -> FakeJob:
-        may_start.wait(60)
-        return make(spec, run)
-
-    world.make = wait
+    may_start = held_starts(world)
     world.cluster.ends |= {f"t{id_}:0": id_ for id_ in ids}
     world.reach(lambda: len(world.starts) == 2, "two are being started")
     for _ in range(10):
@@ -436,14 +427,7 @@ def test_the_sources_of_a_new_process_begin_before_their_views(world: World, mon
     monkeypatch.setattr(reconciler, "MOST_STARTS", 3)
     for id_ in (10, 20, 30):
         world.source(id_)
-    may_start = threading.Event()
-    make = world.make
-
-    def wait(spec: JobSpec, run: int) -> FakeJob:
-        may_start.wait(60)
-        return make(spec, run)
-
-    world.make = wait
+    may_start = held_starts(world)
     world.reach(lambda: len(world.starts) == 3, "three are being started")
     assert set(world.started()) == {"ingest-10", "ingest-20", "ingest-30"}
     may_start.set()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import cloudpickle
 
 from rw_sql.runtime.decoding import block_files
 from rw_sql.runtime.decoding.block_files import BlockFiles
@@ -25,9 +28,9 @@ _SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
-def written(folder: Path, *batches: Sequence[str | None]) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """The rows and the other records that a task writes for batches of texts."""
-    files = BlockFiles(
+def files_in(folder: Path) -> BlockFiles:
+    """What a task is told to write."""
+    return BlockFiles(
         folder=str(folder),
         reader=BlockReader(_READ, "rw_end", _SUFFIX),
         schema=_SCHEMA,
@@ -38,7 +41,11 @@ def written(folder: Path, *batches: Sequence[str | None]) -> tuple[list[dict[str
         by_split=("_rw_since", {"t:1": 41}),
         compression="snappy",
     )
-    made = block_files._written(files, [_batch(texts) for texts in batches]).to_pylist()
+
+
+def written(folder: Path, *batches: Sequence[str | None]) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """The rows and the other records that a task writes for batches of texts."""
+    made = block_files._written(files_in(folder), [_batch(texts) for texts in batches]).to_pylist()
     ((rows, row_count, others, other_count),) = [tuple(row.values()) for row in made]
     found = [[] if name is None else pq.read_table(folder / name).to_pylist() for name in (rows, others)]
     assert [len(each) for each in found] == [row_count, other_count]
@@ -96,3 +103,54 @@ def test_a_task_whose_records_are_mostly_left_stops_trying(tmp_path: Path) -> No
 
 def test_no_records(tmp_path: Path) -> None:
     assert written(tmp_path) == ([], [])
+
+
+class _Frame:
+    """Stands for a frame: the function that Spark sends to its Python processes, as Spark serializes it."""
+
+    sent = b""
+
+    def mapInArrow(self, function: object, _schema: str) -> _Frame:  # noqa: N802 - as DataFrame has it
+        dumps: Any = cloudpickle.dumps
+        self.sent = dumps(function)
+        return self
+
+    def collect(self) -> list[object]:
+        return []
+
+
+_WITHOUT_RW_SQL = """
+import sys
+
+class Nowhere:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "rw_sql":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Nowhere())
+from pathlib import Path
+import pyarrow as pa
+from pyspark import cloudpickle
+
+columns = [pa.array([b'{"id":1,"rw_end":true}\\n', b"x"]), pa.array([0, 1]), pa.array(["t:0", "t:1"])]
+columns += [pa.array(["part"] * 2), pa.array([100, 101])]
+batch = pa.RecordBatch.from_arrays(columns, [f"_{at}" for at in range(5)])
+write = cloudpickle.loads(Path(sys.argv[1]).read_bytes())
+print([(each["row_count"], each["other_count"]) for made in write([batch]) for each in made.to_pylist()])
+"""
+
+
+def test_a_process_without_rw_sql_writes_the_files(tmp_path: Path) -> None:
+    """As on the executors of a cluster, which have pyarrow and not this package."""
+    frame: Any = _Frame()
+    assert files_in(tmp_path / "files").write(frame) == []
+    (tmp_path / "sent").write_bytes(frame.sent)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _WITHOUT_RW_SQL, str(tmp_path / "sent")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "[(1, 1)]", done.stderr
+    assert len(list((tmp_path / "files").glob("*.parquet"))) == 2

@@ -35,7 +35,7 @@ def test_what_a_batch_is_written_as(
     found: list[str] = []
     monkeypatch.setattr(Streamed, "planned", lambda self, batch: Planned(most=rows, size=size))
     monkeypatch.setattr(Streamed, "_write_rows", lambda self, frame, batch, expected: found.append("rows"))
-    monkeypatch.setattr(Streamed, "_upsert_measured", lambda self, frame, batch: found.append("upsert"))
+    monkeypatch.setattr(Streamed, "_write_measured", lambda self, frame, batch: found.append("upsert"))
     run: Any = SimpleNamespace(
         readers=None, spec=SimpleNamespace(keys=keys, inputs=(SimpleNamespace(kind="source", is_changing=False),))
     )
