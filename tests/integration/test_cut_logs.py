@@ -127,7 +127,9 @@ def test_a_backfill_does_not_read_another_log(session: AttachedSession, own_brok
         "SET background_ddl = false",
     )
     wait_until(lambda: session.job("m").state == "BACKFILLING", "history is read")
-    session.run("PAUSE SOURCE s")
+    # The source has committed a batch, with the term of its log.
+    put(own_broker, 20, 21)
+    wait_until(lambda: session.positions("s") == {"orders:0": 21}, "the source has read a record")
     cut_log(own_broker, "orders", 12)
     put(own_broker, 100, 130)
     session.run("ALTER MATERIALIZED VIEW m SET BACKFILL_RATE_LIMIT = DEFAULT")
@@ -137,7 +139,10 @@ def test_a_backfill_does_not_read_another_log(session: AttachedSession, own_brok
         "DIVERGED orders:0 at 12: the log was cut there while its backfill was not complete, and has other records "
         "from there on: REBUILD MATERIALIZED VIEW m starts again with the existing records",
     )
+    wait_until(lambda: session.job("s").reason.startswith("DIVERGED"), "the source has noticed")
     session.run(
+        "PAUSE SOURCE s",
+        "INJECT SOURCE OFFSETS s VALUES ('orders:0' = 12)",
         "RESUME SOURCE s",
         "REBUILD MATERIALIZED VIEW m",
         "WAIT MATERIALIZED VIEW m",

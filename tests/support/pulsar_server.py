@@ -262,6 +262,10 @@ def pulsar_running(*, port: int = 0, **settings: str) -> Iterator[PulsarServer]:
         "brokerDeleteInactiveTopicsEnabled": "false",
         "maxMessageSize": str(MAX_MESSAGE),
         "journalSyncData": "false",
+        # BookKeeper would refuse to write while 5 % of the disk are free, however much that is.
+        "diskUsageThreshold": "0.9999",
+        "diskUsageWarnThreshold": "0.9999",
+        "diskUsageLwmThreshold": "0.9999",
         **settings,
     }
     (home / "standalone.conf").write_text("".join(f"{key}={value}\n" for key, value in given.items()))

@@ -6,6 +6,7 @@ import logging
 import re
 import time
 from concurrent.futures import wait as wait_for
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
@@ -107,6 +108,7 @@ def _codes() -> _Codes:
                 KafkaError.REQUEST_TIMED_OUT,
                 KafkaError.NETWORK_EXCEPTION,
                 KafkaError._TRANSPORT,
+                KafkaError._NOENT,
                 KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
                 KafkaError.COORDINATOR_NOT_AVAILABLE,
                 KafkaError.NOT_COORDINATOR,
@@ -136,6 +138,8 @@ class BrokerAdmin:
                     "error_cb": self._faults.note,
                     "log_level": 0,
                     "socket.timeout.ms": 10000,
+                    # Otherwise a request for a topic's leaders may create the topic.
+                    "allow.auto.create.topics": "false",
                 },
                 logger=QUIET,
             )
@@ -272,9 +276,10 @@ class BrokerAdmin:
                 return answers
             passing = self._one_round(pending)
             if passing and time.monotonic() + _RETRY_SECONDS >= self._deadline:
-                raise BrokerError(passing)
+                raise BrokerError(next(iter(passing.values())))
             if passing:
                 self._admin.poll(_RETRY_SECONDS)
+                self._refresh_leaders(passing)
 
     def known_ends(self, partitions: Iterable[tuple[str, int]]) -> Answers[tuple[str, int], int]:
         """The ends of the partitions, in one request per broker, and the errors of those that report one.
@@ -287,7 +292,9 @@ class BrokerAdmin:
             return {}, {}
         futures = self._call(partial(self._list_offsets, asked, level))
         results = {(partition.topic, partition.partition): future for partition, future in futures.items()}
-        return self._answers(results, lambda answer: answer.offset)
+        found, failed = self._answers(results, lambda answer: answer.offset)
+        self._refresh_leaders(failed)
+        return found, failed
 
     def topic_views(self, topics: Iterable[str]) -> Answers[str, TopicView]:
         """The existing topics, and the errors of those that cannot be described; missing ones are in neither.
@@ -331,7 +338,19 @@ class BrokerAdmin:
 
         return IsolationLevel.READ_COMMITTED if self._is_read_committed else IsolationLevel.READ_UNCOMMITTED
 
-    def _one_round(self, pending: list[tuple[dict[tuple[str, int], Any], dict[tuple[str, int], Any]]]) -> str | None:
+    def _refresh_leaders(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Reads the leaders of the partitions' topics again.
+
+        librdkafka keeps those that it knows for 15 minutes, even if ListOffsets says that they are no longer true.
+        """
+        for topic in {topic for topic, _ in partitions}:
+            # The next request says what is wrong.
+            with suppress(self._failure):
+                self._admin.list_topics(topic, timeout=self._left())
+
+    def _one_round(
+        self, pending: list[tuple[dict[tuple[str, int], Any], dict[tuple[str, int], Any]]]
+    ) -> dict[tuple[str, int], str]:
         level = self._level()
         asked = [
             (
@@ -341,16 +360,17 @@ class BrokerAdmin:
             for answer, wanted in pending
         ]
         self._wait([future for _, futures in asked for future in futures.values()])
-        passing = None
+        passing: dict[tuple[str, int], str] = {}
         for answer, futures in asked:
             for partition, future in futures.items():
+                part = (partition.topic, partition.partition)
                 try:
-                    answer[partition.topic, partition.partition] = future.result()
+                    answer[part] = future.result()
                 except self._failure as error:
-                    code = _code(error)
+                    code, reason = _code(error), f"{part[0]}:{part[1]}: {self._reason(error)}"
                     if code not in self._codes.passing and code not in self._codes.missing_topic:
-                        raise BrokerError(f"{partition.topic}:{partition.partition}: {self._reason(error)}") from error
-                    passing = f"{partition.topic}:{partition.partition}: {self._reason(error)}"
+                        raise BrokerError(reason) from error
+                    passing[part] = reason
         return passing
 
     def _list_offsets(self, wanted: dict[Any, Any], level: Any) -> Any:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
 
-_EXISTS = "DATA_SOURCE_ALREADY_EXISTS"
-
-_registering = threading.Lock()
+_SESSIONS = "org.apache.spark.sql.classic.SparkSession"
 
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
-    """Makes a data source of rw_sql known in a session, under its name, which nothing else has.
+    """Makes a data source known in a session, which becomes the active one of this thread in the JVM.
 
-    Jobs start in parallel, and Spark may refuse a name that another thread has just registered. The source can be used
-    then.
+    Spark looks for the name in the thread's active session. If that is another one, which already has the source, Spark
+    refuses the name.
     """
-    from pyspark.errors import AnalysisException
-
-    with _registering:
-        try:
-            spark.dataSource.register(source)
-        except AnalysisException as error:
-            if _EXISTS not in str(error):
-                raise
+    session: Any = spark
+    getattr(session._jvm, _SESSIONS).setActiveSession(session._jsparkSession)
+    spark.dataSource.register(source)

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rw_sql.cli.kafka_broker import start_broker, stop_broker
 from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, delete_records, delete_topic, produce
-from rw_sql.connectors.kafka.admin import BrokerAdmin
+from rw_sql.connectors.kafka.admin import BrokerAdmin, BrokerError
 from rw_sql.connectors.kafka.source import KafkaConnector
 from rw_sql.errors import SqlError
+from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rw_sql.cli.kafka_broker import BrokerInfo
 
 pytestmark = pytest.mark.kafka
@@ -217,3 +221,24 @@ def test_a_name_that_does_not_resolve_is_reported(topic_name: str) -> None:
 def test_nothing_is_printed_when_brokers_fail(capfd: pytest.CaptureFixture[str]) -> None:
     KAFKA.look({"properties.bootstrap.server": "127.0.0.1:1", "topic": "t"}, timeout=1)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_client_that_is_in_use_while_the_broker_restarts(tmp_path: Path) -> None:
+    info = start_broker(tmp_path, port=0, extra={"auto.create.topics.enable": "true"})
+    parts = [("orders", 0), ("orders", 1)]
+    try:
+        create_topic(info.bootstrap, "orders", 2)
+        with BrokerAdmin({"bootstrap.servers": info.bootstrap}, timeout=LAST_RESORT_SECONDS) as admin:
+            before = admin.epochs(parts)
+            stop_broker(tmp_path)
+            start_broker(tmp_path, port=0)
+            # Its leaders are unknown at first; then the client knows those from before the restart.
+            after = admin.epochs(parts)
+            assert all(after[part] > before[part] for part in parts)
+            admin.renew(1.0, since=time.monotonic())
+            with pytest.raises(BrokerError):
+                admin.epochs([("payments", 0)])
+            # Reading has not created it.
+            assert admin.topic_names() == ("orders",)
+    finally:
+        stop_broker(tmp_path)
