@@ -269,7 +269,7 @@ def _caret(text: str, span: Span) -> list[str]:
     stop = text.find("\n", span.start)
     line = text[start:] if stop < 0 else text[start:stop]
     at = span.start - start
-    if line.startswith("\ufeff"):  # A byte-order mark is invisible.
+    if line.startswith("\ufeff"):  # a byte-order mark is invisible
         line, at, start = line[1:], max(0, at - 1), start + 1
     width = max(1, min(span.end, start + len(line)) - span.start)
     left = max(0, at + min(width, 40) - _WIDEST_LINE + 20) if len(line) > _WIDEST_LINE else 0

@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 _CLIENTS = frozenset(
     {"adlfs", "aiobotocore", "aiohttp", "azure", "boto3", "botocore", "gcsfs", "google", "requests", "s3fs", "urllib3"}
 )
-"""The packages whose exceptions are those of a store's client."""
+"""The packages of the stores' clients, by which their exceptions are recognized."""
 
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 # delta-rs parses a URI: it cuts it at # and ?, decodes %20, resolves . and .., drops tabs, and refuses the other
-# characters of the first pattern. fsspec and Hadoop take all of these as parts of the name, and * and {} as patterns.
+# characters of the first pattern. fsspec and Hadoop treat all of these characters as parts of the name, and * and {} as
+# patterns.
 _UNFIT = re.compile(r"[#?*{}\[\]\\^|\x00-\x1f\x7f]")
 _UNFIT_NAMES = ("", ".", "..")
-# In a local path, delta-rs panics at the first four, reads a backslash as a slash, and refuses control characters.
+# In a local path, delta-rs panics at the first four characters, reads a backslash as a slash, and refuses control
+# characters.
 _UNFIT_LOCAL = re.compile(r"[\[\]^|\\\x00-\x1f\x7f]")
 
 
@@ -68,8 +70,8 @@ _DURATION = re.compile(r" in [\d.]+(?:ns|µs|ms|s)(?=, after | - )")
 def join_causes(text: str) -> str:
     """A text in which each message of delta-rs is one line.
 
-    delta-rs writes each cause in a line of its own, below "Generic S3 error", so the first line alone says nothing. The
-    duration of a request is left out: with it, each repetition of a failure would be another one.
+    delta-rs writes each cause on a separate line below "Generic S3 error", so the first line alone is useless. The
+    duration of a request is left out, because repetitions of a failure would otherwise have different messages.
     """
     return _DURATION.sub("", _CAUSE.sub(": ", text)) if _CAUSE_MARK in text else text
 
@@ -83,8 +85,8 @@ def one_line(error: object) -> str:
 def client_errors() -> Iterator[None]:
     """A context manager that raises exceptions of a store's client as OSError, with the same message.
 
-    fsspec converts only what the store answers. If the store does not answer, or the keys have expired, the client's
-    own exception comes through, which is no OSError.
+    fsspec converts only errors in the store's answers. If the store does not answer, or the keys have expired, the
+    client's own exception is raised, which is not an OSError.
     """
     try:
         yield

@@ -31,7 +31,7 @@ class SparkJars:
 
 
 def _jars(minor: str, *, kafka: str, tokens: str, hadoop: str, aws_sdk: str) -> SparkJars:
-    """``kafka`` is the version of the connectors; ``tokens`` that of the Kafka connector's token provider."""
+    """``kafka`` is the version of the connectors, ``tokens`` the version of the Kafka connector's token provider."""
     return SparkJars(
         delta=f"io.delta:delta-spark_{minor}_2.13:4.4.0",
         kafka=(f"ivy://{_KAFKA}:{kafka}?exclude={_TOKENS}", f"ivy://{_TOKENS}:{tokens}?transitive=false"),
@@ -41,7 +41,8 @@ def _jars(minor: str, *, kafka: str, tokens: str, hadoop: str, aws_sdk: str) -> 
     )
 
 
-# The connector of 4.2 names a token provider of its own version, which is not published; that of 4.0 has what it uses.
+# The connector of 4.2 requires a token provider of the same version, which is not published; the provider of 4.0 has
+# everything that the connector uses.
 _BY_MINOR = {
     "4.0": _jars("4.0", kafka="4.0.1", tokens="4.0.0", hadoop="3.4.1", aws_sdk="2.24.6"),
     "4.1": _jars("4.1", kafka="4.1.1", tokens="4.1.1", hadoop="3.4.2", aws_sdk="2.29.52"),

@@ -34,7 +34,7 @@ _VIEW_CHECKPOINT = re.compile(r"(?P<warehouse>.+)/checkpoints/[a-z]+-\d+(/[^/]+)
 class Split:
     """A split with its name in statements, such as ``orders:0`` or ``version``.
 
-    If several sources have a split of that name, the source is part of it: ``1/orders:0``.
+    If several sources have a split of that name, the name includes the source: ``1/orders:0``.
     """
 
     id: str
@@ -122,7 +122,7 @@ def _order(split: str) -> tuple[str, int]:
 
 
 def read_checkpoint(files: CheckpointFiles) -> Checkpoint:
-    """Reads a checkpoint. Raises SqlError NOT_A_CHECKPOINT if there is none, or if it cannot be parsed."""
+    """Reads a checkpoint. Raises SqlError NOT_A_CHECKPOINT if there is no checkpoint, or if it cannot be parsed."""
     names = files.stamps("")
     if "offsets" not in names or "metadata" not in names:
         missing = "metadata" if "offsets" in names else "offsets"
@@ -196,7 +196,7 @@ def _not_understood(files: CheckpointFiles, name: str, error: Exception) -> SqlE
 
 
 def _told_by_files(files: CheckpointFiles, source: SourcePosition) -> SourcePosition:
-    """Detects a file source without an offset by the file lists in its checkpoint folder."""
+    """Detects a file source that has no offset yet, by the file lists in its checkpoint folder."""
     if source.text is None and any(FILE_LIST in text for text in _lists(files, source.name)):
         return SourcePosition(name=source.name, kind=FILE, text=None, splits={LIST: 0})
     return source

@@ -105,7 +105,7 @@ class CheckpointFiles:
             ) from error
 
     def write(self, name: str, text: str) -> None:
-        """Replaces a file's text atomically: a concurrent reader sees the old text or the new one.
+        """Replaces a file's text atomically: a concurrent reader sees either the old or the new text.
 
         Also updates Hadoop's checksum file, because Hadoop would refuse a file with an outdated checksum.
         """
@@ -136,7 +136,8 @@ class CheckpointFiles:
             fresh.chmod(owner.st_mode & 0o7777)
             if os.geteuid() == 0:
                 os.chown(fresh, owner.st_uid, owner.st_gid)
-        # Removed first: Hadoop does not check a file without a checksum, so that it never reads a stale checksum.
+        # The checksum is removed first: Hadoop does not check a file without a checksum, and so never reads a stale
+        # one.
         checksum.unlink(missing_ok=True)
         fresh.replace(path)
         sync_folder(path.parent)

@@ -86,7 +86,7 @@ def rewrite(files: CheckpointFiles, wanted: Rewrite, *, actor: str, watch_second
 
 
 def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntry:
-    """The rewrite that undo would revert. Raises SqlError if there is none, or if the job has advanced since."""
+    """The rewrite that undo would revert. Raises SqlError if there is no rewrite, or if the job has advanced since."""
     entries = [entry for entry in read_journal(files) if entry.state != UNDONE]
     if not entries:
         raise SqlError(
@@ -134,7 +134,7 @@ def _replace(files: CheckpointFiles, name: str, old: str, new: str) -> None:
 
 
 def _require_newest(files: CheckpointFiles, batch: int) -> None:
-    """Detects a job that was running but idle during the watch, by a batch that has appeared since."""
+    """Detects, by a new batch, a job that was running but idle during the watch."""
     if max(files.batches("offsets"), default=batch) > batch or max(files.batches("commits"), default=batch) > batch:
         raise in_use(files.location)
 

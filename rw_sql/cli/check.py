@@ -50,7 +50,7 @@ def run_check(
     env: str | None = None,
     variables: Sequence[str] = (),
 ) -> int:
-    """Checks files and folders and prints the errors in the form ``output``; returns the exit status.
+    """Checks files and folders, prints the errors in the form ``output``, and returns the exit status.
 
     With ``is_each``, every file or folder is checked on ``catalog``; otherwise on the catalog that results from the
     files before it. Raises SqlError for an environment or variable that does not exist.

@@ -160,7 +160,7 @@ def target_of(
 
 
 def _entry(written: str) -> SplitEntry:
-    # A split's name contains no equals sign, but a position as JSON may.
+    # A split's name contains no equals sign, but a position in JSON may.
     split, equal, text = written.partition("=")
     if not equal or not split.strip():
         raise SqlError(INVALID_OPTION, f"--set takes SPLIT=N, found: {written!r}", hint="--set orders:0=42")
@@ -288,7 +288,7 @@ def move_checkpoint(
         console_for().print(Text(render(statement) + ";"))
         return
     inspector = upstreams.inspector()
-    # The preview does not ask whether the job is stopped; a separate question asks that.
+    # A separate question, not the preview's, asks whether the job is stopped.
     asked = replace(statement, is_assumed_stopped=True)
     plan = lower_inject_checkpoint_offsets(asked, inspector.snapshot, inspector)
     _carry_out(
@@ -356,7 +356,8 @@ def _carry_out(plan: Plan, path: str, *, is_assumed_stopped: bool, is_yes: bool,
 
 
 def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool) -> None:
-    """Asks both questions; returns if both are answered with yes. Otherwise raises SqlError CONFIRMATION_NEEDED."""
+    """Asks both questions; returns only if both are answered with yes. Otherwise raises SqlError
+    CONFIRMATION_NEEDED."""
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not is_assumed_stopped and not (can_ask and _is_yes(console, _STOPPED)):
         raise SqlError(

@@ -1,7 +1,7 @@
 """A real Kafka broker for development and tests: one KRaft node with its data in a folder.
 
-At the first start, Spark's resolver downloads Kafka's jars. The class path is then stored in the user's cache
-folder, and so is the file that a new data folder needs, so that later starts take about three seconds.
+At the first start, Spark's resolver downloads Kafka's jars. The user's cache folder then stores the class path and the
+file that a new data folder needs, so that later starts take about three seconds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SETTINGS, _LOG_SETTINGS = "server.properties", "log4j2.properties"
 _NODE = "1"
 _CHECKPOINT = "bootstrap.checkpoint"
 _FORMAT_SETTINGS = ("node.id", "log.dir", "metadata.log.dir", "process.roles", "controller.quorum", "unstable.")
-"""The settings on which the files of a new folder depend."""
+"""The settings that determine the files of a new data folder."""
 
 # Spark's own versions of these are on the class path instead, because two bindings of one logger would conflict.
 _NOT_FROM_KAFKA = ("slf4j", "org.apache.logging.log4j")
@@ -174,15 +174,15 @@ def _java() -> list[str]:
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-Djava.awt.headless=true",
-        # The folder is the working directory: Java and Kafka read commas, % and non-ASCII characters of a path
-        # differently in properties, in lists and in URIs.
+        # The relative path is used, with the folder as the working directory: Java and Kafka read commas, % and
+        # non-ASCII characters of a path differently in properties, in lists and in URIs.
         f"-Dlog4j2.configurationFile={_LOG_SETTINGS}",
     ]
 
 
 def _format(java: list[str], home: Path, cluster_id: str, extra: Mapping[str, str]) -> None:
     """Prepares a folder of data. Kafka's own program needs a JVM, which takes seconds, so it runs only once per machine
-    and version of Kafka: the file that it writes, the cluster's initial features, is the same for each cluster."""
+    and version of Kafka. The file that it writes contains the initial features, which are the same for each cluster."""
     kept = _kept_checkpoint()
     is_plain = not any(key.startswith(_FORMAT_SETTINGS) for key in extra)
     data = home / "data"
@@ -241,7 +241,7 @@ def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[
         "share.coordinator.state.topic.min.isr": "1",
         # Old timestamps, as in the examples, must not expire records.
         "log.retention.ms": "-1",
-        # Deleted topics and truncated records must be gone while a test waits.
+        # Deleted topics and truncated records must disappear within the time that a test waits.
         "file.delete.delay.ms": "1000",
         "log.retention.check.interval.ms": "1000",
         "log.initial.task.delay.ms": "1000",
@@ -283,5 +283,5 @@ def _new_cluster_id() -> str:
 
     while True:
         made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not made.startswith("-"):  # it is an argument on a command line
+        if not made.startswith("-"):  # the process has the name as an argument on its command line
             return made

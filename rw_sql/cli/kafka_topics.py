@@ -51,11 +51,11 @@ def answering_cluster(bootstrap: str, seconds: float) -> str | None:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-    """Creates a topic and returns when every partition has a leader. Raises SqlError DUPLICATE_OBJECT."""
+    """Creates a topic; returns when every partition has a leader. Raises SqlError DUPLICATE_OBJECT."""
     from rw_sql.connectors.kafka.admin import admin_module
 
     admin = _admin(bootstrap)
-    first = min(partitions, 4000)  # a single request for more is refused
+    first = min(partitions, 4000)  # the broker refuses a single request for more
     _done(
         admin.create_topics(
             [admin_module().NewTopic(name, first, 1, config=dict(config or {}))], request_timeout=_SECONDS
@@ -72,7 +72,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
-    """Deletes a topic and returns when it is gone. Raises SqlError UPSTREAM_MISSING."""
+    """Deletes a topic; returns when the topic no longer exists. Raises SqlError UPSTREAM_MISSING."""
     admin = _admin(bootstrap)
     _done(admin.delete_topics([name], request_timeout=_SECONDS)[name], name)
     _wait(lambda: _led_partitions(admin, name) is None, f'topic "{name}" still exists')
@@ -151,7 +151,8 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str])
     producer = made(
         {
             "bootstrap.servers": bootstrap,
-            # An idempotent producer waits half a second for its id. One request at a time also keeps the order.
+            # An idempotent producer would wait half a second for its id. Sending one request at a time also keeps the
+            # order.
             "max.in.flight.requests.per.connection": 1,
             "linger.ms": 5,
             # the partitioner of the Java client
@@ -262,4 +263,4 @@ def _wait(is_met: Callable[[], bool], failure: str, seconds: float = _SECONDS) -
                 f"{failure} after {seconds:g} s",
                 hint="run the command again once the broker answers",
             )
-        time.sleep(max(0.02, answered - asked))  # a busy broker may need this long for a request
+        time.sleep(max(0.02, answered - asked))  # the time that a busy broker may need for a request

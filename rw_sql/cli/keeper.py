@@ -83,7 +83,8 @@ def _namespace() -> str:
 
 
 def _start_of(pid: int) -> str:
-    """The start time of a process in this machine's form; empty if there is none."""
+    """The start time of a process, as a text that only this machine can interpret; empty if there is no such
+    process."""
     if Path("/proc/self/stat").exists():
         try:
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
@@ -108,7 +109,7 @@ def _environments() -> list[tuple[int, str]]:
         told = []
         for entry in os.listdir("/proc"):
             if entry.isdecimal():
-                with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+                with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
                     variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
                     marks = [value for value in variables if value.startswith(begin.encode())]
                     told.append((int(entry), marks[0].decode().removeprefix(begin) if marks else ""))
@@ -134,10 +135,10 @@ def _end(mark: str) -> None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL if is_late else signal.SIGTERM)
         if is_late and time.monotonic() > deadline + _END_SECONDS:
-            return  # of another user, or stuck in the kernel
+            return  # the processes left belong to another user, or are blocked in the kernel
         time.sleep(_LOOK_SECONDS)
 
 
 if __name__ == "__main__":
-    sys.stdin.buffer.read()  # until the kept process is gone
+    sys.stdin.buffer.read()  # returns when the kept process has ended
     _end(sys.argv[1])

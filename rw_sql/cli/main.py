@@ -55,9 +55,10 @@ class _App(typer.Typer):
         kwargs.setdefault("prog_name", "rw-sql")
         words = sys.argv[1:2] if not args and "args" not in kwargs else ()
         if words and words[0] not in _FULL:
-            # A short command keeps nearly all objects that it makes: 20,000 for the modules, more for each statement.
+            # A short command keeps nearly all objects that it creates: 20,000 for the modules, and more for each
+            # statement.
             gc.set_threshold(_GC_OBJECTS)
-            # Python would collect them several times before it exits, in a tenth of a second, and free nothing.
+            # At exit, Python would collect garbage several times, which takes a tenth of a second and frees nothing.
             atexit.register(gc.freeze)
         try:
             with resent_interrupts():
@@ -90,8 +91,8 @@ class _App(typer.Typer):
             raise SystemExit(INTERRUPTED) from None
 
     def _only(self, words: Sequence[str]) -> _App:
-        """The app without the commands that a command line does not name: typer builds the options of all others too,
-        in a tenth of a second."""
+        """The app with only the command that a command line names, because typer needs a tenth of a second to build the
+        options of all commands."""
         commands = [command for command in self.registered_commands if _name(command) in words]
         groups = [group for group in self.registered_groups if group.name in words]
         if not commands and not groups:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from rw_sql.session.results import Rows
 
-# A pipe has no width: a table gets its full width, and the reading program scrolls or cuts.
+# A pipe has no width, so a table gets its full width, and the reading program scrolls or cuts it.
 _NO_WIDTH = 100_000
 
 _MOST_LINES = 6
 """The maximum height of a cell in a table, in lines.
 
-If a cell is taller, a result with several columns is printed row by row, one line per column, like psql's ``\\x``.
-In a table, the other cells of the row would be mostly blank.
+If a cell is taller, a result with several columns is printed row by row, one line per column, like psql's ``\\x``. In a
+table with such a cell, the other cells of the row would be mostly blank.
 """
 
 
@@ -48,7 +48,7 @@ def console_for(stream: TextIO | None = None) -> Console:
     stream = stream or sys.stdout
     if stream.isatty():
         console = Console(file=stream, highlight=False)
-        if console.is_dumb_terminal:  # rich takes it for one of 80 columns unless both sizes are set
+        if console.is_dumb_terminal:  # rich assumes a terminal of 80 columns unless both sizes are set
             console.size = shutil.get_terminal_size()
         return console
     return Console(file=stream, highlight=False, width=_NO_WIDTH, color_system=None)
@@ -123,7 +123,7 @@ def _column_widths(rows: Rows, width: int, *, is_compact: bool = False) -> list[
     left = width - between - sum(least)
     if left < 0:
         return None
-    # The columns that need the least width get it in full, and the others share the rest.
+    # The narrowest columns get their full width, and the others share the rest.
     order = sorted(range(len(least)), key=lambda index: wanted[index] - least[index])
     for position, index in enumerate(order):
         more = min(wanted[index] - least[index], left // (len(order) - position))

@@ -27,7 +27,8 @@ def run_pyspark(arguments: list[str]) -> NoReturn:
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYTHONSTARTUP": str(startup),
         }
-        # The status line of a statement is where Spark would draw its bars; arguments can switch these on again.
+        # Spark would draw its progress bars where a statement's status line is; the user's arguments can enable the
+        # bars again.
         settings = [*delta_options(), "--conf", "spark.ui.showConsoleProgress=false"]
         command = [str(home / "bin" / "pyspark"), *settings, *arguments]
         # Replaces this process, so that signals (including Ctrl-C) reach the shell, and no kill leaves the shell

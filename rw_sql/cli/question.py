@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from rw_sql.session.attach import Question
 
 Answer = Callable[["Question"], bool]
-"""The type of a function that answers the question before an unsafe statement. Its yes confirms only that request."""
+"""The type of a function that answers the question before an unsafe statement. A yes confirms only that request."""
 
 
 def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str]) -> Answer | None:
     """Chooses how a script's unsafe statements are confirmed: by ``--yes``, by tokens, by a question at the
     terminal, or not at all (None).
 
-    The preview is always printed before the answer. Because ``--yes`` is given before the preview is known, it is
-    only sufficient if the statement's ALLOW names the predicted loss or repetition.
+    The preview is always printed before the answer. Because ``--yes`` is given before the preview is known, it suffices
+    only if the statement's ALLOW names the predicted gaps or duplicates.
     """
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not (is_confirmed or tokens or can_ask):

@@ -1,7 +1,8 @@
 """``python -m rw_sql.cli.reference [--check]``: writes the reference pages about the command line, the Python API, the
 catalog, parameters and metrics.
 
-``python -m rw_sql.syntax`` writes the pages of the language, ``python -m rw_sql.connectors.docs`` those of connectors.
+``python -m rw_sql.syntax`` writes the pages of the language, and ``python -m rw_sql.connectors.docs`` the pages of
+connectors.
 """
 
 from __future__ import annotations

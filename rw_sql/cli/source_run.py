@@ -129,7 +129,7 @@ def export(
     warehouse: str | None,
     is_shown: bool,
 ) -> None:
-    """Writes a source's positions in the form of another tool. Raises SqlError if it has none."""
+    """Writes a source's positions in the form of another tool. Raises SqlError if the source has no positions."""
     require_output(form, FORMS)
     if group is not None and form != "csv":
         raise SqlError(INVALID_OPTION, "--group is for --output csv", hint="omit --group")

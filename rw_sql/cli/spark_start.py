@@ -88,7 +88,7 @@ def start_spark(
         jars = initial_jars(warehouse, config or {}).get(CLASS_PATH, "")
         archive = class_archive(config or {}, [Path(jar) for jar in jars.split(os.pathsep) if jar])
     if is_beside_prompt and archive is not None and archive.is_made:
-        archive = None  # Its JVM would write to the terminal's standard output when it ends.
+        archive = None  # The JVM would write to the terminal's standard output when it ends.
     config = with_archive(config or {}, archive)
     with tempfile.TemporaryFile() as messages, _outliving(archive is not None and archive.is_made):
         saved = os.dup(2)
@@ -118,8 +118,8 @@ def start_spark(
 def _outliving(is_needed: bool) -> Iterator[None]:
     """A context manager for the start of a JVM that writes its archive after this process has ended.
 
-    A program that reads this process's standard output must not wait for that JVM, so the JVM gets another one. It has
-    no mark of the keeper, which would end it.
+    A program that reads this process's standard output must not wait for that JVM, so the JVM gets another one. The JVM
+    does not get the keeper's mark, because the keeper would end it.
     """
     if not is_needed:
         yield

@@ -152,7 +152,7 @@ class StatusLine:
                     self._changed.wait(left)
                     continue
                 run = self._run
-            # Reading the activity of the jobs may take a while, and the statement must be able to end meanwhile.
+            # Reading the activity of the jobs may take a while, and the statement must be able to end during that time.
             progress = self._described()
             with self._changed:
                 if run == self._run and self._started is not None:

@@ -35,7 +35,7 @@ def read_exactly(path: str) -> str:
 
 
 def unusable_file(error: OSError) -> SqlError | None:
-    """The error for a file or folder that a command could not use; None if the error is of something else."""
+    """The error for a file or folder that a command could not use; None if the exception does not concern a file."""
     from rw_sql.metastore.location import require_current_folder
 
     try:

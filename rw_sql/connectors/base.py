@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-# Connectors of other packages import these from here, as in version 0.1.0.
+# Connectors of other packages import these names from here, as in version 0.1.0.
 from rw_sql.connectors.snapshots import (  # noqa: F401
     ColumnChecker,
     ColumnLister,
@@ -64,10 +64,10 @@ class UpstreamSplit:
     """One split as the upstream reports it, with the offsets ``[start, end)`` of its records.
 
     ``is_endless``: records are generated as they are read. Such a split has no lag and is never read to its end;
-    ``end`` only limits the offsets that may be requested. ``slack`` is the distance from ``end`` within which positions
-    mean the same place of the log. ``is_empty``: the split has no record now, and its end is unknown, so that every
-    position from ``start`` on is valid. ``has_open_start``: the position 0 is before every record, and stays valid when
-    records were removed. ``term`` is the current term of its log; None if unknown.
+    ``end`` only limits the offsets that may be requested. Positions from ``end - slack`` to ``end`` mean the same place
+    of the log. ``is_empty``: the split has no record now, and its end is unknown, so every position from ``start`` on
+    is valid. ``has_open_start``: the position 0 is before every record, and stays valid when records are removed.
+    ``term`` is the current term of its log; None if unknown.
     """
 
     split: str
@@ -82,11 +82,12 @@ class UpstreamSplit:
     term: int | None = None
 
     def has_lost(self, offset: int) -> bool:
-        """True if the records from a position to the first one that is left were removed."""
+        """True if records at and after a position were removed, before the first record that still exists."""
         return offset < self.start and not (self.has_open_start and offset == 0)
 
     def behind(self, offset: int) -> int:
-        """The number of offsets from one to the end, or of places if several offsets are one place of the log."""
+        """The number of unread offsets after a position; if several offsets are one place of the log, the number of
+        places."""
         return max(0, self.end - max(offset, self.start)) // (self.slack + 1)
 
 
@@ -220,7 +221,7 @@ class TermConnector(Protocol):
     def diverged(
         self, options: Mapping[str, str], states: Mapping[str, SplitState], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
-        """The splits whose log has lost records before these positions since their terms: the first lost offset.
+        """The splits whose log has lost records before these positions, each with the first lost offset.
 
         States without a term are not checked. Raises OSError if the upstream does not answer.
         """
@@ -229,7 +230,7 @@ class TermConnector(Protocol):
 
 @runtime_checkable
 class NamingConnector(Protocol):
-    """A connector whose sources make something upstream that needs a name."""
+    """A connector whose sources create objects upstream that need a name."""
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
         """The options with generated names where they are missing: ``unique`` is a word of letters and digits."""
@@ -239,7 +240,7 @@ class NamingConnector(Protocol):
 @runtime_checkable
 class HoldingConnector(Protocol):
     """A connector whose readers create an object upstream, such as a slot or a subscription, that keeps records until
-    they are committed. It is removed after the source was dropped.
+    they are committed. The object is removed after the source is dropped.
     """
 
     def release(self, options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
@@ -272,7 +273,8 @@ class PooledTopic:
 class PooledConnector(Protocol):
     """A connector whose upstream answers for the splits of many sources in one request.
 
-    Sources at rest are watched so: the cost of a request hardly depends on the number of sources.
+    Sources at rest are watched with these requests, because the cost of a request hardly depends on the number of
+    sources.
     """
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
@@ -280,7 +282,8 @@ class PooledConnector(Protocol):
         ...
 
     def pool_key(self, options: Mapping[str, str]) -> Hashable:
-        """Equal for sources that one request can serve: the same servers, login and view of transactions."""
+        """A value that is equal for sources that one request can serve: those with the same servers, login and handling
+        of transactions."""
         ...
 
     def pooled_ends(
@@ -288,9 +291,9 @@ class PooledConnector(Protocol):
     ) -> Mapping[str, int]:
         """The end offsets of these splits, which may belong to several sources with this :meth:`pool_key`.
 
-        The result omits a split whose end cannot be read (its topic was deleted or may not be read, or its leader is
-        moving): its source is started after a while, to report the reason. Raises OSError if the upstream does not
-        answer.
+        The result omits a split whose end cannot be read, because its topic was deleted or may not be read, or because
+        its leader is moving. The source of such a split is started after a while and reports the reason. Raises OSError
+        if the upstream does not answer.
         """
         ...
 
@@ -322,7 +325,7 @@ class Connector(Protocol):
         ...
 
     def is_shareable(self) -> bool:
-        """True if one reader can serve all views and tables that use a source."""
+        """True if a single reader can serve all views and tables that use a source."""
         ...
 
     def check_options(self, options: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """A base for connectors that capture the changes of a database.
 
-Spark has no part in reading such a source. Its :class:`~rw_sql.connectors.changes.ChangeReader` supplies the rows of
-each batch as Arrow tables (:mod:`rw_sql.runtime.ingest.change_feed`), which a thread writes
+Spark is not involved in reading such a source. Its :class:`~rw_sql.connectors.changes.ChangeReader` supplies the rows
+of each batch as Arrow tables (:mod:`rw_sql.runtime.ingest.change_feed`), which a thread writes
 (:mod:`rw_sql.runtime.jobs.batch_thread`).
 """
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 def check_root_certificate(options: Mapping[str, str], hint: str) -> None:
-    """Raises OptionError if ``ssl.mode`` checks the server's certificate and no authority is named."""
+    """Raises OptionError if ``ssl.mode`` requires a check of the server's certificate and the options name no
+    certificate authority."""
     if options.get("ssl.mode", "").strip().lower().startswith("verify-") and "ssl.root.cert" not in options:
         raise OptionError(
             INVALID_PROPERTY,

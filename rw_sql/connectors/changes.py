@@ -48,9 +48,8 @@ class UpstreamColumn:
     column list ``(*)``.
 
     ``canonical`` is None if rw_sql has no equivalent type; ``refusal`` then contains the reason and a remedy.
-    ``family`` groups types with the same text form (see ``types`` of the connector). ``default`` is a constant
-    default, as text. ``also`` lists further
-    types, besides wider ones, with which the column can be declared.
+    ``family`` groups types with the same text form (see ``types`` of the connector). ``default`` is a constant default,
+    as text. ``also`` lists further types, besides wider types, with which the column can be declared.
     """
 
     name: str
@@ -131,7 +130,8 @@ class SchemaChange:
 
 
 def schema_change(table: str, before: Mapping[str, str], now: Mapping[str, str], position: int) -> SchemaChange | None:
-    """The difference of a table's columns; None if there is none. A column whose type before is empty has any type."""
+    """The difference of a table's columns; None if there is none. If a column's type in ``before`` is empty, every type
+    counts as equal."""
     retyped = {column: kind for column, kind in now.items() if before.get(column, "") not in ("", kind)}
     added = {column: kind for column, kind in now.items() if column not in before}
     dropped = {column: kind for column, kind in before.items() if column not in now}
@@ -179,8 +179,8 @@ class Taken:
 class Lack:
     """An unmet requirement on the server: one sentence, and the statement or setting that fixes it.
 
-    ``check`` is its category: server, role, slot, publication, table or column. ``is_for_slot``: it is met as soon as
-    another slot is dropped.
+    ``check`` is its category: server, role, slot, publication, table or column. ``is_for_slot``: the requirement is met
+    as soon as another slot is dropped.
     """
 
     check: Literal["server", "role", "slot", "publication", "table", "column"]
@@ -190,8 +190,8 @@ class Lack:
 
 
 def unread_column(table: str, name: str, declared: str, there: Collection[str]) -> Lack:
-    """The lack of a column that the changes to a table do not contain: it is not among the table's columns, ``there``,
-    or the database generates it."""
+    """The Lack for a column that a table's changes do not contain: either ``there``, the table's columns, lacks it, or
+    the database generates it."""
     if name in there:
         return Lack(
             check="column",
@@ -215,8 +215,8 @@ class SlotDetails:
     lost. ``safe_bytes`` is the number of bytes of log that can still be written before the server may invalidate the
     slot; None if there is no limit.
 
-    MySQL has no slots: ``name`` is then the oldest file of its binary log, and ``status`` is how long the server keeps
-    files. ``files`` are the first position and the size in bytes of each file, and ``per_byte`` is the number of
+    MySQL has no slots: ``name`` is then the oldest file of its binary log, and ``status`` the time for which the server
+    keeps files. ``files`` are the first position and the size in bytes of each file, and ``per_byte`` is the number of
     positions per byte.
     """
 
@@ -248,7 +248,7 @@ class SlotDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCount:
-    """The numbers between two positions: of the transactions that changed a published table, and of their changes.
+    """Counts between two positions: the transactions that changed a published table, and their changes.
 
     ``first_end`` is the position after the first transaction, None if there is none.
     """
@@ -260,10 +260,10 @@ class ChangeCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """The objects that :meth:`ChangeConnector.prepare` found or created upstream. :meth:`ChangeConnector.release`
-    may drop the created ones. ``state`` is the slot's position. ``end`` is the end of the log after the call. If the
-    slot is older than the publication, a new source must begin at ``end``: the server looks up the publication as of
-    the log position that it reads, where it would not exist yet."""
+    """The objects that :meth:`ChangeConnector.prepare` found or created upstream. :meth:`ChangeConnector.release` may
+    drop the created ones. ``state`` is the slot's position. ``end`` is the end of the log after the call. If the slot
+    is older than the publication, a new source must begin at ``end``: for each log position, the server looks up the
+    publication as of that position, and at earlier positions the publication does not exist."""
 
     state: SplitState
     made_slot: bool
@@ -287,7 +287,7 @@ class ChangeReader(Protocol):
     def take(self, max_rows: int, wait_seconds: float) -> Taken:
         """Returns whole transactions and chunks.
 
-        Waits until they have at least ``max_rows`` rows or BATCH_BYTES bytes, or the time is over.
+        Waits until the result has at least ``max_rows`` rows or BATCH_BYTES bytes, or the time is over.
 
         A single transaction may exceed both. Raises CaptureError if the connection is lost; results of
         earlier calls stay valid.
@@ -324,8 +324,8 @@ class ChangeConnector(Protocol):
     :class:`rw_sql.connectors.base.Connector`, with ``slot.name`` and ``publication.name`` filled in."""
 
     passed_text: str
-    """The beginning of a message for a position that is too old; the first position that the upstream still has
-    follows.
+    """The beginning of a message for a position that is too old. The message continues with the first position that the
+    upstream still has.
     """
     kept_text: str
     """What happens to the upstream's log while a source is paused: one clause."""
@@ -392,8 +392,8 @@ class ChangeConnector(Protocol):
 
         The caller passes True only for objects that :meth:`prepare` created.
 
-        Returns a notice for each thing that cannot be dropped with these options, with the statement that drops it.
-        Raises CaptureError, which is temporary, if the call must be repeated: the server does not answer, or another
+        Returns a notice for each object that cannot be dropped with these options, with the statement that drops it.
+        Raises a temporary CaptureError if the call must be repeated, because the server does not answer or another
         reader uses the slot.
         """
         ...
@@ -426,9 +426,9 @@ class ChangeConnector(Protocol):
 def records_schema() -> pa.Schema:
     """The columns of :attr:`Taken.records`.
 
-    ``key`` and ``row`` are null or JSON objects that map column names to values in the database's text form. ``key``
-    is the key before the change; it is set for deletes and for updates that changed the key. ``unchanged`` are
-    columns that an update left out of ``row`` because their (large) value stayed as it was.
+    ``key`` and ``row`` are null or JSON objects that map column names to values in the database's text form. ``key`` is
+    the key before the change; it is set for deletes and for updates that changed the key. ``unchanged`` are columns
+    that an update left out of ``row`` because their (large) values did not change.
     """
     import pyarrow as pa
 

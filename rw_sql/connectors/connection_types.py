@@ -56,8 +56,8 @@ def connection_sink(kind: str) -> str:
 
 
 def place_of(kind: str, key: str) -> str | None:
-    """For a hint: the statement in which an option belongs that this connection type refuses; None if no statement
-    accepts the option."""
+    """For a hint about an option that this connection type refuses: the statement that accepts the option; None if
+    there is none."""
     for other in connection_types():
         known = connection_spec(other).option(key)
         if known is not None and known.is_of_connection:

@@ -252,7 +252,7 @@ _INSTEAD = {
 
 
 def instead_of(format: str, encode: str) -> str | None:
-    """The alternative to a FORMAT and ENCODE that only RisingWave supports; None for any other pair."""
+    """The alternative to a pair of FORMAT and ENCODE that only RisingWave supports; None for any other pair."""
     return _INSTEAD.get(format) or _INSTEAD.get(encode)
 
 

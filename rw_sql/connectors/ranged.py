@@ -1,8 +1,8 @@
 """A base for connectors whose upstream can read any range of offsets: files, tables, and most APIs.
 
 A subclass defines its options, its splits (``look``), and the records of a range (``read_batch``). The stream of a
-source only carries the ranges of each batch; ``read_batch`` reads the records. Backfills of views and ``SELECT …
-FROM source`` use the same method.
+source carries only the ranges of each batch; ``read_batch`` reads the records. Backfills of views and ``SELECT … FROM
+source`` use the same method.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class RangedConnector(PlainConnector):
         """The records whose offset is in ``[start, end)`` of its split. Adjacent ranges neither repeat nor omit a
         record.
 
-        ``encoding`` is the source's. ``lives`` are the expected incarnations of the splits; reading fails if a split
-        has another one. With ENCODE PARQUET the DataFrame also has ``_rw_row``, a struct of the columns, and
+        ``encoding`` is the source's. ``lives`` are the expected incarnations of the splits; reading fails if a split's
+        incarnation differs. With ENCODE PARQUET the DataFrame also has ``_rw_row``, a struct of the columns, and
         ``_rw_fault``, the error of a record that could not be read.
         """
 

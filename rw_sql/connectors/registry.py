@@ -1,7 +1,7 @@
-"""Finds connectors: the built-in ones, and third parties' through an entry-point group.
+"""Finds connectors: the built-in ones, and those of third parties through entry-point groups.
 
-The group of sources is ``rw_sql.connectors``, the group of sinks ``rw_sql.sinks``. The built-in ones are listed here
-instead, so that they are available in an updated checkout without reinstallation.
+The group of sources is ``rw_sql.connectors``, the group of sinks ``rw_sql.sinks``. The built-in connectors are listed
+here, so that an updated checkout needs no reinstallation.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _INSTEAD = {
     "azure_blob": "connector = 'azblob' reads Azure's blobs",
     "nexmark": "connector = 'datagen' generates rows",
 }
-"""What to use instead of sources that RisingWave or other systems have under this name."""
+"""For names of sources in RisingWave or other systems: the source to use instead."""
 
 _JDBC = "connector = 'jdbc' writes to databases: jdbc.url = 'jdbc:postgresql://host/database', table.name = '…'"
 _FILES = "connector = 'fs' writes files, 'deltalake' and 'iceberg' tables in an object store"
@@ -128,12 +128,14 @@ def captures_changes(name: str) -> bool:
 
 @cache
 def sends_once(name: str) -> bool:
-    """True if the connector exists and its upstream sends each record once: the log has all that can be read."""
+    """True if the connector exists and its upstream sends each record only once, so that only the log can be read
+    again."""
     return captures_changes(name) or (name in connector_names() and bool(getattr(_load(name), "is_sent_once", False)))
 
 
 def names_upstream(name: str) -> NamingConnector | None:
-    """The connector with that name, if it generates names for what its sources make upstream, else None."""
+    """The connector with that name, if it generates names for objects that its sources create upstream; otherwise
+    None."""
     found = _load(name) if name in connector_names() else None
     return found if isinstance(found, NamingConnector) else None
 
@@ -152,7 +154,7 @@ def has_shared_offsets(name: str) -> bool:
 
 @cache
 def included_offset(name: str) -> str | None:
-    """The column of records that INCLUDE offset returns, if it is not the offset as a number."""
+    """The column of records that INCLUDE offset returns, if that is not the numeric offset."""
     return getattr(_load(name), "included_offset", None) if name in connector_names() else None
 
 

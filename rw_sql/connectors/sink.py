@@ -1,6 +1,6 @@
 """The interface of a sink connector: option spec, check of the target, and a writer of batches.
 
-:mod:`rw_sql.connectors.registry` lists the built-in ones and finds others through the entry-point group
+:mod:`rw_sql.connectors.registry` lists the built-in sink connectors and finds others through the entry-point group
 ``rw_sql.sinks``.
 """
 
@@ -66,7 +66,8 @@ class SinkLook:
 
     At most one of these is set: ``error`` (the target does not answer), ``missing`` (a named object does not exist),
     ``misfit`` (the target cannot store these rows), ``doubt`` (judging by the types, the target may refuse most of
-    these rows). ``hint`` is the remedy for the last three. ``named`` is the missing object as the options write it.
+    these rows). ``hint`` is the remedy for the last three. ``named`` is the missing object's name as written in the
+    options.
 
     A ``doubt`` prevents CREATE SINK; existing sinks still run.
     """
@@ -112,9 +113,9 @@ class Refusal:
 class RefusedRowsError(SinkError):
     """The target is available and refuses rows of the batch permanently.
 
-    If ``is_rest_written`` is set, all other rows were written; otherwise no row of the batch was written.
-    ``refusals`` has at least one refused row. It may be incomplete: a retry without these rows may report further
-    ones.
+    If ``is_rest_written`` is set, all other rows were written; otherwise no row of the batch was written. ``refusals``
+    has at least one refused row. The list may be incomplete: a retry without these rows may report further refused
+    rows.
     """
 
     def __init__(self, refusals: Sequence[Refusal], *, is_rest_written: bool = False) -> None:
@@ -172,7 +173,7 @@ class MarkingSink(Protocol):
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
         """The newest batch of a generation of a sink in the target, -1 if it has none yet.
 
-        None if the target has no marks of the sink, or does not exist: it is not the one that the sink has written.
+        None if the target does not exist or has no marks of the sink, which shows that the sink has not written to it.
         Raises SinkError if it does not answer.
         """
         ...

@@ -1,5 +1,5 @@
-"""What a connector of tables implements beside :class:`rw_sql.connectors.base.Connector`: for REFRESH TABLE a reader of
-all current rows, and for typed upstreams the comparison of columns.
+"""The protocols that a connector of tables implements beside :class:`rw_sql.connectors.base.Connector`: for REFRESH
+TABLE, a reader of all current rows; for typed upstreams, the comparison of columns.
 
 All of these protocols are optional. A connector has the capability if it has the methods.
 """

@@ -67,13 +67,13 @@ class OptionError(SqlError):
 class OptionSpec:
     """One option. ``client`` and ``spark`` are its names in the connector's own client and in Spark's reader.
 
-    ``java`` describes the Java client's equivalent if it is not just another name. ``is_of_connection``: CREATE
-    CONNECTION accepts the option too. ``connection_key`` is the option's name in a connection, if it differs; such a
-    connection's type has its own spec. ``is_alterable``: ALTER SOURCE … CONNECTOR WITH may change the option, as in
-    RisingWave; UNSAFE SET may change every option. ``is_ignored``: the option is accepted for compatibility but has
-    no effect. ``also`` are names of the option in other systems: they are not accepted, but a hint suggests this
-    option instead. ``instead`` are alternative options: only one of them may be set, and an ALTER that sets one
-    removes the others.
+    ``java`` describes the equivalent in the Java client if that is not simply an option with another name.
+    ``is_of_connection``: CREATE CONNECTION accepts the option too. ``connection_key`` is the option's name in a
+    connection, if the name differs; the type of that connection has its own spec. ``is_alterable``: ALTER SOURCE …
+    CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option.) ``is_ignored``: the
+    option is accepted for compatibility but has no effect. ``also`` are names of the option in other systems: they are
+    not accepted, but a hint suggests this option instead. ``instead`` are alternative options: only one of them may be
+    set, and an ALTER that sets one removes the others.
     """
 
     key: str

@@ -29,14 +29,14 @@ _WATCH_SECONDS, _MOST_WATCH_SECONDS = 2.0, 86_400.0
 
 
 class StatementMagic:
-    """Runs statements in the notebook's attached session: that in the variable ``spark``, otherwise the active
+    """Runs statements in the notebook's attached session: the session in the variable ``spark``, otherwise the active
     session."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._settings: dict[str, str | None] = {}
 
-    # Without it, IPython replaces $errors and {…} in a statement by the values of Python's names.
+    # Without this, IPython would replace $errors and {…} in a statement by values of Python variables.
     @no_var_expand  # type: ignore[untyped-decorator, unused-ignore]
     def run(self, line: str, cell: str | None = None) -> CellResult | None:
         """Runs the statement on the line, or the cell's statements, and shows each result as it arrives.

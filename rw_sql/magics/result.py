@@ -43,7 +43,7 @@ class CellResult:
         return self._table.picture()
 
     def _repr_html_(self) -> str | None:
-        # In addition to the picture, a front end would show the table with the picture's source text.
+        # Otherwise, a front end would show the table with the picture's source text beside the picture.
         return None if self._table.picture() is not None else self._table._repr_html_()
 
     def __repr__(self) -> str:

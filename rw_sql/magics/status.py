@@ -57,7 +57,7 @@ class CellStatus(StatusLine):
     def __init__(self, describe: Callable[[], Progress]) -> None:
         super().__init__(describe)
         self._shown: Any = None
-        # The output goes to the cell of the context, which another thread does not have.
+        # The output belongs to the cell of a context, which other threads do not have.
         self._cell = contextvars.copy_context()
 
     def _begin(self) -> None:

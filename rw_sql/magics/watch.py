@@ -29,7 +29,7 @@ _NUMBERS = (False, False, False, True, True, True, True, False)
 class StatusView:
     """The status of a warehouse at one moment, as HTML, and as text for front ends without HTML.
 
-    ``problem`` is the text that says why there is no newer status.
+    ``problem`` is the reason why there is no newer status.
     """
 
     def __init__(self, status: WarehouseStatus, problem: str | None = None) -> None:
@@ -58,7 +58,7 @@ class StatusView:
 
 
 class _NoStatus:
-    """The text in the place of a status that could not be read even once."""
+    """The text that is shown before a status could be read for the first time."""
 
     def __init__(self, problem: str) -> None:
         self._problem = problem

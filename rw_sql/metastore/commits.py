@@ -30,8 +30,8 @@ class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers pl
 
 
 class CommitUnknown(OSError):  # noqa: N818 - it is an event that callers tell from other errors of a store
-    """The store failed during a commit and then did not answer, so that nothing shows whether epoch ``epoch`` is that
-    commit."""
+    """The store failed during a commit and then did not answer, so it is unknown whether the commit became epoch
+    ``epoch``."""
 
     def __init__(self, epoch: int, error: Exception) -> None:
         super().__init__(str(error))
@@ -50,5 +50,5 @@ def user_name() -> str:
     """The operating system's user of this process, as the actor of its operations."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # A container's user may have no name.
+    except (KeyError, OSError):  # In a container, the user may have no name.
         return f"uid {os.getuid()}"

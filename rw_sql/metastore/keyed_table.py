@@ -87,7 +87,7 @@ class KeyedTable:
             except CommitConflict:
                 return self._has_stored(stamped)
             except BaseException:
-                # The rows may be committed all the same, for example if the reply was lost.
+                # The commit may have succeeded despite the error, for example if only the reply was lost.
                 self._table.mark_unread()
                 raise
             self._rows = {**present, **{self._key(row): row for row in stamped}}
@@ -99,8 +99,8 @@ class KeyedTable:
     def _has_stored(self, stamped: Sequence[Row]) -> bool:
         """True if the table contains these rows although their commit was reported as refused.
 
-        An object store's client may retry a write that has already succeeded. Rows of another process would differ:
-        each contains its version, and what only its process writes, such as the name of an owner.
+        An object store's client may retry a write that has already succeeded. Rows of another process would differ,
+        because each row contains its version and a value specific to its process, such as the name of an owner.
         """
         if self._table.is_local:
             return False
@@ -111,8 +111,8 @@ class KeyedTable:
     def tidy(self) -> None:
         """Folds the table even if only one row is replaced, and removes the files that the previous call replaced.
 
-        Two calls some time apart therefore remove the text of all replaced rows from the disk. A call after which
-        nothing was written does nothing.
+        The second of two such calls therefore removes the text of all replaced rows from the disk. Does nothing if
+        nothing was written since the previous call.
         """
         if not self._tending.acquire(blocking=False):
             return
@@ -128,7 +128,7 @@ class KeyedTable:
                 return
             self.rows()
             StoredTable(self._table.uri).upkeep(replace=fold)
-            # After a fold, the next call has to remove the files. If the upkeep failed, it has to do everything.
+            # After a fold, the next call must still remove the old files. After a failure, it must repeat everything.
             self._tidied_version = next((version for has_folded, version in seen if not has_folded), -1)
         finally:
             self._tending.release()
@@ -155,8 +155,8 @@ class KeyedTable:
         return tuple(row[name] for name in self._keys)
 
     def _folded(self, table: StoredTable, *, is_forced: bool = False) -> pa.Table | None:
-        """The rows to keep when the table is folded, read through a handle on this table; None if folding would
-        remove too few rows. With ``is_forced``, one row is enough."""
+        """The rows to keep when the table is folded, read through a handle on this table; None if folding would remove
+        too few rows. With ``is_forced``, folds even if that removes only one row."""
         with self._lock:
             present = list(self._rows.values())
         # Rows that are cached need not be read: in an object store, reading costs three requests a file.

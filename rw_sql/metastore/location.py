@@ -49,8 +49,8 @@ def require_current_folder() -> None:
 
 
 def require_fit(location: str) -> None:
-    """Raises SqlError INVALID_PARAMETER for an absolute path, or a URI of an object store, that the libraries of a
-    warehouse refuse or read differently: the catalog and the files of the jobs would be in different places."""
+    """Raises SqlError INVALID_PARAMETER for an absolute path or an object store's URI that not all of the warehouse's
+    libraries read alike, because the catalog and the jobs' files would then be in different places."""
     is_uri = "://" in location
     unfit = unfit_part(location) if is_uri else unfit_local_part(location)
     if unfit is not None:

@@ -25,7 +25,7 @@ _WORTH_FOLDING = 2_000
 
 
 def projection_rows(projection: Projection, effects: Iterable[Effect], schema: pa.Schema) -> pa.Table:
-    """The rows that the effects add to a projection, as columns, in pieces of at most ten thousand states."""
+    """The rows that the effects add to a projection, as an Arrow table."""
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     for effect in effects:
         match projection:
@@ -109,7 +109,7 @@ def fold_rows(projection: Projection, table: pa.Table) -> pa.Table | None:
     """The rows to keep when the projection is folded; None if most rows are still needed.
 
     The row of a dropped object is kept, because ids are never reused. The row of an unassigned split or a forgotten
-    state is kept while it is its fragment's newest change, because it determines the fragment's epoch.
+    state is kept while it is the newest change of its fragment, because it determines the fragment's epoch.
     """
     kept = newest_rows(table, KEYS[projection], "epoch")
     if projection != "objects":

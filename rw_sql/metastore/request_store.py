@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.keyed_table import Row as _Row
 
 _REQUEST_MS = 3_600_000
-"""How long a request is kept after its answer, in milliseconds: its session polls several times a second."""
+"""The milliseconds for which a request is kept after its answer; its session polls several times a second."""
 
 
 class RequestStore:
@@ -29,7 +29,7 @@ class RequestStore:
     def add(self, request: Request) -> None:
         """Adds a request, unless it is stored already.
 
-        A commit whose reply was lost is repeated, and the owner may have taken the request in between.
+        If the reply to a commit is lost, the commit is repeated; the owner may have taken the request in between.
         """
         row = msgspec.to_builtins(request)
         self._table().write(lambda present: [] if (request.request,) in present else [row])
@@ -65,7 +65,7 @@ class RequestStore:
     def tidy(self) -> None:
         """Removes replaced rows of requests from the table, and their files at the next call.
 
-        Does nothing while a request is open: if another commit comes first, the new file stays, with the texts in it.
+        Does nothing while a request is open: if another commit came first, the new file with the texts would remain.
         """
         if not any(row["state"] in (ASKED, TAKEN) for row in self._table().rows().values()):
             self._table().tidy()

@@ -74,7 +74,7 @@ class JobStore:
         self._lock = RLock()
         self._tables: dict[str, KeyedTable] = {}
         self._runs: tuple[Mapping[_Key, _Row], dict[str, dict[int, Run]]] | None = None
-        # Rows by fragment: a thousand sources ask for their own rows one after the other.
+        # Rows grouped by fragment, because each of a thousand sources reads only its own rows.
         self._noted: tuple[Mapping[_Key, _Row], dict[str, list[_Row]]] | None = None
         self._told: set[Event] = set()
         self.saying = RLock()
@@ -184,7 +184,7 @@ class JobStore:
 
     def write_backfill(self, progress: BackfillProgress) -> None:
         """Replaces the progress of a view's backfill."""
-        # Offsets of 56 digits are more than a BIGINT holds.
+        # A BIGINT cannot hold offsets of 56 digits.
         most = 2**63 - 1
         kept = replace(progress, done=min(progress.done, most), total=min(progress.total, most))
         self._backfills().write(lambda _: [msgspec.to_builtins(kept)])
@@ -269,7 +269,8 @@ class JobStore:
         self._holds().write(choose)
 
     def write_rewind_points(self, points: Sequence[RewindPoint]) -> None:
-        """Adds rewind points, or the reasons why there are none. A suspended owner replaces nothing."""
+        """Adds rewind points, or the reasons why there are none. Never replaces a stored point, because a suspended
+        owner may write late."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_point_row(point) for point in points if (point.source_id, point.operation) not in present]
@@ -291,7 +292,7 @@ class JobStore:
         return frozenset(operation for of_source, operation in rows if of_source == source_id)
 
     def rewind_stamp(self) -> tuple[object, ...]:
-        """A value for detecting changes: a tuple whose items stay the same objects until a job starts or a rewind
+        """A value for detecting changes: the items of the tuple remain the same objects until a job starts or a rewind
         fact is written."""
         return self._run_table().rows(), self._rewind_points().rows(), self._rewinds().rows()
 

@@ -60,7 +60,7 @@ class Effect:
     states: Mapping[str, Mapping[str, StoredState | None]] = field(default_factory=dict)
 
     def touches(self, projection: Projection) -> bool:
-        """True if the operation adds rows to the projection."""
+        """True if the effect adds rows to the projection."""
         match projection:
             case "objects":
                 return bool(self.objects)

@@ -72,7 +72,8 @@ class Metastore:
         self._projections: dict[Projection, StoredTable] = {
             name: StoredTable(join(directory, name), upkeep_offset=10 * at) for at, name in enumerate(PROJECTIONS, 1)
         }
-        # Effects that may still have to be projected, and per projection the newest epoch of effects no longer kept.
+        # Effects that a projection may still lack, and per projection the newest epoch whose effect was removed from
+        # here.
         self._recent: deque[Effect] = deque()
         self._forgotten: dict[Projection, int] = {}
         self._seen = (-1, Snapshot())

@@ -59,8 +59,8 @@ def join(directory: str, name: str) -> str:
 def is_table(uri: str) -> bool:
     """True if there is a Delta table.
 
-    ``DeltaTable.is_deltatable`` keeps all threads of the process from running until the store answers or its client
-    gives up, after three minutes. Opening the table does not, but takes more time on a local path.
+    ``DeltaTable.is_deltatable`` blocks all threads of the process until the store answers or its client gives up, after
+    three minutes. Opening the table does not block them, but takes more time on a local path.
     """
     if "://" not in uri:
         return DeltaTable.is_deltatable(uri)
@@ -97,8 +97,7 @@ def create_table(
 class NewRows:
     """Rows up to ``version``.
 
-    With ``is_whole``, these are all rows of the table; otherwise they are the added rows, some of which may be
-    returned twice.
+    With ``is_whole``, ``rows`` are all rows of the table; otherwise the added rows, possibly with repetitions.
     """
 
     rows: pa.Table
@@ -202,7 +201,7 @@ class StoredTable:
             except CommitFailedError as error:
                 raise CommitConflict(self.uri) from error
             if transaction is not None and self.version == before + 1:
-                # So that the handle does not have to read the log for the transaction that was just written.
+                # The handle then need not read the log for the transaction that was just written.
                 self._transactions = {(transaction[0], before + 1): transaction[1]}
             if self._read_version == before and (added := self._added(before, before + 1)) is not None:
                 self._read |= added
@@ -379,8 +378,8 @@ class StoredTable:
     def _opened(self, name: str) -> pa.NativeFile | pa.BufferReader:
         """One of the table's files, open for reading.
 
-        In an object store, it is fetched by one request of fsspec. delta-rs's own file system needs three, and no
-        thread of the process runs while it waits for the store.
+        In an object store, fsspec fetches it by one request. delta-rs's own file system needs three requests, and
+        blocks all threads of the process while it waits for the store.
         """
         if self._log_directory is not None:
             return pa.OSFile(name)

@@ -32,8 +32,8 @@ class SplitHistory:
 
     If ``start`` is after the reader's position, ``end`` equals ``start``, and rows below ``start`` are not live.
     ``since`` is the epoch of the statement that set the split's position. Rows that were read from an older position
-    are never live. ``is_guarded``: of the rows read from this position, only those at or above ``start`` are live.
-    ``term`` is a term of the split's log in which all records before ``end`` were in the log; None if unknown.
+    are never live. ``is_guarded``: rows read from this position are live only at or above ``start``. ``term`` is a term
+    of the split's log in which all records before ``end`` were in the log; None if unknown.
     """
 
     split: str
@@ -153,7 +153,7 @@ def _group(key: tuple[Any, ...], members: list[SplitHistory]) -> dict[str, Any]:
 def _closed(numbers: Sequence[int | str]) -> list[int | str | list[int]]:
     """Encodes ascending numbers, with consecutive numbers as [first, last].
 
-    A name without a number is the empty text.
+    Texts, which stand for names without a number, are returned unchanged.
     """
     found: list[int | str | list[int]] = []
     for number in numbers:
@@ -264,7 +264,7 @@ def next_chunk(portions: Sequence[BackfillChunk], most: int) -> tuple[BackfillCh
         if known is None or portion.start < known.start:
             first[portion.split] = portion
     chosen: list[BackfillChunk] = []
-    # Small chunks first, because the unused part of their share goes to the other chunks.
+    # Handles small chunks first, because the other chunks get the unused part of their share.
     by_size = sorted(first.values(), key=lambda portion: (portion.end - portion.start, portion.split))
     for at, portion in enumerate(by_size):
         share = max(1, most // (len(by_size) - at)) if most > 0 else 0

@@ -74,9 +74,9 @@ CDC_COLUMNS = (
 the row after the change."""
 
 INDEX_COLUMN = ("_rw_index", "BIGINT")
-"""An extra column in the log of a source in which several records may have the same offset: their order.
+"""An extra column in the log of a source in which several records may have the same offset: the order of these records.
 
-These are change data capture sources and files. The column is NULL in rows of files from before it existed."""
+Change data capture sources and files are such sources. In files from before the column existed, it is NULL."""
 
 UNKNOWN_COLUMN = ("_rw_unknown", "ARRAY<STRING>")
 """An extra column in a table whose records may omit unchanged values: the paths of omitted values that no earlier
@@ -258,7 +258,7 @@ def is_cdc(statement: CreateSource) -> bool:
 def has_changes(statement: CreateSource | CreateTable) -> bool:
     """True if the records describe changes of rows, not only new rows.
 
-    False for a change data capture source, whose rows are the change records themselves; True for its tables.
+    True for the tables of a change data capture source, False for the source, whose rows are the change records.
     """
     if isinstance(statement, CreateTable) and statement.cdc_table is not None:
         return True

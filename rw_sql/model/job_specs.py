@@ -59,10 +59,10 @@ if TYPE_CHECKING:
 class CdcTableSpec:
     """One upstream table of a change data capture source, as the source's reader reads it.
 
-    ``snapshot`` names its snapshot: another name begins another one. ``repeats``: a table has rows of an earlier
-    snapshot. ``tables`` are the ids of the tables that read it, ``columns`` the columns that they read, ``key_columns``
-    the columns in whose order its rows are read. ``rate`` is the limit of its snapshot in rows per second, None without
-    a limit.
+    ``snapshot`` names the snapshot; the reader begins a new snapshot when the name changes. ``repeats``: a table has
+    rows of an earlier snapshot. ``tables`` are the ids of the tables that read it, ``columns`` the columns that they
+    read; its rows are read in the order of ``key_columns``. ``rate`` is the limit of its snapshot in rows per second,
+    None without a limit.
     """
 
     upstream: str
@@ -182,8 +182,8 @@ class ViewSpec:
 class SinkSpec:
     """A sink's query. ``identity`` is its unique name in targets that record their writers.
 
-    ``replaces``: its query replaces rows by the shape's keys. ``starts`` has a pair (input id, version after which
-    the sink begins) for each input that it does not read from the beginning.
+    ``replaces``: a later row of its query replaces the earlier row with the same key of the shape. ``starts`` has a
+    pair (input id, version after which the sink begins) for each input that it does not read from the beginning.
     """
 
     job: str
@@ -300,8 +300,8 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
         repeats = source.snapshot > table.live_from[0]
         name = f"{table.id}.{source.snapshot if repeats else 0}"
         if table.added_columns:
-            # Rows that are there may have another value in a new column than NULL: its default upstream.
-            # The number of columns that there ever were grows with each new one, and only then.
+            # In a new column, existing rows may have the column's upstream default instead of NULL. The number of all
+            # columns, including dropped ones, changes only if a column is added.
             repeats, name = True, f"{name}.{len(schema_columns(table.schema)) + len(table.dropped_columns)}"
         found[upstream] = CdcTableSpec(
             upstream=upstream,
@@ -348,7 +348,7 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
             reader_spec(snapshot, source, reader_fragment(view.id, source.id))
             for source in direct_inputs(snapshot, view)
         ),
-        # The reason is only informative, so a different wording must not restart the job.
+        # The reason is only informative, so a change of its text must not restart the job.
         maintenance=replace(view.maintenance, reason=""),
         keyed=keyed,
         stored_names=view.stored_names if isinstance(view, TableRecord) else (),
@@ -460,7 +460,7 @@ def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dic
     for kind in ("table", "materialized_view"):
         for record in _records(snapshot, kind, only):
             if isinstance(record, TableRecord) and not record.inputs:
-                continue  # Its connector was dropped; its rows stay.
+                continue  # A table whose connector was dropped keeps its rows but has no job.
             if isinstance(record, MaterializedViewRecord) and not is_view_paused(snapshot, record):
                 view = view_spec(snapshot, record)
                 wanted[view.job] = view

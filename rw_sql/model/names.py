@@ -71,7 +71,7 @@ def object_name(name: Name) -> str:
 def schema_of(snapshot: Snapshot, key: str) -> str:
     """The schema of an object, by its name in the catalog."""
     schema, dot, _ = key.partition(".")
-    # Before there were schemas, a quoted name could have a dot.
+    # Warehouses from before schemas existed may contain quoted names with a dot.
     return schema if dot and snapshot.find("schema", schema) is not None else PUBLIC
 
 
@@ -261,7 +261,7 @@ def undefined_relation(snapshot: Snapshot, name: Name, listing: str) -> SqlError
 
 
 def in_other_schemas(snapshot: Snapshot, known: Iterable[str], name: Name) -> str | None:
-    """The hint for a name that only exists in other schemas; None if it does not exist there either."""
+    """The hint for a name that exists only in other schemas; None if it exists in no schema."""
     found = [key for key in known if key != name.key and bare_name(snapshot, key) == name.last]
     if not found:
         return None
@@ -341,8 +341,8 @@ def spark_query(text: str, relations: Iterable[str]) -> str:
 
 
 def require_free_of_kind(snapshot: Snapshot, kind: str, name: Name) -> None:
-    """Raises SqlError DUPLICATE_OBJECT if an object of that kind has the name, and INVALID_DEFINITION if no new object
-    can have it."""
+    """Raises SqlError DUPLICATE_OBJECT if an object of that kind has the name, and INVALID_DEFINITION if the name is
+    not valid for a new object."""
     require_schema(snapshot, name)
     _require_fit(name)
     if snapshot.find(kind, object_name(name)) is not None:
@@ -350,9 +350,9 @@ def require_free_of_kind(snapshot: Snapshot, kind: str, name: Name) -> None:
 
 
 def require_free(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
-    """Raises SqlError DUPLICATE_OBJECT if a table, source, view or sink has the name, or one that differs from it only
-    in upper and lower case, and INVALID_DEFINITION if no new object can have it. ``renamed`` is the name in the catalog
-    of the object that gets the name, if it exists.
+    """Raises SqlError DUPLICATE_OBJECT if a table, source, view or sink has the name (upper and lower case are
+    ignored), and INVALID_DEFINITION if the name is not valid for a new object. If an existing object is renamed,
+    ``renamed`` is its present name in the catalog.
     """
     require_schema(snapshot, name)
     taken = find_relation(snapshot, object_name(name)) or snapshot.find("sink", object_name(name))
@@ -362,7 +362,7 @@ def require_free(snapshot: Snapshot, name: Name, *, renamed: str | None = None) 
 
 
 def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
-    """Like :func:`require_free`, for a name that no other object has exactly."""
+    """Like :func:`require_free`, for a name that does not exactly equal that of another object."""
     _require_fit(name)
     suffix = next((end for end in (ERRORS, REJECTED) if name.last.lower().endswith(end)), None)
     if suffix is not None:
@@ -384,7 +384,7 @@ def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = No
 
 
 def _alike(snapshot: Snapshot, key: str, renamed: str | None) -> ObjectRecord | None:
-    """The object whose name Spark does not distinguish from a key. Objects with the name ``renamed`` do not count."""
+    """The object whose name equals ``key`` except for upper and lower case; an object named ``renamed`` is ignored."""
     folded = key.lower()
     records = (record for kind in (*RELATION_KINDS, "sink") for record in snapshot.all(kind))
     return next((found for found in records if found.name.lower() == folded and found.name != renamed), None)
@@ -407,7 +407,7 @@ def _require_fit(name: Name) -> None:
 
 
 def _free(snapshot: Snapshot, name: Name) -> str:
-    """A name like another one that no object has."""
+    """An unused name, made from the given name and a number."""
     key = name.key
     return next(
         other

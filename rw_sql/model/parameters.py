@@ -23,7 +23,7 @@ STREAMING_PARALLELISM = "streaming_parallelism"
 """The system parameter with the parallelism of new queries."""
 
 IDLE_SECONDS = 60
-"""The default of ``idle_job_timeout``: about the time in which polling costs as much CPU as one stop and one start."""
+"""The default of ``idle_job_timeout``: polling for this long costs about as much CPU as one stop and one start."""
 
 IDLE_JOB_TIMEOUT = "idle_job_timeout"
 """The system parameter with the time after which a job without new input rests."""
@@ -240,7 +240,7 @@ SESSION_PARAMETERS = {
 
 
 def idle_job_seconds(snapshot: Snapshot) -> float | None:
-    """The seconds without new input after which a job rests; None if none does."""
+    """The seconds without new input after which a job rests; None if jobs never rest."""
     value = snapshot.parameter(IDLE_JOB_TIMEOUT) or SYSTEM_PARAMETERS[IDLE_JOB_TIMEOUT].default
     return None if value == NO_LIMIT else int(value.removesuffix("ms")) / 1000
 

@@ -99,8 +99,8 @@ def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: i
     """True if ``refresh_interval_sec`` has passed since the table's newest refresh began, or since the table was
     created.
 
-    False while its source is paused. If the newest refresh began more than one interval in the future, the clock was
-    set back, and a refresh is due.
+    False while its source is paused. A refresh is also due if the newest one began more than one interval in the
+    future, because the clock was then set back.
     """
     if record.status != IDLE or record.interval_s is None:
         return False
@@ -113,7 +113,7 @@ def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: i
 def refresh_state(
     record: RefreshRecord, status: JobStatus | None, progress: BackfillProgress | None
 ) -> tuple[str, str]:
-    """A refreshable table's state, and its progress or the reason why it makes none."""
+    """A refreshable table's state, with its progress or the reason why it makes no progress."""
     if status is not None and status.state == "STALLED":
         return "STALLED", status.reason or ""
     if record.status == IDLE:

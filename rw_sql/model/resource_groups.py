@@ -69,8 +69,8 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
 
 
 def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
-    """An earlier record of an object, with the epoch at which it joined its group. Raises ValueError if it was in
-    another group then: restoring it would move its job without the other owner."""
+    """An earlier record of an object, with the epoch at which it joined its group. Raises ValueError if the object was
+    in another group at that time: restoring it would move its job without the consent of the other group's owner."""
     present = snapshot.get(record.id)
     if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):
         return record

@@ -94,8 +94,7 @@ def unread(source: SourceRecord) -> Reader:
 
 
 def is_read(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """True if a table, view or sink reads the source, or the rebuild of a view with a new query, which reads that
-    query's inputs before the view does."""
+    """True if a table, view or sink reads the source, or if the rebuild of a view for a new query does."""
     return any(isinstance(user, _USERS) for user in snapshot.users_of(source.id))
 
 

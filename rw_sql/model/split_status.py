@@ -32,7 +32,7 @@ def identity_status(state: SplitState, upstream: UpstreamSplit | SplitState) -> 
 
 
 def is_known_same(state: SplitState, upstream: UpstreamSplit | SplitState) -> bool:
-    """True if a state and a split have an identity to compare: a difference would be seen."""
+    """True if identities of a state and a split are known, so that a difference would be detected."""
     return (
         bool((state.cluster and upstream.cluster) or (state.incarnation and upstream.incarnation))
         and identity_status(state, upstream) == OK

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def without_startup(options: PlannedOptions) -> dict[str, str]:
-    """The options without the startup options, in a form that can be checked."""
+    """The options without the startup options, with HIDDEN in place of secrets."""
     return {key: value for key, value in visible(options).items() if key not in (MODE, TIME)}
 
 
 def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str:
     """The end offsets of the splits when a source is created, in the form stored in its record.
 
-    Empty if no startup mode of the connector uses them, because the text would be long for 100,000 files.
+    Empty if the connector has no startup modes, because the text of 100,000 files would be long.
     """
     kind = connector(kind_name)
     if kind.spec.option(MODE) is None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
 
 _LATER = ("_rw_batch", INDEX_COLUMN[0])
-"""The hidden columns that logs have not always had."""
+"""The hidden columns that logs of older versions lack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
             aliases = tuple((name, field) for field, name in names.items())
             watermark = source_watermark(statement)
             if isinstance(view, TableRecord) and view.primary_key:
-                # A table created before one of these columns existed has a query without it.
+                # If a table was created before one of these columns existed, its query lacks that column.
                 hidden = [name for name, _ in order_columns(record)]
                 columns += tuple(name for name in hidden if name not in _LATER or name in view.maintenance.query)
                 # The query selects this column: see keyed_query.

@@ -1,6 +1,6 @@
 """Plans statements: computes a plan from a statement, the catalog and facts about the outside world.
 
-No side effects, no Spark.
+Planning has no side effects and does not use Spark.
 
 *Lowering* a statement means computing its plan. ``lower`` dispatches to a function in ``statements``, which reads
 facts through an ``Inspector`` (``ports``) and returns a plan (``result``): steps, messages, and the preview for the

@@ -108,8 +108,8 @@ def _lower(
     shares_sources: bool,
     search_path: tuple[str, ...],
 ) -> Plan:
-    """Imports the module of a lowering with the first statement that needs it: a process rarely plans every kind of
-    statement, and the modules of all kinds take a twentieth of a second."""
+    """Imports the module of a lowering when the first statement needs it. Importing all modules takes a twentieth of a
+    second, and a process rarely plans every kind of statement."""
     lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     match statement:
         case (

@@ -116,7 +116,7 @@ def _packages(location: Warehouse) -> str:
 def initial_jars(warehouse: str | None, config: Mapping[str, str]) -> dict[str, str]:
     """The settings by which :func:`connect` gives a new Spark the jars of Delta and of the warehouse's store.
 
-    With ``PYSPARK_GATEWAY_PORT``, the JVM was started by spark-submit.
+    If ``PYSPARK_GATEWAY_PORT`` is set, spark-submit has already started the JVM.
     """
     starts_jvm = gateway() is None and "PYSPARK_GATEWAY_PORT" not in os.environ
     return jar_settings(_packages(warehouse_at(warehouse)), config, starts_jvm=starts_jvm)
@@ -196,7 +196,7 @@ def _attach(spark: SparkSession, location: Warehouse, run_jobs: bool, resource_g
         _runtimes[location.uri] = runtime
     else:
         _require_group(runtime, resource_group)
-    # The session's views come first: beside jobs that start, each of them takes fifty times as long.
+    # Creates the session's views before the jobs start: while jobs start, a view takes fifty times as long.
     attached = Attached(spark, runtime)
     runtime.users += 1
     if run_jobs:
@@ -287,7 +287,7 @@ def delta_options() -> list[str]:
 
 
 def _require_delta(spark: SparkSession, *, is_remote: bool) -> None:
-    if not is_remote:  # The process that runs the jobs has another Spark than a session of Spark Connect.
+    if not is_remote:  # The jobs of a Spark Connect session run in another process, with that process's Spark.
         jars_of(spark.version)
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if DELTA_SETTINGS["spark.sql.extensions"] in extensions:

@@ -78,7 +78,7 @@ class AttachedRuntime(Protocol):
 
     @property
     def owner(self) -> Owner | None:
-        """What runs the warehouse's jobs in this process, if it may."""
+        """The owner in this process, which runs the warehouse's jobs; None if this process does not run jobs."""
         ...
 
     def run(self, text: str, statement: Statement, state: SessionState) -> Table:
@@ -167,7 +167,7 @@ class Attached:
         return frame_of(self.spark, table)
 
     def for_spark(self, text: str) -> str:
-        """A text for Spark with names that Spark finds: see :mod:`rw_sql.runtime.sql.spark_names`."""
+        """Rewrites a text's names so that Spark can resolve them (see :mod:`rw_sql.runtime.sql.spark_names`)."""
         return with_spark_names(self._seen, text, self._state.search_path, self._views)
 
     @property
@@ -291,19 +291,19 @@ class Attached:
             with self._store_errors():
                 return self._runtime.run(text, statement, self._state)
         except Py4JError:
-            # After the commit, every error is an SqlError that says so.
+            # A failure after the commit raises an SqlError, so this Py4JError comes from before the commit.
             self._runtime.context.sessions.require_alive(NOTHING_CHANGED)
             raise
 
     def _store_errors(self) -> AbstractContextManager[None]:
-        """Raises errors of the warehouse's store as SqlError, for what changes nothing."""
+        """Converts errors of the warehouse's store to SqlError, for actions that change nothing."""
         return store_errors(self._runtime.context.sessions.require_alive)
 
     def _show(self, *, is_moved: bool) -> None:
-        """Makes the views match the catalog after a statement. ``is_moved``: unqualified names are looked up in other
-        schemas.
+        """Makes the views match the catalog after a statement. ``is_moved``: the statement changed the schemas in which
+        unqualified names are looked up.
 
-        The statement has taken effect, so that a failure is a warning; the next statement tries again.
+        The statement has already taken effect, so a failure only causes a warning; the next statement tries again.
         """
         try:
             self._views.refresh()
@@ -328,9 +328,10 @@ class Attached:
             raise error.located(text) from error.__cause__
 
     def before_spark(self, text: str) -> None:
-        """Makes the rw_sql objects that a Spark statement or table name may refer to readable.
+        """Lets Spark read the rw_sql objects to which a Spark statement or table name may refer.
 
-        Must be called before Spark runs it. Checks for views of other sessions at most every LOOK_SECONDS, to be fast.
+        Must be called before Spark runs it. To be fast, checks for views that other sessions created at most every
+        LOOK_SECONDS.
         """
         with self._store_errors():
             self._views.before(text)
@@ -377,7 +378,7 @@ class Attached:
 
 
 def end_servers(servers: list[WSGIServer]) -> None:
-    """Ends the servers of metrics, so that the next attachment may use their ports."""
+    """Stops the metrics servers, so that the next attachment can use their ports."""
     while servers:
         server = servers.pop()
         server.shutdown()

@@ -1,13 +1,13 @@
 """An archive of the classes of a JVM, from which later JVMs load them faster.
 
-A JVM of Spark reads and checks some 20,000 classes before it has run its first statement. Java can write those of a
-process into a file when the process ends (a dynamic CDS archive, JEP 350), and map that file into later processes.
+A JVM of Spark reads and checks some 20,000 classes before it has run its first statement. Java can write the classes of
+a process into a file when the process ends (a dynamic CDS archive, JEP 350), and map that file into later processes.
 :func:`class_archive` returns the options of a JVM for that. The archives are files in the user's cache folder, one for
 each Java, each set of jars and each set of options.
 
-A JVM of Java 17 that maps a damaged archive ends with a fatal error. Therefore a new archive is tried by a JVM that
-ends at once, before it gets the name under which it is used. The name contains its size in bytes, so that a file that
-was truncated later is not used either.
+A JVM of Java 17 that maps a damaged archive ends with a fatal error. Therefore a JVM that ends at once tries each new
+archive before the archive gets its final name. The name contains the file's size in bytes, so that a file that is
+truncated later is not used.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 """Without these options, Java reports on standard output why it cannot use or write an archive."""
 
 _MOST_BYTES = 600_000_000
-"""The free space that a new archive needs: the file has some 200 MB."""
+"""The free space that a new archive needs; the file itself has about 200 MB."""
 
 _KEPT = 4
 _UNUSED_SECONDS = 30 * 86_400.0
@@ -80,7 +80,7 @@ class ClassArchive:
         return self.class_path_file is not None
 
     def remember(self, spark: SparkSession) -> None:
-        """Stores the class path of the JVM that will write the archive. Does nothing for other archives."""
+        """Stores the class path of the JVM that will write the archive. Does nothing if no archive will be written."""
         if self.class_path_file is not None:
             found = str(java_class(spark, "java.lang.System").getProperty("java.class.path"))
             with suppress(OSError):
@@ -174,7 +174,7 @@ def _accepted(folder: Path, key: str, given: str) -> Path | None:
             new.replace(made)
             class_path.unlink(missing_ok=True)
             return made
-        # If a JVM is still writing the file, its space is free once that JVM has ended.
+        # If a JVM is still writing the file, the disk space is freed when that JVM ends.
         new.unlink(missing_ok=True)
         class_path.unlink(missing_ok=True)
     return None
@@ -187,7 +187,7 @@ def _is_mappable(file: Path, class_path: Path, given: str) -> bool:
             str(java_program()),
             *(word for word in given.split() if word.startswith("-XX:")),
             *("-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={file}"),
-            # A JVM that ends with SIGBUS writes a report into the folder of the user otherwise.
+            # Otherwise, a JVM that ends with SIGBUS writes a report into the current folder.
             *("-XX:ErrorFile=/dev/null", "-XX:-CreateCoredumpOnCrash"),
             *("-cp", class_path.read_text(encoding="utf-8")),
             "-version",
@@ -198,7 +198,7 @@ def _is_mappable(file: Path, class_path: Path, given: str) -> bool:
 
 
 def _remove_old(folder: Path) -> None:
-    """Deletes what nothing uses any more: archives beyond the newest few, and files that no JVM has finished."""
+    """Deletes unused files: all archives except the newest few, and files that no JVM finished writing."""
     now = time.time()
     with suppress(OSError):
         archives = sorted(folder.glob("*.jsa"), key=lambda file: file.stat().st_mtime, reverse=True)

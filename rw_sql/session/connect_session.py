@@ -67,7 +67,7 @@ class ConnectRuntime:
         """Does nothing: a process without a JVM runs no jobs."""
 
     def stop(self) -> None:
-        """Writes what is not written yet."""
+        """Stops the metrics servers and writes the metastore's pending rows."""
         end_servers(self.servers)
         self.context.metastore.flush(with_upkeep=True)
 

@@ -115,8 +115,8 @@ def run_statements(
 
 
 def run_dry(spark: SparkSession, texts: Sequence[str]) -> None:
-    """Plans rw_sql's statements one by one, each on the catalog that the statements before it would lead to. Raises
-    SqlError, located in the statement, as the statement itself would, except for a missing confirmation."""
+    """Plans rw_sql's statements one by one, each on the catalog that the preceding statements would produce. Raises the
+    SqlError, located in the statement, that the statement itself would raise, except for a missing confirmation."""
     dry = (attached_to(spark) or attach(spark)).dry_run()
     for text in texts:
         try:
@@ -128,7 +128,7 @@ def run_dry(spark: SparkSession, texts: Sequence[str]) -> None:
 def interrupted_at(done: int, total: int, place: str, why: str) -> str:
     """The message after Ctrl-C: names the interrupted statement and the number of completed statements before it.
 
-    ``place`` is the position of the interrupted statement, ``why`` an additional text about it.
+    ``place`` is the position of the interrupted statement, ``why`` the cause of the interruption, if known.
     """
     before = {0: "no statement ran before it", 1: "the one before it is complete"}.get(
         done, f"the {done} before it are complete"

@@ -31,7 +31,8 @@ _OWN = {
     "spark.sql.shuffle.partitions": "8",
     # Each view has dozens of generated classes; if the cache is too small, each batch recompiles them.
     "spark.sql.codegen.cache.maxEntries": "2000",
-    # A stream adds several per second, each with the text of its plan: the default of a thousand fills the heap.
+    # A stream adds several executions per second, each with the text of its plan; Spark's default of 1000 fills the
+    # heap.
     "spark.sql.ui.retainedExecutions": "50",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",

@@ -107,7 +107,8 @@ def wrap_class(
             attached.refuse_changes(text)
             attached.before_spark(text)
             text = with_schemas(spark, text)
-            # Spark Connect analyzes a query later, so that no setting can be restored.
+            # Spark Connect analyzes the query after this call returns, so a setting cannot be changed just for the
+            # analysis.
             with bound_arguments(spark) if args and isinstance(spark, SparkSession) else nullcontext():
                 return attached.read(text, partial(original, spark, text, *given, **kwargs), args)
         except BaseException:
@@ -137,7 +138,7 @@ def wrap_table(
         attached = attached_to(spark)
         if attached is not None:
             attached.before_spark(tableName)
-            # With an alias of its own, no alias is added.
+            # The alias here prevents with_schemas from adding another one.
             begin, end = "SELECT * FROM ", " AS t"
             name = with_schemas(spark, f"{begin}{tableName}{end}").removeprefix(begin).removesuffix(end)
             return attached.read(f"{begin}{name}", partial(original, self, name))

@@ -1,6 +1,6 @@
 """Routes a text to rw_sql or to Spark by its first words.
 
-If both have statements that begin with these words, clauses and object names of rw_sql decide.
+If both have statements that begin with these words, clauses and object names decide whether the text is rw_sql's.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def is_ours(statement: Statement, catalog: CatalogView) -> bool:
         case ast.SetTimeZone():
             return False
         case ast.ShowObjects(kind="SCHEMAS") if statement.like is not None:
-            return isinstance(catalog, SchemaView) and catalog.has_schema()  # Spark lists its databases by them.
+            return isinstance(catalog, SchemaView) and catalog.has_schema()  # Spark's SHOW SCHEMAS lists databases.
         case ast.ShowObjects():
             return statement.kind not in _SPARKS_LISTS
         case ast.ShowColumns():
@@ -166,7 +166,7 @@ _TABLE_CLAUSES = (
     ("ENGINE", "="),
 )
 _CONNECTOR_OPTION = re.compile(r"\bWITH\s*\((?:[^()']|'[^']*')*?\bconnector'?\s*=", re.IGNORECASE)
-"""Matches a WITH list with a connector, which only rw_sql's statements have, in the text after an error."""
+"""Matches, in the text after an error, a WITH list with a connector, which only rw_sql's statements have."""
 
 _ALTER_CLAUSES = (("UNSAFE",), ("CONNECTOR",), ("SWAP",), ("ALTER", "WATERMARK"))
 

@@ -214,7 +214,7 @@ def rollback_command(
         raise undefined(snapshot, "materialized_view", name)
     records = Metastore.open(location.uri).operations()
     history = History.of(records)
-    # An operation has the name that the view had then.
+    # Finds operations by the view's id, because an operation contains the name that the view had at the time.
     swaps = (r for r in records if r.kind == SWAP and record.id in before_from_json(r.before).objects)
     swap = next((r for r in swaps if history.is_in_effect(r.epoch)), None)
     if swap is None:
@@ -267,8 +267,8 @@ def _compared(
 
 
 def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
-    """A catalog from a file, and the path of a warehouse to which the catalog does not belong, for callers that need
-    a path."""
+    """A catalog from a file, with the path of a warehouse for callers that need one; the catalog does not belong to
+    this warehouse."""
     from rw_sql.metastore import catalog_from_json
     from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -283,7 +283,7 @@ def _catalog(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
     location = Warehouse.at(warehouse or "./rw_warehouse")
     if not location.list_names(f"{location.uri}/rw_catalog/operations/_delta_log"):
         return location, Snapshot()
-    from rw_sql.metastore import Metastore  # needs delta-rs, if there is something to read
+    from rw_sql.metastore import Metastore  # needs delta-rs if there are rows to read
 
     return location, Metastore.open(location.uri).snapshot()
 
@@ -324,7 +324,7 @@ def show_changes(
 
 def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, changes: Sequence[DeployChange]) -> None:
     if snapshot.epoch == 0:
-        return  # There are no rows yet, and a light installation could not count them.
+        return  # There are no rows yet; a light installation could not count rows.
     made = [
         change
         for change in changes
@@ -391,11 +391,11 @@ def _carry_out(
     is_confirmed: bool,
     tokens: frozenset[str],
 ) -> None:
-    """Runs the statements in ``first``, then the statements of the changes. ``again`` says how to continue after an
-    error.
+    """Runs the statements in ``first``, then the statements of the changes. ``again`` is the text that explains how to
+    continue after an error.
 
-    If a change drops an object, all statements are planned before the first one runs, so that nothing is dropped for
-    a definition that is refused.
+    If a change drops an object, all statements are planned before the first one runs, so that no object is dropped for
+    a definition that is then refused.
     """
     from rw_sql.cli.output import print_error
     from rw_sql.cli.question import choose_answer
@@ -408,7 +408,7 @@ def _carry_out(
         from rw_sql.runtime.support.faults import fault
         from rw_sql.session.scripts import run_statements
 
-        # Checked again: the user's answer and Spark's start may have taken long.
+        # The plan is checked again, because the user's answer and Spark's start may have taken long.
         require_current(_catalog(location.uri)[1], plan, location.uri)
         if any(change.needs_drop for change in changes):
             _require_possible(spark, changes)
@@ -428,7 +428,7 @@ def _carry_out(
 
 
 def _require_possible(spark: SparkSession, changes: Sequence[DeployChange]) -> None:
-    """Raises SqlError if a statement would be refused on the catalog that the statements before it lead to."""
+    """Raises SqlError if a statement would be refused on the catalog that the preceding statements produce."""
     from rw_sql.cli.output import print_error
     from rw_sql.session.scripts import run_dry
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.variables.source_map import Expanded, Fault
 
 _OF_OPTIONS = (INVALID_PROPERTY, UNKNOWN_PROPERTY)
-"""The kinds of a refusal of one option, beside which a statement can have other errors."""
+"""The kinds of errors that refuse a single option; the statement can have other errors too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +188,7 @@ def _as_written(file: CheckedFile, statements: Iterable[Checked]) -> list[Checke
     for checked in statements:
         mine = [fault for fault in faults if checked.start <= fault.at <= checked.end]
         faults = [fault for fault in faults if fault not in mine]
-        # An error at the place of a variable without a value is not an error of the statement.
+        # An error at the position of a variable without a value is not an error of the statement.
         errors = tuple(fault.error for fault in mine) or tuple(expanded.locate(error) for error in checked.errors)
         origin, span = expanded.source(checked.start, checked.end)
         found.append(
@@ -222,4 +222,4 @@ def _of_fault(file: CheckedFile, fault: Fault) -> Checked:
 
 
 def _keep(_: SqlError) -> None:
-    """Ignores an error, because the expansion records its errors itself."""
+    """Ignores the error, because the expansion records its errors itself."""

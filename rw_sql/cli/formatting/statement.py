@@ -53,7 +53,7 @@ def format_query(text: str) -> str:
         tokens = scan(text)
     except SqlError:
         return text
-    if "\\" in text:  # Spark's strings have escapes, which determine where a string ends.
+    if "\\" in text:  # In Spark's strings, escapes determine where a string ends.
         return text
     comments = comments_of(text, tokens)
     bare = without_comments(text, comments)
@@ -83,7 +83,8 @@ def _rendered(statement: Statement, types: Sequence[str], *, is_broken: bool) ->
 
 
 def _mapped(part: Any, replaced: Callable[[object], object]) -> Any:
-    """A copy of a part of a statement in which nested parts are replaced, where ``replaced`` returns a replacement."""
+    """A copy of a part of a statement, in which each nested part is replaced if ``replaced`` returns a replacement for
+    it."""
     found = replaced(part)
     if found is not None:
         return found

@@ -76,7 +76,7 @@ def complete_words(*words: str) -> Any:
     """Completes an option's value from a fixed list of words."""
 
     def complete(incomplete: str) -> list[str]:
-        # Words of a list with commas are completed one by one.
+        # In a list with commas, each word is completed separately.
         done, comma, last = incomplete.rpartition(",")
         return [f"{done}{comma}{word}" for word in words if word.startswith(last)]
 

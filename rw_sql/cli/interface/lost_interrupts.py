@@ -1,8 +1,8 @@
-"""Ctrl-C that Python loses is sent again.
+"""Sends a Ctrl-C again that Python has lost.
 
-Python runs a signal's handler between any two instructions of the main thread, so also inside of a finalizer or of a
-weak reference's callback. It prints and ignores an exception that is raised there (``sys.unraisablehook``): the
-KeyboardInterrupt of a Ctrl-C is lost, and a prompt waits as if nobody had typed it.
+Python runs a signal's handler between any two instructions of the main thread, and therefore also inside a finalizer or
+a weak reference's callback. Python prints and ignores exceptions that are raised there (``sys.unraisablehook``). The
+KeyboardInterrupt is then lost, and a prompt continues to wait.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _AFTER_SECONDS = 0.02
 
 @contextmanager
 def resent_interrupts() -> Iterator[None]:
-    """A context manager inside which a Ctrl-C that arrives in a finalizer is raised behind it, in the main thread."""
+    """A context manager inside which a Ctrl-C that arrives in a finalizer is raised after the finalizer, in the main
+    thread."""
     report, main = sys.unraisablehook, threading.main_thread()
-    lost: SimpleQueue[bool] = SimpleQueue()  # whose put may be called in a finalizer
+    lost: SimpleQueue[bool] = SimpleQueue()  # a queue whose put may be called in a finalizer
 
     def send_again() -> None:
         while lost.get():

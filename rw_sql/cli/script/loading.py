@@ -93,7 +93,7 @@ def hiding_of(variables: Mapping[str, str]) -> Callable[[str], str]:
 
 def hiding(secrets: Iterable[str]) -> Callable[[str], str]:
     """A function that replaces secrets by asterisks: the given secrets, and secrets in the text of statements."""
-    # A value that contains another is replaced first.
+    # Longer values are replaced first, because they may contain shorter ones.
     values = sorted({form for secret in secrets for form in (secret, secret.replace("'", "''"))}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, values))) if values else None
 

@@ -210,7 +210,7 @@ class ScriptRun:
     def _show(self, part: ScriptStatement, outcome: _Outcome) -> None:
         """Prints the result of a statement.
 
-        Ctrl-C here does not affect this statement, which is done, but prevents the next one.
+        A Ctrl-C at this point does not affect this statement, which is complete, but prevents the next one.
         """
         if self._transcript is None:
             return

@@ -85,8 +85,8 @@ class LocalServer:
                     return process.pid
                 time.sleep(0.05)
         except BaseException:
-            # On any exception, Ctrl-C included: the caller does not have the server's handle yet, so it could not
-            # stop it.
+            # Applies to any exception, including Ctrl-C, because the caller does not have the server's handle yet and
+            # could not stop the server.
             process.kill()
             process.wait()
             raise
@@ -173,7 +173,7 @@ def is_gone_within(pid: int, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(ChildProcessError):
-            # It may be a child of this process, which remains a zombie until it is waited for.
+            # The process may be a child of this process, which remains a zombie until it is waited for.
             os.waitpid(pid, os.WNOHANG)
         if not process_start(pid):
             return True

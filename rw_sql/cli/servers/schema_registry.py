@@ -77,7 +77,7 @@ def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
         # Like the broker, it should start quickly and leave the cores to its clients.
         *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"),
         *(f"-Dquarkus.http.port={at}", "-Dquarkus.http.host=127.0.0.1", "-Dquarkus.log.level=WARN"),
-        # It asks no other machine whether there is a newer version.
+        # Prevents the registry from asking another machine for newer versions.
         "-Dquarkus.analytics.disabled=true",
         *("-jar", str(runner)),
     ]
@@ -146,7 +146,7 @@ def registry_runner() -> Path:
         try:
             found.parent.rename(made)
         except OSError:
-            if not (made / jar).is_file():  # Another process has unpacked it meanwhile.
+            if not (made / jar).is_file():  # Another process has unpacked the archive in the meantime.
                 shutil.rmtree(made, ignore_errors=True)
                 found.parent.rename(made)
     return made / jar

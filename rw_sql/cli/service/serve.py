@@ -40,9 +40,9 @@ def serve_until_told(
 ) -> None:
     """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and releases the lease.
 
-    With ``resource_group``, only the jobs of that group run.
-    ``config`` are Spark's settings. If another process owns the warehouse, this process waits and takes over when
-    the other one has ended. It exits with status 1 if Spark has ended, because it can no longer run the jobs then.
+    With ``resource_group``, only the jobs of that group run. ``config`` are Spark's settings. If another process owns
+    the warehouse, this process waits and takes over when the other one has ended. It exits with status 1 if Spark ends,
+    because it can then no longer run the jobs.
     """
     if resource_group is not None:
         require_group_name(resource_group)
@@ -51,11 +51,11 @@ def serve_until_told(
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         told.set()
 
-    # Before Spark starts: a signal during the start takes effect right after it.
+    # Handlers are set before Spark starts; a signal during the start takes effect right after it.
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
     start_log(log)
-    check_java()  # before a page is served and a start is reported that cannot happen
+    check_java()  # before the page is served and the start is reported
     server = listen(host, port, token_file) if has_http else None
 
     from rw_sql.session.attach import attach, connect, detach

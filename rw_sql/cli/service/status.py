@@ -52,7 +52,7 @@ def status_command(
                 console.clear()
             elif number and output != "json" and problem is None:
                 console.print()
-            # Where the last status is still visible, only the problem is new.
+            # The last status is still visible, so only the problem is printed.
             if status is not None and (is_redrawn or problem is None):
                 _show(console, status, output, is_one_line=True)
             if problem is not None:
@@ -62,7 +62,7 @@ def status_command(
 
 def _show(console: Console, status: WarehouseStatus, output: str, *, is_one_line: bool = False) -> None:
     if output == "json":
-        # One line per document, so that a reading program can tell where each ends.
+        # Each document is one line, so that a reading program finds its end.
         print(json.dumps(status.to_json(), indent=None if is_one_line else 2, ensure_ascii=False), flush=True)
     else:
         print_status(console, status)
@@ -75,7 +75,7 @@ def _status(context: Context) -> WarehouseStatus:
 
 
 def _looks(look: Callable[[], WarehouseStatus]) -> Iterator[tuple[WarehouseStatus | None, str | None]]:
-    """The newest status, again and again; and, if it cannot be read now, the text that says so."""
+    """Yields the newest status again and again or, if it cannot be read, a text that states this."""
     from deltalake.exceptions import DeltaError
 
     from rw_sql.runtime.status.words import unreadable

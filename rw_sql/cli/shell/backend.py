@@ -68,7 +68,7 @@ class Backend:
 
     def _start(self) -> None:
         try:
-            # Only one thread may import at a time, because both threads would need the same hundred modules.
+            # Only one thread imports at a time, because both threads need the same hundred modules.
             from rw_sql.session.attach import attach
 
             self._imported.set()

@@ -1,4 +1,4 @@
-"""What the Tab key completes: the keywords that the grammar accepts next, and matching names, properties, values and
+"""The choices of the Tab key: the keywords that the grammar accepts next, and matching names, properties, values and
 columns."""
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Names(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One choice for the text at the cursor; ``meta`` describes it. A choice that is typed in quotes begins with the
-    word at the cursor if its ``name`` does."""
+    """One choice for the text at the cursor; ``meta`` describes it. A choice in quotes matches the word at the cursor
+    if its ``name`` begins with that word."""
 
     text: str
     meta: str = ""
@@ -294,8 +294,8 @@ def statement_around(text: str, place: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The tokens that the grammar accepts at the end of a text: its terminals, and the spellings of those that are
-    keywords."""
+    """The tokens that the grammar accepts at the end of a text: the terminals, and the spellings of the keywords among
+    them."""
 
     accepted: frozenset[str] = frozenset()
     keywords: tuple[str, ...] = ()

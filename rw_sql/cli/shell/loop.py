@@ -64,7 +64,7 @@ class Shell:
         self.edited = ""
         self._is_interactive = is_interactive
         self._console = console_for()
-        # While Spark starts, descriptor 2 is a file: a line that was begun before would continue there, unseen.
+        # While Spark starts, descriptor 2 is a file, where the rest of a line that has already begun would be lost.
         self._status = StatusLine(backend.progress, stream=own_stderr())
         self._layout: Layout = "auto"
         self._is_timed = is_interactive
@@ -100,7 +100,7 @@ class Shell:
         except ModuleNotFoundError:
             raise  # The command line names the installation that has the package.
         except Exception as error:
-            # The process may run the jobs of the warehouse, so no statement may end it.
+            # The process may run the jobs of the warehouse, so no error of a statement may end it.
             logger.debug("a statement failed", exc_info=True)
             print_error(f"{type(error).__name__}: {error}")
             return FAILED
@@ -254,7 +254,7 @@ class Shell:
             self._show(Rows(columns=("name", "kind"), rows=objects), "", self._layout)
             return
         kinds = dict(() if snapshot is None else listed(snapshot))
-        # Without quotes, the whole text may be a name too.
+        # Even without quotes, the whole text may be a name.
         wanted = next((each for each in (_name_in(name), name) if each in kinds), None)
         if wanted is None:
             self._run_statements(f"DESCRIBE {name}", self._layout)
@@ -345,7 +345,7 @@ class Shell:
 
 
 def _name_in(text: str) -> str | None:
-    """The name in the catalog that a text writes, as in a statement; None if it writes none."""
+    """The name in the catalog of a name in a text, read as in a statement; None if the text is not a name."""
     try:
         tokens = [token for token in scan(text) if token.text]
     except SqlError:

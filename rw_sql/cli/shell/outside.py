@@ -56,7 +56,7 @@ def show_paged(text: str, *, is_long: bool) -> None:
                 )
             return
         except OSError:
-            pass  # There is no such program.
+            pass  # the program does not exist
     sys.stdout.write(text)
     sys.stdout.flush()
 

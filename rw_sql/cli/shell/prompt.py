@@ -56,8 +56,8 @@ def is_complete(text: str) -> bool:
 class StatementHistory(FileHistory):
     """The history of typed texts, in a file that only its user can read.
 
-    Statements that may contain a password or key are not stored. If the file cannot be read or written, such as one
-    of another user or in a read-only folder, the history is that of this shell only.
+    Statements that may contain a password or key are not stored. If the file cannot be read or written, for example in
+    a read-only folder, the history contains only the texts of this shell.
     """
 
     def load_history_strings(self) -> Iterable[str]:
@@ -97,8 +97,8 @@ def make_prompt(
 
     Enter runs the text if it is complete and otherwise begins a new line; Alt-Enter always runs the text.
 
-    ``history`` is the file of the history; without it, the history is that of this shell only.
-    ``starting`` returns the text to show at the right while Spark is starting; None when Spark is running.
+    ``history`` is the file of the history; without it, the history contains only the texts of this shell. ``starting``
+    returns the text to show at the right while Spark is starting; None when Spark is running.
     """
     keys = KeyBindings()
     session: PromptSession[str] = PromptSession(
@@ -125,12 +125,13 @@ def make_prompt(
 def prompt_for(session: PromptSession[str], message: str, *, default: str = "", is_starting: bool = False) -> str:
     """Reads one text. While Spark is starting, the prompt shows the current phase of the start.
 
-    Raises EOFError at the end of input, and KeyboardInterrupt at a Ctrl-C, at whatever moment it comes.
+    Raises EOFError at the end of input, and KeyboardInterrupt at a Ctrl-C at any moment.
     """
     session.refresh_interval = _STARTING_SECONDS if is_starting else 0
     interrupts: list[int] = []
-    # prompt_toolkit handles Ctrl-C only while it waits for keys. Before and after, an exception at any line of asyncio
-    # could leave its loop, the terminal or the standard output as they were at that line. So the signal is only noted.
+    # prompt_toolkit handles Ctrl-C only while it waits for keys. Before and after that, an exception could interrupt
+    # asyncio at any line and leave its loop, the terminal or the standard output in an undefined state, so the signal
+    # is only recorded.
     before = signal.signal(signal.SIGINT, lambda number, _frame: interrupts.append(number))
     try:
         with patch_stdout(raw=True):
@@ -144,7 +145,7 @@ def prompt_for(session: PromptSession[str], message: str, *, default: str = "", 
 
 async def _read(session: PromptSession[str], message: str, default: str, interrupts: list[int]) -> str:
     reading = asyncio.create_task(session.prompt_async(message, default=default))
-    await asyncio.sleep(0)  # After its first step the prompt handles Ctrl-C.
+    await asyncio.sleep(0)  # After its first step, the prompt itself handles Ctrl-C.
     if not interrupts:
         return await reading
     reading.cancel()

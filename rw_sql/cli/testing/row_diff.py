@@ -71,7 +71,8 @@ def compare_rows(columns: Sequence[str], expected: Sequence[Row], found: Sequenc
     changed: list[tuple[Row, Row]] = []
     for row in list(missing):
         near = max(unexpected, key=lambda other: _alike(row, other), default=None)
-        # Rows match if more than half of the columns are equal, or the first one, which is the key of most views.
+        # Rows match if more than half of their columns are equal, or if the first column is equal, which is the key of
+        # most views.
         if near is not None and (_alike(row, near) * 2 > len(columns) or (row[0] == near[0] and len(columns) > 1)):
             changed.append((row, near))
             missing.remove(row)

@@ -43,7 +43,8 @@ TEST_SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.pollingDelay": "100ms",
-    # Spark computes rows without generated code: for a few rows, generating and compiling it costs more than all else.
+    # Spark computes rows without generated code, because for a few rows, generating and compiling code would cost more
+    # than everything else.
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
     # Without adaptive execution, the stages of a query form one job instead of one job each.
@@ -323,14 +324,14 @@ def run_tests(tests: Sequence[Test], options: TestOptions, tell: Callable[[TestO
     from rw_sql.cli.spark_start import spark_for
     from rw_sql.session.attach import detach
 
-    keep_tidy()  # a broker outlives the process that started it
+    keep_tidy()  # stopped here, because a broker outlives the process that started it
     with ExitStack() as left:
         folder = Path(left.enter_context(TemporaryDirectory(prefix="rw_sql-test-")))
         broker: Future[BrokerInfo] | None = None
         if options.has_broker:
             home = folder / "broker"
             left.callback(stop_broker, home)
-            # It starts while Spark does, because each of the two leaves a core idle for seconds.
+            # The broker starts at the same time as Spark, because each of the two leaves a core idle for seconds.
             starter = left.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="rw_sql-broker"))
             broker = starter.submit(start_broker, home, port=0)
         # An archive of classes saves nothing measurable beside the tests themselves (decision 61).

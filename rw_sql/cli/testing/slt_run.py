@@ -198,7 +198,7 @@ class SltRun:
                 run_part(self.attached, part, text, None, keep)
         except SqlError as error:
             if error.span is not None and error.text == text:
-                # The text as executed, with the line of the file.
+                # the text as it is executed, with the line in the file
                 error.text = "\n" * record.line + text
                 error.span = type(error.span)(
                     error.span.start + record.line,
@@ -327,8 +327,8 @@ def _zone(name: str) -> dt.tzinfo | None:
 
 
 def _in_zone(value: Any, kind: DataType, zone: dt.tzinfo | None) -> Any:
-    """A value that Spark's ``collect`` returned, with times in a zone: PySpark returns them in the zone of this
-    process, which may be another one on each machine."""
+    """A value that Spark's ``collect`` returned, with times in a zone: PySpark returns times in the zone of this
+    process, which may differ from machine to machine."""
     match kind:
         case _ if value is None or zone is None:
             return value
@@ -436,5 +436,5 @@ def _record(line: str, record: SltRecord) -> Any:
 
 
 def _bytes(value: Any) -> bytes | None:
-    """The bytes of a record's key or value: a text as it is, None for a tombstone, anything else as JSON."""
+    """The bytes of a record's key or value: a text unchanged, None for a tombstone, and any other value as JSON."""
     return None if value is None else (value if isinstance(value, str) else json.dumps(value)).encode()

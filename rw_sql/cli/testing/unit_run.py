@@ -214,7 +214,7 @@ class UnitRun:
             raise self._wrong(told) from None
 
     def _rows(self, name: str, given: RowsGiven, schema: StructType) -> list[dict[str, Any]]:
-        """The given rows, each with a value for every column."""
+        """The given rows, each completed to a value for every column."""
         what = f"given {name}"
         if given.sql is not None:
             _, taken = self._taken(given.sql, what)
@@ -253,7 +253,7 @@ class UnitRun:
     def _delta(self, name: str, schema: StructType, rows: Sequence[Mapping[str, Any]]) -> str:
         """Writes a Delta table; returns its path."""
         path = str(self.folder / "inputs" / name)
-        # A column of a view may never be NULL, such as a count; a row may still leave it out.
+        # A view's column may be not nullable, such as a count; an input row may still omit it.
         arrow = pa.schema(
             [column.with_nullable(True) for column in pa.schema(Schema.from_json(schema.json()).to_arrow())]
         )
@@ -357,7 +357,8 @@ class UnitRun:
             raise MismatchError(f"{self.test.view}: {difference.summary}", difference.render(), line=self.test.line)
 
     def _query(self, text: str, what: str, read: Callable[[DataFrame], _Read]) -> _Read:
-        """What ``read`` takes from a query's result. Spark's errors while it reads count as errors of the query."""
+        """The values that ``read`` returns from a query's result. Spark's errors while it reads count as errors of the
+        query."""
         kept: list[_Read] = []
         part = ScriptStatement(text=text, start=0, line=1, column=1)
         try:

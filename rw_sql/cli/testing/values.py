@@ -51,10 +51,10 @@ class MisfitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A number, truth value or time of a YAML file, and its text as written.
+    """A number, truth value or time in a YAML file, with its original text.
 
-    The type of the column decides which of the two counts: YAML reads ``007``, ``1.10``, ``NO`` and ``12:30`` as
-    numbers and truth values, and rounds a number with many digits.
+    The type of the column determines whether the value or the text is used: YAML reads ``007``, ``1.10``, ``NO`` and
+    ``12:30`` as numbers and truth values, and rounds a number with many digits.
     """
 
     value: Any
@@ -195,7 +195,7 @@ def collected(value: Any, kind: DataType) -> Any:
         case _ if value is None:
             return None
         case TimestampType():
-            return value.astimezone(dt.UTC)  # without a zone it is in the zone of this process
+            return value.astimezone(dt.UTC)  # a time without a zone is in the zone of this process
         case BinaryType():
             return bytes(value)
         case FloatType():
@@ -239,7 +239,7 @@ def text_of(value: Any) -> str:
 
 
 def _inner_text(value: Any) -> str:
-    """The text of a value within another; texts with commas or brackets are quoted."""
+    """The text of a value inside another value; texts with commas or brackets are quoted."""
     is_plain = not isinstance(value, str) or _PLAIN.fullmatch(value) is not None
     return text_of(value) if is_plain else repr(value)
 

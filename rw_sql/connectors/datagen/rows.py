@@ -16,7 +16,7 @@ try:
     import pyarrow as pa
     import pyarrow.compute as pc
 except ModuleNotFoundError:
-    # rw-sql check makes plans and no rows, also where these packages are not installed.
+    # rw-sql check, which only makes plans, also runs where these packages are not installed.
     pass
 else:
     HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -216,7 +216,7 @@ def _list(field: FieldPlan, rows: NDArray[np.int64], times: NDArray[np.int64], s
         return pa.array(["[]"] * len(rows), type=pa.string())
     items = []
     for position in range(field.length):
-        # Each element has its own seed; with one seed all would be equal.
+        # Each element has its own seed, because with one seed all elements would be equal.
         items.append(_values(element, rows, times, seed + 0x51ED27 * (position + 1)))
     return _between("[", pc.binary_join_element_wise(*items, ","), "]")
 

@@ -26,7 +26,7 @@ class AppendedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
-    """One commit. ``changes`` is a word for its effect on existing rows; empty if it has none."""
+    """One commit. ``changes`` is a word for the commit's effect on existing rows; empty if it changes none."""
 
     version: int
     appended: tuple[AppendedFile, ...] = ()

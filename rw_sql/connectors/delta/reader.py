@@ -57,7 +57,7 @@ def _appended(spark: SparkSession, path: str, schema: StructType, commit: TableC
         table = table_at(spark, path, commit.version)
         names = [_full(path, file.path) for file in commit.appended]
         found = f.regexp_replace(f.col("_metadata.file_path"), "^file:/+", "/")
-        # Spark's paths are encoded as in a URI, where + is itself and not a blank.
+        # Spark encodes paths as in a URI, where + does not mean a blank.
         decoded = f.try_url_decode(f.replace(found, f.lit("+"), f.lit("%2B")))
         return table.where(found.isin(names) | f.coalesce(decoded.isin(names), f.lit(False)))
     by_partition: dict[tuple[tuple[str, str | None], ...], list[str]] = {}

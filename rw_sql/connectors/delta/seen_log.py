@@ -1,8 +1,8 @@
 """Notices that a Delta table was deleted, and perhaps created again, while a handle of it is open.
 
 delta-rs updates a handle from the commits after the handle's version. If another table at the same place has so many
-commits, the handle silently becomes a mixture of both. Therefore the file of a commit that was seen is compared first;
-that takes a tenth of a millisecond on a local path, and one request in an object store.
+commits, the handle silently becomes a mixture of both. Therefore, the file of a known commit is compared first. This
+takes a tenth of a millisecond on a local path, and one request in an object store.
 """
 
 from __future__ import annotations

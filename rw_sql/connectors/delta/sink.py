@@ -61,7 +61,8 @@ _CAST_ERROR = "Cast error: "
 """The text in the exception (whose class varies) when values do not fit the table's current types."""
 
 _REFUSED_COMMIT = re.compile(r"append-only|[Uu]nsupported table features")
-"""The texts in delta-rs's CommitFailedError if the table accepts no such commit, as opposed to a conflict."""
+"""The texts in delta-rs's CommitFailedError if the table does not accept such commits. Other texts report a
+conflict."""
 
 _UNWRITABLE = frozenset(
     {
@@ -76,7 +77,7 @@ _UNWRITABLE = frozenset(
         "typeWidening",
     }
 )
-"""The table features with which delta-rs does not write a table."""
+"""The table features that delta-rs cannot write."""
 
 _APPEND_ONLY = "delta.appendOnly"
 _INDEX = "_rw_index"
@@ -209,7 +210,7 @@ def _batches_of(identity: str, generation: int) -> str:
 
 def _made(uri: str, schema: deltalake.Schema, storage: dict[str, str]) -> deltalake.DeltaTable:
     try:
-        # With retries, the second of two sinks that create it at once would give the table another id.
+        # With retries, if two sinks create the table at the same time, the second would give it another id.
         once = deltalake.CommitProperties(max_commit_retries=0)
         return deltalake.DeltaTable.create(uri, schema, mode="ignore", storage_options=storage, commit_properties=once)
     except exceptions.CommitFailedError:
@@ -294,7 +295,7 @@ class DeltaWriter:
 
     def _merge(self, rows: pa.Table, marks: list[deltalake.Transaction], batch: int) -> None:
         self._require_turn(batch)
-        # Parentheses: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
+        # Parentheses: needed, because DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
         matched = " AND ".join(f"(t.{_quoted(key)} IS NOT DISTINCT FROM s.{_quoted(key)})" for key in self._shape.keys)
         columns = {_quoted(name): f"s.{_quoted(name)}" for name in self._schema.names}
         (
@@ -337,7 +338,7 @@ class DeltaWriter:
                     raise SinkError(f"other writers commit to the table too often: {one_line(error)}") from error
             except (exceptions.SchemaMismatchError, exceptions.TableNotFoundError) as error:
                 raise TargetUnfitError(one_line(error)) from error
-            except Exception as error:  # A value that cannot be cast is an error without a class of its own.
+            except Exception as error:  # The error for a value that cannot be cast has no class of its own.
                 if _CAST_ERROR in str(error):
                     raise TargetUnfitError(one_line(error)) from error
                 if not isinstance(error, _faults()):

@@ -23,8 +23,8 @@ def table_at(spark: SparkSession, path: str, version: int) -> DataFrame:
     """
     before = spark.conf.get(BY_AGE, "true")
     if before == "true":
-        # The session may be the user's own, so the setting is restored afterwards. Delta reads it while the frame is
-        # created.
+        # The session may be the user's own, so the setting is restored afterwards. Delta reads the setting while the
+        # DataFrame is created.
         spark.conf.set(BY_AGE, "false")
     try:
         return spark.read.format("delta").option("versionAsOf", str(version)).load(path)

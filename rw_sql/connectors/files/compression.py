@@ -28,21 +28,22 @@ ENDINGS: Mapping[str, str] = {
     ".snappy": "snappy",
     ".sz": "snappy",
 }
-"""The endings of file names, in lower case, with the compression that they show."""
+"""The endings of file names, in lower case, each with its compression."""
 
 _CHUNK = 1024 * 1024
 _SNAPPY_CHUNK = 65_536
-"""The most bytes that a chunk of snappy's framing format contains."""
+"""The maximum number of bytes in a chunk of snappy's framing format."""
 
 _SNAPPY_BEGIN = b"\xff\x06\x00\x00sNaPpY"
 
 
 class CompressedError(ValueError):
-    """A file is not what its compression says. The message needs the file's name before it."""
+    """A file's content does not have the expected compression. The caller must put the file's name before the
+    message."""
 
 
 def compression_of(path: str) -> str | None:
-    """The compression that a file's name shows; None for no compression."""
+    """The compression according to a file's name; None for no compression."""
     lower = path.lower()
     return next((name for ending, name in ENDINGS.items() if lower.endswith(ending)), None)
 
@@ -58,7 +59,8 @@ def decompressed(file: Any, name: str) -> io.BufferedReader:
 
 
 class _Shared(io.RawIOBase):
-    """A file that stays open when its reader is closed. ``fault`` is the error that reading it raised."""
+    """A file that stays open when its reader is closed. ``fault`` is the error that was raised while the file was
+    read."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -88,7 +90,7 @@ class _Shared(io.RawIOBase):
 
 
 class _Guarded(io.RawIOBase):
-    """A decompressing file. Its errors are CompressedError, except for those of the file below it."""
+    """A decompressing file. It raises CompressedError, except for errors of the compressed file that it reads."""
 
     def __init__(self, file: _Shared, name: str) -> None:
         self._file = file
@@ -129,7 +131,7 @@ def _unzipped(file: Any) -> Any:
 
 def _by_arrow(name: str) -> Callable[[Any], Any]:
     def opened(file: Any) -> Any:
-        import pyarrow as pa  # rw-sql check has no pyarrow.
+        import pyarrow as pa  # imported here, because an installation for rw-sql check lacks pyarrow
 
         return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), name)
 
@@ -179,7 +181,7 @@ def _snappy_parts(file: Any) -> Iterator[bytes]:
 
 
 def _snappy_length(block: bytes) -> int:
-    """The length of the content of a block, which the block begins with."""
+    """The length of a block's content, which is stored at the block's beginning."""
     length = 0
     for at, byte in enumerate(block[:5]):
         length |= (byte & 0x7F) << (7 * at)

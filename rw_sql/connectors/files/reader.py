@@ -1,7 +1,7 @@
 """Reads ranges of files as a Spark Python data source. The driver decides which files a batch reads.
 
-Spark's workers receive this module and those of the room that it imports by value, because the package may not be on
-their path.
+Spark's workers receive this module, and the modules of the room that it imports, by value, because the package may not
+be on their path.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _AHEAD = 16
 _FEW_BYTES = 512 * 1024
 _FEW_FILES = 100
 _MOST_HELD_BYTES = 32 * 1024 * 1024
-"""The most bytes of records that this process holds. A small file may contain any number of equal records."""
+"""The maximum number of bytes of records that this process holds. A small file may contain any number of equal
+records."""
 _RECORDS = f"{RECORDS}, _rw_index bigint"
 
 Piece = tuple[str, int, int, "str | None"]
@@ -95,7 +96,7 @@ class FileReader(DataSourceReader):
             except ValueError as error:
                 raise OSError(f"{path}: {error}") from error
             if self._store.is_local or found.size > file_rows.CHUNK:
-                # If the file changed meanwhile, its two halves may belong to different versions.
+                # If the file changed while it was read, the data may mix two versions.
                 _require_same(path, self._store.find(path).incarnation, life or found.incarnation)
 
     def _opened(self, filesystem: Any, pieces: list[Piece]) -> Iterator[tuple[Piece, FoundFile, Any]]:
@@ -103,7 +104,7 @@ class FileReader(DataSourceReader):
             for piece in pieces:
                 yield piece, *self._open(filesystem, piece)
             return
-        # A store answers in tens of milliseconds: small files are fetched in advance.
+        # Small files are fetched in advance, because a store takes tens of milliseconds to answer.
         with ThreadPoolExecutor(_AHEAD) as pool:
             waiting: deque[tuple[Piece, Future[tuple[FoundFile, Any]]]] = deque()
             for piece in pieces:
@@ -219,8 +220,8 @@ def _require_same(path: str, now: str, known: str | None) -> None:
 def dealt(pieces: Sequence[Piece], tasks: int, is_cuttable: Callable[[str], bool]) -> list[list[Piece]]:
     """Groups the pieces, in order, into at most ``tasks`` parts of similar size.
 
-    A long piece is split if its file allows it. Each file counts with a minimum size, because opening it takes time.
-    Few bytes result in few parts.
+    A long piece is split if its file allows it. Each file counts with a minimum size, because opening it takes time. If
+    there are few bytes, the number of parts is small.
     """
     weights = [end - start + _BYTES_PER_FILE for _, start, end, _ in pieces]
     count = min(tasks, -(-sum(weights) // BYTES_PER_TASK)) or 1
@@ -274,8 +275,8 @@ def read_batch(
         "tasks": str(spark.sparkContext.defaultParallelism),
     }
     if sum(end - start for _, start, end, _ in pieces) <= _FEW_BYTES and len(pieces) <= _FEW_FILES:
-        # Spark would start two processes for the plan and a third for the rows, which takes a second; reading
-        # the rows takes a hundredth of that.
+        # Spark would start two processes for the plan and a third for the rows. That takes a second; reading the rows
+        # here takes a hundredth of that time.
         found = _read_here(spark, options, pieces)
         return found if found is not None else noted_as_large(_read_by_tasks(spark, options))
     return _read_by_tasks(spark, options)

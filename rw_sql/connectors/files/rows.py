@@ -29,7 +29,8 @@ CHUNK = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
 MOST_LINE_BYTES = 128 * 1024 * 1024
 _PARQUET_ROWS = 1_000
-"""The rows that are decoded at once. A dictionary-encoded column repeats long values without taking space."""
+"""The rows that are decoded at once. In a dictionary-encoded column, repeated long values take no space, so their
+number must be limited."""
 
 _BATCH_BYTES = 16 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
@@ -40,7 +41,8 @@ _QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+')
 NO_VALUE = "\ue0f5\ue0f6\ue0f7\ue0f5"
 """A field of a CSV line that is NULL. The characters have no meaning in Unicode, so no text contains them.
 
-Usually, an empty field without quotes is NULL; a line of one such field would be empty and count as no line.
+Usually, an empty field without quotes is NULL, but a line with only such a field would be empty and would not count as
+a line.
 """
 
 Lines = tuple["NDArray[np.int64]", list[bytes]]
@@ -140,8 +142,8 @@ def compressed_lines(
 def ranks(places: NDArray[np.int64], before: tuple[int, int] = (-1, 0)) -> tuple[NDArray[np.int64], tuple[int, int]]:
     """The number of earlier records with the same offset, for each record of a batch.
 
-    ``before`` is the last offset and rank of the previous batch; the second value is that of this batch. The records
-    of an offset are in one range, so the ranks do not depend on how a file is divided into ranges.
+    ``before`` is the last offset and rank of the previous batch; the second value returned is the same pair for this
+    batch. The records of an offset are in one range, so the ranks do not depend on how a file is divided into ranges.
     """
     if len(places) == 0:
         return places, before
@@ -247,7 +249,8 @@ def parquet_rows(
         if begin >= end or begin + length <= start or rows == 0:
             continue
         at = 0
-        # Without columns there would be no batches: a file may have none of the requested ones.
+        # If the file has none of the requested columns, reads another one, because there are no batches without
+        # columns.
         decoded = parquet.iter_batches(batch_size=_PARQUET_ROWS, row_groups=[number], columns=wanted or names[:1])
         for batch in _joined(decoded):
             of_group = np.arange(at, at + batch.num_rows, dtype=np.int64)

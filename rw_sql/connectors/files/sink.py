@@ -150,7 +150,7 @@ class FileWriter:
 
 
 def _make_folder(folder: Path) -> None:
-    """Creates a folder and its parents such that they survive a crash of the machine."""
+    """Creates a folder and its parents in a way that survives a crash of the machine."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in missing:

@@ -26,7 +26,7 @@ _LITERAL = re.compile(r"[^*?\[]*")
 class FoundFile:
     """A file, by its path below the root. ``incarnation`` identifies its version and begins with its size.
 
-    ``modified_ms`` is when it was written; None if the store does not report it.
+    ``modified_ms`` is the time when it was written; None if the store does not report the time.
     """
 
     path: str
@@ -90,7 +90,7 @@ class FileStore:
             except FileNotFoundError:
                 if not folder:
                     raise
-                continue  # Removed since its parent was listed.
+                continue  # the folder was removed after its parent was listed
             with found as entries:
                 for entry in entries:
                     if entry.name[0] in "._":
@@ -101,7 +101,7 @@ class FileStore:
                         continue
                     try:
                         yield _local_file(path, entry.stat())
-                    except FileNotFoundError:  # Removed since the folder was listed.
+                    except FileNotFoundError:  # the file was removed after the folder was listed
                         continue
 
     def _remote_files(self, pattern: str | None) -> Iterator[FoundFile]:
@@ -119,20 +119,21 @@ class FileStore:
         for folder, folders, files in filesystem.walk(top, detail=True, on_error=on_error):
             below = folder.strip("/")[length:]
             for name in [name for name in folders if not name or name[0] in "._"]:
-                del folders[name]  # Then walk does not enter it.
+                del folders[name]  # so that walk does not enter it
             for name, info in files.items():
                 if name and name[0] not in "._":
                     yield _remote_file(f"{below}/{name}" if below else name, info)
-        # A store has no folders: one is there while a file is below it, and its last file may have gone meanwhile.
+        # In an object store, a folder exists only while it contains a file, and the last file may just have been
+        # removed.
         if missing and not filesystem.exists(self.root):
             raise missing[0]
 
 
 def is_storable(path: str) -> bool:
-    """False for a name that is not UTF-8: no catalog or table can store it."""
+    """False for a name that is not UTF-8, because no catalog or table can store it."""
     try:
         path.encode()
-    except UnicodeEncodeError:  # Python reads the other bytes of a name as surrogates.
+    except UnicodeEncodeError:  # Python represents bytes of a name that are not UTF-8 as surrogates.
         return False
     return True
 

@@ -71,7 +71,8 @@ def check_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
 
 
 def _require_no_login(kind: str, uri: str) -> None:
-    """Raises OptionError for an address with a login: messages and the identity of a table name the address."""
+    """Raises OptionError for an address with a login, because the address appears in messages and in the identity of a
+    table."""
     parts = urlsplit(uri.removeprefix(_JDBC))
     if "@" in parts.netloc or {"user", "password"} & dict(parse_qsl(parts.query)).keys():
         held = OptionError(
@@ -119,7 +120,7 @@ def open_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> Catalog:
     """Opens the catalog. It stays open and is shared by all tables with the same options."""
     properties = _properties(spec, options)
     name = spec.value(options, "catalog.name") or "risingwave"
-    # Without the lock two threads would open it twice, and one of its database connections would stay open.
+    # Without the lock, two threads could open the catalog twice, and one database connection would stay open.
     with _LOCK:
         return _opened(name, tuple(sorted(properties.items())))
 
@@ -149,7 +150,7 @@ def _properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, st
     uri = options["catalog.uri"].strip()
     if _kind(spec, options) == "rest":
         return {**made, "type": "rest", "uri": uri}
-    # A look at a source must not write. The tables of a new catalog are created by the first write.
+    # A look at a source must not write, so the first write creates the tables of a new catalog.
     return {**made, "type": "sql", "uri": _database(uri.removeprefix(_JDBC), options), "init_catalog_tables": "false"}
 
 

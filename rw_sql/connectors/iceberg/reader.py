@@ -29,7 +29,7 @@ _PART_BYTES = 64 * 1024 * 1024
 class _Planned:
     """The files of one snapshot that a range needs.
 
-    If ``parent`` is set, only the files that the snapshot added to its parent.
+    If ``parent`` is set, they are the files that the snapshot added to its parent; otherwise all of its files.
     """
 
     offset: int
@@ -70,7 +70,7 @@ def _plan(table: Table, snapshot: TableSnapshot, *, offset: int, is_whole: bool)
 def _tasks(table: Table, snapshot: int, parent: int | None, *, is_whole: bool) -> list[FileScanTask]:
     if is_whole:
         return list(table.scan(snapshot_id=snapshot).plan_files())
-    # For the first snapshot, everything since the beginning.
+    # For the first snapshot, ``parent`` is None, and the scan starts at the table's beginning.
     scan = table.incremental_append_scan(from_snapshot_id_exclusive=parent, to_snapshot_id_inclusive=snapshot)
     return list(scan.plan_files())
 

@@ -1,4 +1,4 @@
-"""A REST catalog whose requests have a time limit. The requests of pyiceberg's own class have none."""
+"""A REST catalog whose requests have a time limit. The requests of pyiceberg's own class have no time limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANSWER_SECONDS = 60.0
 
 
 class _Limited(HTTPAdapter):
-    """Gives requests without a time limit one."""
+    """Sets a time limit for requests that have none."""
 
     def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("timeout") is None:

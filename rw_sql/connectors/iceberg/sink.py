@@ -102,7 +102,7 @@ class IcebergSink:
         return SinkLook()
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> IcebergWriter:
-        """Opens the table. Creates it if the option allows that."""
+        """Opens the table. Creates the table if the option allows it."""
         try:
             table = self._table(options, shape)
         except (catalog.TableMissingError, catalog.CatalogError) as error:
@@ -129,7 +129,7 @@ class IcebergSink:
                 raise
         try:
             opened = catalog.open_catalog(self.spec, options)
-            if make := getattr(opened, "create_tables", None):  # of a new catalog in a database
+            if make := getattr(opened, "create_tables", None):  # creates the tables of a new catalog in a database
                 make()
             name = catalog.table_name(options)
             opened.create_namespace_if_not_exists(name.rpartition(".")[0])
@@ -251,7 +251,7 @@ class IcebergWriter:
         return schema_to_pyarrow(self._table.schema(), include_field_ids=False).empty_table()
 
     def _fitted(self, rows: pa.Table) -> pa.Table:
-        """Converts the rows to the table's types; columns that the sink lacks are null."""
+        """Converts the rows to the table's types; table columns that the sink lacks become null."""
         required = self._required()
         wanted = pa.schema([field.with_nullable(field.name not in required) for field in _wanted(self._shape)])
         return rows.select(wanted.names).cast(wanted)
@@ -264,7 +264,7 @@ class IcebergWriter:
     def _require_values(self, rows: pa.Table) -> None:
         """Raises RefusedRowsError for nulls in a NOT NULL column and for keys that pyiceberg cannot compare.
 
-        These are dates outside the years 1 to 9999 and texts that are not UTF-8.
+        Such keys are dates outside the years 1 to 9999 and texts that are not UTF-8.
         """
         for key in self._shape.keys if self._shape.type == UPSERT else ():
             python_values(rows.column(key), key)
@@ -335,7 +335,7 @@ def _rows_with(keys: pa.Table) -> BooleanExpression:
     from pyiceberg import expressions
     from pyiceberg.expressions import AlwaysFalse, And, Or
 
-    make: Any = expressions  # The declared parameters are bound terms; the documented form uses names.
+    make: Any = expressions  # Any, because the declared types demand bound terms; the documented form uses names.
     names = keys.column_names
 
     singles = {name for name in names if keys.schema.field(name).type == pa.float32()}
@@ -350,7 +350,7 @@ def _rows_with(keys: pa.Table) -> BooleanExpression:
             return make.IsNull(name)  # type: ignore[no-any-return]
         if value != value:
             return make.IsNaN(name)  # type: ignore[no-any-return]
-        # pyiceberg takes an infinity for a value that no float can have.
+        # pyiceberg does not accept an infinity as a value to compare with.
         return make.GreaterThan(name, _GREATEST) if value > 0 else make.LessThan(name, -_GREATEST)  # type: ignore[no-any-return]
 
     rows = {tuple(row.values()) for row in keys.to_pylist()}
@@ -360,7 +360,7 @@ def _rows_with(keys: pa.Table) -> BooleanExpression:
         others = [has(names[0], row[0]) for row in rows if not is_plain(names[0], row[0])]
         return reduce(Or, others, plain)
     parts = [reduce(And, [has(*pair) for pair in zip(names, row, strict=True)]) for row in rows]
-    # Halves instead of a chain: an expression with thousands of keys would be too deep to visit.
+    # Combines the conditions pairwise, because a chain of thousands of keys would be too deep to visit.
     while len(parts) > 1:
         paired = [Or(*pair) for pair in zip(parts[::2], parts[1::2], strict=False)]
         parts = paired + (parts[-1:] if len(parts) % 2 else [])

@@ -106,7 +106,7 @@ class IcebergConnector(RangedConnector):
                 break
             upto = snapshot.sequence + 1
         else:
-            # Sequence numbers of other branches, after the newest snapshot of this one.
+            # The remaining sequence numbers belong to other branches.
             upto = upto if upto > state.offset else end
         return (Stretch(split=name, start=state.offset, end=upto),)
 
@@ -187,7 +187,7 @@ class IcebergConnector(RangedConnector):
         table = self._table(options, next(iter((lives or {}).values()), None))
         (start, end) = next(iter(ranges.values()), (0, 0))
         if (last := history.end_of(table)) < end:
-            # The range comes from an earlier answer of the catalog.
+            # The range was computed from an earlier answer of the catalog.
             raise OSError(
                 f"the catalog returns table {name} as of offset {last}, but had offset {end} before: it was rolled "
                 "back, or the answer is old"

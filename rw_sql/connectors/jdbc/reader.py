@@ -45,7 +45,7 @@ _WITH_TRANSACTION_TIMEOUT = 170_000
 
 
 def lift_limits(connection: Any) -> None:
-    """Disables the server's and the role's limits of time for the connection, as ``pg_dump`` does.
+    """Disables the server's and the role's time limits for the connection, as ``pg_dump`` does.
 
     A table is read in one transaction, which waits while Spark works. Not for use within a transaction.
     """
@@ -132,7 +132,8 @@ class TableDataSource(DataSource):
 
 
 def _condition(start: int, end: int) -> str:
-    """The condition for pages ``[start, end)``; end 0 means no upper limit, and start 0 with end 0 the whole table."""
+    """The condition for pages ``[start, end)``. An end of 0 means no upper limit; if start is 0 too, there is no
+    condition."""
     parts = [f"ctid >= '({start},0)'"] if start else []
     parts += [f"ctid < '({end},0)'"] if end else []
     return " WHERE " + " AND ".join(parts) if parts else ""
@@ -263,14 +264,15 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
     fits = value.isNotNull()
     match kind:
         case DateType() | TimestampType() | TimestampNTZType():
-            # Spark reads a year BC as a year AD, and writes years after 9999, which few programs can read.
+            # Spark would read a year BC as a year AD. Years after 9999 are refused too, because few programs can read
+            # them.
             last = {DateType: "DATE '9999-12-31'", TimestampNTZType: "TIMESTAMP_NTZ '9999-12-31 23:59:59.999999'"}
             bound = f.expr(last.get(type(kind), "TIMESTAMP '9999-12-31 23:59:59.999999Z'"))
             fits = fits & ~text.contains("BC") & (value <= bound)
         case FloatType() | DoubleType():
             fits = fits & ((f.abs(value) != float("inf")) | text.contains("nf"))
         case DecimalType():
-            # Spark rounds. PostgreSQL writes an exponent only for a float, which is compared as one.
+            # Spark rounds. PostgreSQL writes an exponent only for a float, so such a text is compared as a float.
             is_rounded = text.rlike(f"[.][0-9]{{{kind.scale}}}[0-9]*[1-9]")
             is_same = value.cast("double") == text.try_cast("double")
             fits = fits & f.when(text.contains("e"), is_same).otherwise(~is_rounded)
@@ -304,8 +306,8 @@ def _nested(text: Column, kind: DataType) -> tuple[Column, Column]:
 def _has_all_digits(text: Column, whole: Column, word: str, options: Mapping[str, str]) -> Column:
     """True if Spark rounds no decimal of the JSON in ``whole`` to the scale of its type in ``word``.
 
-    The decimals are read again with as many digits after the point as their type leaves room for, and compared.
-    PostgreSQL writes no exponent into a decimal's JSON.
+    Reads the decimals again with the largest scale for which their type has room, and compares. In JSON, PostgreSQL
+    writes decimals without an exponent.
     """
     from pyspark.sql import functions as f
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rw_sql.connectors.sink import SinkShape
     from rw_sql.connectors.spec import ConnectorSpec
 
-# If nulls are distinct, which is the default, rows with a null key never conflict and would be inserted repeatedly.
-# Servers before PostgreSQL 15 lack this column.
+# If nulls are distinct, which is the default, rows with a null key never conflict and would be inserted again and
+# again. Servers before PostgreSQL 15 lack the column indnullsnotdistinct.
 _UNIQUE = """
 SELECT array_agg(a.attname::text),
     bool_and(a.attnotnull) OR coalesce(bool_and((to_jsonb(i) ->> 'indnullsnotdistinct')::boolean), false),

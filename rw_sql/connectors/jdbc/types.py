@@ -96,7 +96,7 @@ def fits_into(kind: Any, column: PostgresColumn) -> bool:
     if column.family == UNKNOWN or kind["type"] == "udt":
         return True
     inner = kind.get("elementType")
-    if inner is None or not isinstance(inner, str):  # It is written as JSON.
+    if inner is None or not isinstance(inner, str):  # The value is written as JSON.
         return column.family in (JSON, TEXT, OTHER)
     if column.family != ARRAY:
         return column.family in (TEXT, OTHER)

@@ -24,7 +24,7 @@ _PARAMETERS = {
 """The accepted parameters after ``?`` in the URL: the JDBC driver's names, mapped to libpq's."""
 
 _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
-"""The end of a server's machine is noticed after a minute instead of the default of two hours."""
+"""With these settings, the failure of a server's machine is detected after a minute; the default is two hours."""
 
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:
@@ -81,7 +81,7 @@ def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
     made: dict[str, Any] = {
         "connect_timeout": str(max(2, int(timeout))),
         "application_name": "rw_sql",
-        # Texts of a database without an encoding of its own (SQL_ASCII) would otherwise be bytes.
+        # Otherwise, texts of a database without an encoding (SQL_ASCII) would be bytes.
         "client_encoding": "UTF8",
         **_ALIVE,
     }

@@ -45,7 +45,7 @@ _NUL = "\0"
 _REPLACEMENT = "\ufffd"
 _INDEX = "_rw_index"
 _CANCEL_SECONDS = 2.0
-"""How long the server may take to accept a cancellation, and the statement then to end."""
+"""The time limit for the server to accept a cancellation, and again for the statement to end."""
 
 
 class JdbcWriter:
@@ -95,7 +95,8 @@ class JdbcWriter:
         except psycopg.Error as error:
             self._refuse(rows, error)
         except RefusedRowsError as error:
-            # The refused indexes count the rows that last_per_key keeps, so the rows are searched again among all rows.
+            # The refused indexes refer to the rows that last_per_key keeps, so the refused rows are searched again
+            # among all rows.
             found = self._refusals(rows)
             raise RefusedRowsError(found) if found else SinkError(str(error)) from error
 
@@ -129,11 +130,11 @@ class JdbcWriter:
         numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
         kept = last_per_key(numbered, self._shape.keys)
         is_gone = pc.equal(kept.column(OP), DELETE)
-        # Deletes first, as in a real write.
+        # Deletes come first, as in a real write.
         ordered = pa.concat_tables([kept.filter(is_gone), kept.filter(pc.invert(is_gone))])
         indexes = ordered.column(_INDEX).to_pylist()
         with self._connection.transaction(force_rollback=True):
-            # A deferred constraint would be reported at the end, and for no particular row.
+            # A deferred constraint would be checked only at the end, without naming a row.
             self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
             found = refused_rows(ordered.drop_columns([_INDEX]), self._attempt, only_first=not self._finds_all)
         return sorted(
@@ -206,12 +207,13 @@ class JdbcWriter:
         return made
 
     def _merged_rows(self, batch: Any, columns: list[str]) -> Any:
-        """The query of a batch's rows; the last one of each key, if the target considers some of the keys equal."""
+        """The query that returns a batch's rows; only the last row of each key, if the target considers some of the
+        keys equal."""
         from psycopg import sql
 
         if not self._has_equal_keys:
             return sql.SQL("SELECT {} FROM {}").format(_names(columns), batch)
-        # The rows of a temporary table that is only copied into lie in the order of the copy.
+        # In a temporary table that is filled only by COPY, ctid follows the order of the rows.
         return sql.SQL("SELECT DISTINCT ON ({keys}) {columns} FROM {batch} ORDER BY {keys}, ctid DESC").format(
             keys=_names(list(self._shape.keys)), columns=_names(columns), batch=batch
         )
@@ -262,7 +264,7 @@ class JdbcWriter:
         import psycopg
 
         self._is_cancelled = True
-        with suppress(psycopg.Error):  # If the server is gone, so is the transaction.
+        with suppress(psycopg.Error):  # If the server has ended, the transaction has ended too.
             self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
         if self._writing.acquire(timeout=_CANCEL_SECONDS):
             self._writing.release()
@@ -279,7 +281,7 @@ class _Replaced:
     """Replaces characters that the database cannot store."""
 
     def __init__(self, codec: str) -> None:
-        # A database without an encoding of its own (SQL_ASCII) stores any bytes.
+        # A database without an encoding (SQL_ASCII) stores any bytes.
         self._codec = None if codec in ("utf-8", "ascii") else codec
         self._nul = _REPLACEMENT if self._codec is None else "?"
 

@@ -20,13 +20,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Answers: TypeAlias = "tuple[dict[K, V], dict[K, str]]"
-"""The answers of one request for many topics or partitions, and the errors of the others."""
+"""The answers to one request for many topics or partitions, and the errors of those without an answer."""
 
 REFUSED_GRACE_SECONDS = 3.0
 """How long requests are retried while all brokers refuse connections, in seconds. They may be restarting."""
 
 _CONNECTING = {"reconnect.backoff.max.ms": 1000}
-"""Without it, an idle client waits up to 10 seconds after the brokers are back before it connects again."""
+"""Without this setting, an idle client waits up to 10 seconds after the brokers are back before it reconnects."""
 
 _RETRY_SECONDS = 0.1
 _LOOK_SECONDS = 0.005
@@ -156,7 +156,7 @@ class BrokerAdmin:
 
     def close(self) -> None:
         """Closes the connections."""
-        # Unanswered futures keep the handle alive until their timeout. No code waits for them.
+        # Unanswered futures, for which no code waits, keep the handle alive until their timeout.
         self._admin = None
 
     def describe(self, topics: Iterable[str]) -> tuple[str | None, dict[str, TopicView], tuple[str, ...]]:
@@ -190,7 +190,7 @@ class BrokerAdmin:
                 found[topic] = TopicView(
                     id=_topic_id(answer.topic_id),
                     partitions=tuple(sorted(part.id for part in answer.partitions)),
-                    # Brokers that report no permissions may allow everything.
+                    # If the brokers report no permissions, every operation may be allowed.
                     is_writable=not allowed or any(operation.name in _ANY_OPERATION for operation in allowed),
                 )
         try:
@@ -214,7 +214,7 @@ class BrokerAdmin:
         self._timeout, self._deadline = timeout, since + timeout
         self._is_read_committed = is_read_committed
         while self._admin.poll(0):
-            pass  # Errors from before the request, when the brokers may have been down.
+            pass  # discards errors from before the request, when the brokers may have been down
         self._faults.last, self._faults.fatal, self._faults.refused_since = "", None, None
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str | None]:
@@ -282,7 +282,7 @@ class BrokerAdmin:
                 self._refresh_leaders(passing)
 
     def known_ends(self, partitions: Iterable[tuple[str, int]]) -> Answers[tuple[str, int], int]:
-        """The ends of the partitions, in one request per broker, and the errors of those that report one.
+        """The ends of the partitions, in one request per broker, and the errors of partitions without an end.
 
         Raises BrokerError if no broker answers.
         """
@@ -297,9 +297,9 @@ class BrokerAdmin:
         return found, failed
 
     def topic_views(self, topics: Iterable[str]) -> Answers[str, TopicView]:
-        """The existing topics, and the errors of those that cannot be described; missing ones are in neither.
+        """The existing topics, and the errors of topics that cannot be described. Missing topics are in neither.
 
-        What may be done with the topics is not asked. Raises BrokerError if no broker answers.
+        Does not request the permitted operations. Raises BrokerError if no broker answers.
         """
         from confluent_kafka import TopicCollection
 
@@ -310,10 +310,11 @@ class BrokerAdmin:
         return self._answers(futures, _topic_view)
 
     def _answers(self, futures: Mapping[K, Future[Any]], read: Callable[[Any], V]) -> Answers[K, V]:
-        """The results of futures, and the reasons of those that failed, except for what does not exist.
+        """The results of futures, and the reasons of failed futures. Topics and partitions that do not exist are
+        omitted.
 
-        A topic that may not be read does not affect the result for the others. If all fail for reasons that are not
-        their topic's, BrokerError is raised.
+        A topic that may not be read does not affect the result for the others. Raises BrokerError if all futures fail
+        for reasons that do not concern their topics.
         """
         self._wait(list(futures.values()))
         found: dict[K, V] = {}
@@ -341,10 +342,10 @@ class BrokerAdmin:
     def _refresh_leaders(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Reads the leaders of the partitions' topics again.
 
-        librdkafka keeps those that it knows for 15 minutes, even if ListOffsets says that they are no longer true.
+        librdkafka caches leaders for 15 minutes, even if ListOffsets reports that they are no longer valid.
         """
         for topic in {topic for topic, _ in partitions}:
-            # The next request says what is wrong.
+            # If this fails, the next request reports the problem.
             with suppress(self._failure):
                 self._admin.list_topics(topic, timeout=self._left())
 

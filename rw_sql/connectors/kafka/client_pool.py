@@ -54,7 +54,8 @@ class ClientPool(Generic[C]):
         self._make = make
         self._end = end
         self._idle: list[_Kept[C]] = []
-        # Clients with these properties must be newer than this; entries older than LIFE_SECONDS have no effect.
+        # For each set of properties, the time before which clients are no longer used; entries older than LIFE_SECONDS
+        # have no effect.
         self._renewed: dict[Properties, float] = {}
         self._lock = threading.Lock()
         self._is_sweeping = False
@@ -73,7 +74,7 @@ class ClientPool(Generic[C]):
             try:
                 found = ask(kept.client)
             except BaseException as error:
-                # On any exception, Ctrl-C included: nothing else would close the client.
+                # Applies to any exception, including Ctrl-C: no other code would close the client.
                 self._end(kept.client)
                 if not isinstance(error, BrokerError) or time.monotonic() - started > _STALE_SECONDS:
                     raise
@@ -119,7 +120,7 @@ class ClientPool(Generic[C]):
 
     def _give(self, kept: _Kept[C]) -> None:
         with self._lock:
-            # Even if it is expired: the caller does not wait for its closing.
+            # Even an expired client is added, because the caller does not wait until it is closed.
             self._idle.append(replace(kept, used=time.monotonic()))
             ended = [self._idle.pop(0).client] if len(self._idle) > _MOST_KEPT else []
             self._sweep_later(KEPT_SECONDS)
@@ -130,7 +131,7 @@ class ClientPool(Generic[C]):
             return
         timer = threading.Timer(seconds, self._sweep)
         timer.name, timer.daemon = "rw_sql-kafka-clients", True
-        # If the process is ending and no thread can start, the few expired clients end with it.
+        # If the process is ending and no thread can start, the few expired clients end with the process.
         with suppress(RuntimeError):
             timer.start()
             self._is_sweeping = True

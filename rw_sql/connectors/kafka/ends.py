@@ -1,7 +1,7 @@
 """Reads the ends of many partitions in one call of librdkafka.
 
-The administrative client makes a Python future for each partition and waits for each, which takes four times as much
-CPU time. It says why a partition has no end, and which brokers do not answer; this module leaves that to it.
+The administrative client creates a Python future for each partition and waits for each future, which takes four times
+as much CPU time. Only the administrative client reports why a partition has no end and which brokers do not answer.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 Part = tuple[str, int]
 
 _END = -1
-"""The time that stands for the end of a partition in a ListOffsets request."""
+"""The special time that requests the end of a partition in a ListOffsets request."""
 
 _SECONDS = 1.0
-"""How long an answer is awaited, in seconds. Brokers that do not answer by then are the administrative client's."""
+"""The maximum wait for an answer in seconds. If a broker takes longer, the administrative client repeats the
+request."""
 
 
 def quick_ends(

@@ -49,7 +49,7 @@ _SCHEMA = pa.schema(
 
 
 class _GivenUpError(Exception):
-    """Raised to leave the batch to Spark's reader, which encounters and reports the error itself."""
+    """Raised if Spark's reader should read the batch; it will meet the same error and report it."""
 
 
 @dataclass(slots=True)
@@ -72,14 +72,14 @@ class KafkaFetcher:
 
         Records of the same split are in order.
 
-        Returns None if Spark's reader should read the batch instead, for one of four reasons: the first record no
-        longer exists; the brokers do not respond within 5 seconds or report an error; the batch is too large for
-        memory; the records are read with their headers.
+        Returns None if Spark's reader should read the batch instead: if the first record no longer exists, if the
+        brokers do not respond within 5 seconds or report an error, if the batch is too large for memory, or if headers
+        are requested.
         """
         import confluent_kafka as ck
 
         if self.with_headers:
-            # For a header whose name is not UTF-8, the client returns a tuple without a name, and Python crashes on it.
+            # For a header whose name is not UTF-8, the client returns a tuple without a name, which crashes Python.
             return None
         wanted = {split_parts(split): bounds for split, bounds in ranges.items() if bounds[1] > bounds[0]}
         with self._lock:
@@ -88,7 +88,7 @@ class KafkaFetcher:
             try:
                 return self._table(self._read(wanted))
             except (_GivenUpError, ck.KafkaException):
-                # The consumer may be in any state now.
+                # After the error, the consumer may be in any state.
                 self._drop()
                 return None
 
@@ -129,7 +129,7 @@ class KafkaFetcher:
                     "auto.offset.reset": "error",
                     "isolation.level": "read_committed" if self.is_read_committed else "read_uncommitted",
                     "fetch.wait.max.ms": 5,
-                    # Records after the batch are discarded: limit how many are prefetched.
+                    # Limits the number of prefetched records, because records after the batch are discarded.
                     "queued.max.messages.kbytes": 16384,
                     "log_level": 0,
                 }

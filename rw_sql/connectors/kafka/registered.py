@@ -54,7 +54,7 @@ class RegisteredSchema:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchemas:
-    """The schemas of a sink's values and keys. ``key`` is None for records without a key, or with one of plain text or
+    """The schemas of a sink's values and keys. ``key`` is None if the records have no key, or a key of plain text or
     bytes; ``kind`` is the registry's word for the encoding."""
 
     kind: str
@@ -74,7 +74,7 @@ class RegisteredSchemas:
             RegisteredSchema(
                 subject_of(given, topic), _text(kind, name or "Value", space, shape.columns), shape.columns
             ),
-            # As Confluent's own serializers name it, whatever the strategy of values is.
+            # Confluent's own serializers use this name too, whatever the strategy of values is.
             RegisteredSchema(f"{topic}-key", _text(kind, "Key", space, keys), keys) if keys else None,
         )
 
@@ -114,8 +114,8 @@ def look(options: Mapping[str, str], shape: SinkShape, topic: str) -> SinkLook:
 class RegisteredRecords:
     """Encodes the rows of batches as records.
 
-    The constructor registers the schemas and raises SinkError if that fails. They are registered again from time to
-    time, because a registry that is created again does not have them, or has them under other ids.
+    The constructor registers the schemas and raises SinkError if that fails. The schemas are registered again from time
+    to time, because a registry that was re-created lacks them, or has them under other ids.
     """
 
     def __init__(self, options: Mapping[str, str], shape: SinkShape, topic: str) -> None:
@@ -144,7 +144,7 @@ class RegisteredRecords:
     def _register_if_due(self) -> None:
         if time.monotonic() < self._registered_at + VERIFY_SECONDS:
             return
-        with suppress(RegistryError):  # A registry that does not answer has not been created again.
+        with suppress(RegistryError):  # without an answer, the schemas stay in use
             self._register(is_quick=True)
 
     def numbered(self, rows: pa.Table) -> Iterator[tuple[int, tuple[bytes | None, bytes | None]]]:
@@ -196,7 +196,7 @@ def _encoder(kind: str, schema: RegisteredSchema) -> Encode:
 def _json_record(head: bytes, row: dict[str, Any]) -> bytes:
     try:
         return head + to_json(row)
-    except ValueError:  # The schema says that these are numbers, so they cannot be text, as without a schema.
+    except ValueError:  # without a schema, such values would be texts; with one, they must be numbers
         column = next(name for name, value in row.items() if not _is_json(value))
         raise UnwritableError(f"{column}: a number of JSON cannot be NaN or infinite") from None
 

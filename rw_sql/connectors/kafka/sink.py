@@ -220,7 +220,7 @@ class KafkaWriter:
             "linger.ms": 5,
             "queue.buffering.max.messages": 200_000,
             **kafka_properties.producer_properties(spec, options),
-            # The Java client's partitioning of keys.
+            # partitions keys as the Java client does
             "partitioner": "murmur2_random",
             "log_level": 0,
             "error_cb": self._note,
@@ -253,7 +253,8 @@ class KafkaWriter:
         self._require_small(made)
         self._send(made)
         if self._were_refused_together(made):
-            # All of them again: with those that were refused alone, the records of a key would not stay in order.
+            # Sends all records again. If only the refused records were sent, the records of a key would not stay in
+            # order.
             self._properties["batch.num.messages"] = 1
             self._producer = self._opened()
             self._send(made)
@@ -263,7 +264,7 @@ class KafkaWriter:
             raise RefusedRowsError(told, is_rest_written=True)
 
     def _were_refused_together(self, made: list[tuple[int, _Record]]) -> bool:
-        """True if a refused record may be small enough: brokers refuse all records that were sent together."""
+        """True if a refused record may be small enough, because brokers refuse all records that were sent together."""
         if not self._refused or self._properties.get("batch.num.messages") == 1:
             return False
         limit = self._most_bytes

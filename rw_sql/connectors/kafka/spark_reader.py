@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 CONSUMER_CACHE = "spark.kafka.consumer.cache.capacity"
-"""Spark's setting for the number of consumers that a JVM caches, one per partition: 64 by default."""
+"""Spark's setting for the number of consumers (one per partition) that a JVM caches; 64 by default."""
 
 _TASKS_A_CORE = 4
 
@@ -29,7 +29,7 @@ KEPT_CONSUMERS = 512
 Creating a consumer delays a batch by 50 ms per partition; a cached consumer takes about 200 kB of memory.
 """
 
-# Set once per JVM: every setting is a call to the JVM.
+# Set once per JVM, because each call to the JVM costs time.
 _keeps: WeakSet[SparkContext] = WeakSet()
 _columns: WeakKeyDictionary[SparkContext, dict[bool, tuple[Column, ...]]] = WeakKeyDictionary()
 
@@ -179,7 +179,7 @@ def read_batch(
         .option("endingOffsets", _offsets({split: end for split, (_, end) in ranges.items()}))
         .option("failOnDataLoss", "true")
         .option("includeHeaders", str(with_headers).lower())
-        # Divides partitions among several tasks if there are fewer partitions than cores.
+        # If there are fewer partitions than cores, divides each partition among several tasks.
         .option("minPartitions", str(spark.sparkContext.defaultParallelism))
         .load(),
         with_headers=with_headers,
@@ -196,7 +196,8 @@ def _records(frame: DataFrame, *, with_headers: bool) -> DataFrame:
 def _columns_of_records(*, with_headers: bool) -> tuple[Column, ...]:
     from pyspark.sql import functions as f
 
-    # As known_time. No comparison of the column itself, which would look like a bound of the query.
+    # The same rule as known_time. It does not compare the column itself, because that would look like a bound of the
+    # query.
     at = f.unix_millis("timestamp")
     time = f.when((at != _NO_TIME) & at.between(_FIRST_MS, _LAST_MS), f.col("timestamp"))
     headers = f.col("headers") if with_headers else f.lit(None).cast("array<struct<key:string,value:binary>>")

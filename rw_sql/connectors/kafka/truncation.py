@@ -2,8 +2,8 @@
 
 Each leader of a partition has an epoch, and its records carry it. A leader that was elected although it lacked records
 (an unclean election), or whose disk lost them, continues the log with other records at the same offsets. The broker
-therefore reports where the log of an earlier epoch ends now: if that is before a position, the records that were read
-before the position are not those of the log.
+therefore reports where the records of an earlier epoch end now. If that is before a position, records that were read
+before the position are no longer in the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Part = tuple[str, int]
 
 _TRUNCATED = re.compile(r"truncation detected .*broker end offset is (\d+)")
-"""librdkafka reports the result of its check only in the text of an error."""
+"""librdkafka checks this too, but reports the result only in the text of an error."""
 
 _POLL_SECONDS = 0.05
 _RETRY_SECONDS = 0.02
@@ -33,11 +33,11 @@ _RETRY_SECONDS = 0.02
 def diverged(
     properties: Mapping[str, str], positions: Mapping[Part, tuple[int, int]], *, timeout: float
 ) -> dict[Part, int]:
-    """The partitions whose log ends before a position, as far as the epoch of the position is concerned.
+    """The partitions in whose log the records of the position's epoch end before the position.
 
     ``positions`` are the next offset to read and a leader epoch in which the record before it was in the log. The
-    result is the first offset that is not in the log of that epoch any more. Partitions that the brokers do not check
-    are omitted. Raises BrokerError if the brokers do not answer within ``timeout`` seconds.
+    result maps each partition to the first offset whose record of that epoch was lost. Partitions that the brokers do
+    not check are omitted. Raises BrokerError if the brokers do not answer within ``timeout`` seconds.
     """
     return (
         _CONSUMERS.with_client(properties, lambda consumer: _check(consumer, positions, timeout)) if positions else {}
@@ -53,7 +53,7 @@ def _check(consumer: Consumer, positions: Mapping[Part, tuple[int, int]], timeou
         for topic in {topic for topic, _ in positions}:
             consumer.list_topics(topic, timeout=timeout)
         consumer.assign([ck.TopicPartition(*part, offset) for part, (offset, _) in positions.items()])
-        # Only a seek makes librdkafka compare epochs. Records from before the seek are never returned after it.
+        # Only a seek makes librdkafka compare epochs. After the seek, it returns no records that it fetched before.
         for part, (offset, epoch) in positions.items():
             _seek(consumer, ck.TopicPartition(*part, offset, leader_epoch=epoch), deadline)
         waiting = set(positions)
@@ -85,8 +85,7 @@ def _seek(consumer: Consumer, target: object, deadline: float) -> None:
 
 
 def _note(message: Message, waiting: set[Part], found: dict[Part, int]) -> None:
-    """Records what a message says about its partition: a record or the end of the partition shows that the check
-    succeeded."""
+    """Evaluates a message: a record or the end of the partition shows that the check of the partition succeeded."""
     import confluent_kafka as ck
 
     part, fault = (str(message.topic()), int(message.partition() or 0)), message.error()
@@ -94,12 +93,12 @@ def _note(message: Message, waiting: set[Part], found: dict[Part, int]) -> None:
         return  # It is retried.
     if fault is not None and (cut := _TRUNCATED.search(fault.str())) is not None and part in waiting:
         found[part] = int(cut[1])
-    # Any other error is of the position, such as one that was removed: a start of the reader reports it.
+    # Any other error concerns the position, for example a removed offset; the reader's next start reports it.
     waiting.discard(part)
 
 
 def _consumer(properties: Mapping[str, str]) -> Consumer:
-    # Otherwise the consumer would silently go on at the end of the log of the epoch.
+    # Without "error", the consumer would silently continue at the end of the epoch's records.
     return make_consumer({**properties, "auto.offset.reset": "error"})
 
 

@@ -1,4 +1,4 @@
-"""Records that the Kinesis Producer Library packs into one: several user records under one sequence number.
+"""Unpacks records of the Kinesis Producer Library, which packs several user records under one sequence number.
 
 Format: four magic bytes, a Protobuf message, and its MD5 sum. The message has a table of partition keys (field 1), a
 table of explicit hash keys (2), and the records (3): an index into each table (1, 2) and the data (3).
@@ -50,7 +50,7 @@ def unpacked(data: bytes) -> tuple[UserRecord, ...] | None:
 
 
 def hash_of(key: str) -> int:
-    """The hash key of a partition key."""
+    """The hash key that Kinesis computes from a partition key."""
     return int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest())
 
 

@@ -183,7 +183,7 @@ def _new_client(options: Mapping[str, str]) -> Any:
 
 @cache
 def _session() -> Any:
-    """boto3's session for all clients: each new session would read the models of the services again."""
+    """boto3's session for all clients, because each new session would read the models of the services again."""
     import boto3
 
     return boto3.session.Session()
@@ -303,9 +303,11 @@ def iterator(address: Address, stream: str, shard: str, kind: str, timeout: floa
 
 
 def iterator_at(address: Address, stream: str, shard: Shard, offset: int, timeout: float) -> str:
-    """An iterator whose next record is the first one with at least this sequence number, if it was not removed.
+    """An iterator whose next record is the first record with at least this sequence number, unless that record was
+    removed.
 
-    A position is the number of an existing record, or follows one: Kinesis accepts only numbers that it has assigned.
+    A position is the number of an existing record, or one more than such a number: Kinesis accepts only numbers that it
+    has assigned.
     """
     if offset <= shard.start:
         return iterator(address, stream, shard.id, "TRIM_HORIZON", timeout)

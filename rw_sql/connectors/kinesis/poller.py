@@ -1,7 +1,7 @@
 """Finds the next ranges of a run by reading them: Kinesis does not list sequence numbers.
 
-The records stay in this process until their batch reads them. If this process no longer has them then, they are read
-again.
+The records stay in this process until their batch reads them. If this process no longer has the records then, they are
+read again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Poller:
     turn: int = 0
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The next range of each shard that has records, or ends. Raises OSError."""
+        """The next range of each shard that has new records or has ended. Raises OSError."""
         address, name = address_of(options), options["stream"]
         try:
             stream = self._listed(address, name, positions)
@@ -78,14 +78,15 @@ class Poller:
         return tuple(found)
 
     def _listed(self, address: Address, name: str, positions: Mapping[str, SplitState]) -> Stream:
-        """The stream, listed again at intervals: shards end, and the stream may be created again."""
+        """The stream and its shards. They are listed again at intervals, because shards end and the stream may be
+        re-created."""
         now = time.monotonic()
         is_old = now - self.listed_at > _LIST_SECONDS
         if self.stream is None or is_old or not positions.keys() <= self.stream.shards.keys():
             self.stream, self.listed_at = stream_of(address, name, ANSWER_SECONDS), now
         stream = self.stream
         for split, state in positions.items():
-            # The next start of the reader compares them again, and shows the statement that helps.
+            # The next start of the reader compares them again and shows the statement that solves the problem.
             if state.cluster is not None and state.cluster != stream.arn:
                 raise OSError(
                     f"OTHER_CLUSTER {split}: the position belongs to {state.cluster}, but the stream is {stream.arn}"
@@ -100,8 +101,8 @@ class Poller:
         return stream
 
     def _ready(self, stream: Stream, positions: Mapping[str, SplitState]) -> list[Shard]:
-        """The shards to read now, in turns. Shards that were read completely are left out, and so are shards whose
-        parents were not.
+        """The shards to read now, in turns. Leaves out shards that were read completely, and shards whose parents were
+        not.
         """
 
         def is_read(parent: str) -> bool:
@@ -134,7 +135,7 @@ class Poller:
             at = iterator_at(address, name, shard, offset, ANSWER_SECONDS)
             page, is_new = next_page(address, at, limit, ANSWER_SECONDS), True
         if is_new:
-            # After the first records were read: what is there now was there then.
+            # Checked after the first records were read, so records that exist now existed then.
             require_whole(address, name, stream, shard, offset)
         if not page.behind_ms and len(page.records) < limit:
             end = page.records[-1].number + 1 if page.records else offset

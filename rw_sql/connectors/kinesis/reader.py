@@ -80,7 +80,7 @@ def read_range(
             at = records[-1].number + 1
             yield table_of(shard, records)
         is_passed = is_passed or any(record.number >= end for record in page.records)
-    # A position is one more than the number of the last record, or the number of the next one.
+    # A position is one more than the number of the last record, or the number of the next record.
     if end != ENDED and at != end and not is_passed:
         raise RangeLostError(f"EXPIRED {split}: record {end - 1} was removed before it was read")
 
@@ -89,8 +89,8 @@ def require_whole(address: Address, name: str, stream: Stream, shard: Shard, off
     """Checks that no record from an offset on was removed. Raises RangeLostError.
 
     Kinesis itself would begin at the oldest remaining record. Records are removed in order: if one before the offset
-    still exists, none after it is missing. Otherwise, this cannot be known, unless this process has seen the end of
-    the shard within the minimum retention.
+    still exists, none after it is missing. Otherwise, it is unknown whether records are missing, unless this process
+    has seen the end of the shard within the minimum retention.
     """
     is_new = is_surely_whole(stream, shard) if offset > shard.start else is_young(stream, shard)
     if is_new or TAILS.is_whole(address, stream, shard.id, offset):
@@ -127,7 +127,7 @@ def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> I
 def table_of(shard: Shard, records: Sequence[RawRecord]) -> pa.Table:
     """The records as a table; a packed record is replaced by the records that it contains.
 
-    Of a packed record, those that belong to another shard are ignored: their producer sends them to that shard again.
+    Packed records that belong to another shard are ignored, because their producer sends them to that shard again.
     """
     offsets: list[str] = []
     keys: list[bytes] = []

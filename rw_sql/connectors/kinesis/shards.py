@@ -1,8 +1,8 @@
 """The bounds of shards: their first and last records, which Kinesis does not list.
 
-The newest record of a shard is found in its last seconds, then in its last minutes and so on, and afterwards by
-continuing from there. The first one matters only for a shard that is older than the stream's retention: a younger one
-has lost nothing.
+To find the newest record of a shard, the module first searches the last seconds, then the last minutes, and so on.
+Later searches continue from the record found. The first record matters only for a shard that is older than the stream's
+retention, because a younger shard has lost no records.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Tails:
             self._known[key] = max(last, self._known.get(key, 0))
 
     def note_end(self, address: Address, stream: Stream, shard: str, end: int, at: float) -> None:
-        """Records that at this time, in seconds since 1970, the shard had no record with this or a greater number."""
+        """Remembers that at this time, in seconds since 1970, the shard had no record with this or a greater number."""
         key = (address, stream.arn, stream.created, shard)
         with self._lock:
             if len(self._ends) >= _KEPT:
@@ -112,7 +112,8 @@ def bounds(address: Address, name: str, stream: Stream, timeout: float) -> dict[
 def is_young(stream: Stream, shard: Shard, retention_ms: float | None = None) -> bool:
     """True if the shard is younger than the stream's retention, so that it still has all its records.
 
-    A parent is listed until its last record is older than that. ``retention_ms`` is another retention to compare with.
+    A parent is listed until its last record is older than the retention. ``retention_ms`` is another retention to
+    compare with.
     """
     age = time.time() * 1000 - stream.created_ms
     retention = stream.retention_ms if retention_ms is None else retention_ms
@@ -205,7 +206,8 @@ def _last_record(address: Address, name: str, stream: Stream, shard: Shard, dead
 def _last_within(
     address: Address, name: str, shard: Shard, now: float, ages: tuple[float, float], deadline: float
 ) -> int | None:
-    """The number of the newest record, if it is younger than the second age in seconds; none is younger than the first.
+    """The number of the newest record, if its age is below the second of ``ages`` (seconds); no record is younger than
+    the first.
 
     A shard returns 2 MB per second: an hour of records could not be read within the time limit. If one request does not
     reach the end, the age of the newest record is therefore bisected.
@@ -252,8 +254,8 @@ def _read_to_the_end(address: Address, at: str, deadline: float) -> int | None:
 def _records(address: Address, at: str, deadline: float) -> Iterator[RawRecord]:
     """The records from an iterator up to the newest one.
 
-    A page that reaches it is the last one, even if it has records: a shard that is written to all the time would have
-    some in every further page.
+    The page that reaches the newest record is the last one. In a shard that is written to all the time, every further
+    page would have records.
     """
     next_at: str | None = at
     while next_at is not None:

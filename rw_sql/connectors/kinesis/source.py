@@ -51,7 +51,7 @@ class KinesisConnector(RangedConnector):
 
     other_targets = "TO EARLIEST, TO LATEST or TO TIMESTAMP"
     has_wide_offsets = True
-    # The distance of two sequence numbers says nothing about records: plans take any range as one piece.
+    # The distance of two sequence numbers does not count records, so plans treat any range as one piece.
     offsets_per_record = MOST
 
     @property
@@ -125,7 +125,8 @@ class KinesisConnector(RangedConnector):
         return bool(state.offset == shards.ENDED)
 
     def record_count(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int:
-        """The number of records that this process has already fetched of the ranges; a large one if there are none."""
+        """The number of records of these ranges that this process has already fetched; a large number if it has fetched
+        none."""
         from rw_sql.connectors.kinesis.reader import FETCHED
 
         count = 0
@@ -147,7 +148,7 @@ class KinesisConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """Per shard, the first record at or after a time; its end if there is none.
+        """For each shard, the first record at or after a time; the shard's end if there is none.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if the stream does not exist.
         """

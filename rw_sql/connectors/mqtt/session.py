@@ -1,6 +1,6 @@
 """A session at an MQTT broker: receives messages, numbers them, and acknowledges them once they are committed.
 
-The connection is not repaired: a run that loses it ends, and the next run receives all unacknowledged messages again.
+A run that loses its connection ends, and the next run receives all unacknowledged messages again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NO_QOS = "the broker offers only QoS 0, by which messages are lost; qos = 'at_m
 
 
 _CONFIRM_SECONDS = 2.0
-"""The maximum wait for the broker to have read the acknowledgements before the connection ends, in seconds."""
+"""The maximum time in seconds, at the end of a connection, in which the broker must read the acknowledgements."""
 
 
 class MqttError(Exception):
@@ -173,8 +173,9 @@ class Session:
     def _confirm(self) -> None:
         """Waits until the broker has read the acknowledgements, which it does not answer itself.
 
-        It may discard what it has not read when the connection ends, and would send these messages again. A broker
-        reads a connection's packets in order, so its answer to any later request shows that it has read them.
+        When the connection ends, the broker may discard acknowledgements that it has not read, and would send these
+        messages again. A broker reads a connection's packets in order, so its answer to any later request shows that it
+        has read them.
         """
         if not self._has_acknowledged or not self._client.is_connected():
             return
@@ -203,7 +204,7 @@ class Session:
 
     @property
     def _qos(self) -> int:
-        """The quality of service that the source needs; a connection without a source needs none."""
+        """The quality of service that the source needs; 0 for a connection without a source."""
         if self.options.get("topic", "unset") == "unset":
             return 0
         return 0 if self.options.get("qos", "at_least_once").strip().lower() == "at_most_once" else 1
@@ -211,7 +212,7 @@ class Session:
     def _subscribe(self, client: Any) -> None:
         from paho.mqtt.subscribeoptions import SubscribeOptions
 
-        # A retained message comes once, when the session begins.
+        # A retained message is sent only once, when the session begins.
         how = SubscribeOptions(qos=self._qos, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
         client.subscribe([(topic, how) for topic in topics_of(self.options)])
 
@@ -230,7 +231,8 @@ class Session:
 
     def _on_message(self, client: Any, data: Any, message: Any) -> None:
         if not self._is_wanted(message.topic):
-            # The broker keeps the subscriptions of a session: a topic that the source no longer names.
+            # The broker keeps the subscriptions of a session, so the message may belong to a topic that the source no
+            # longer names.
             if message.qos:
                 client.ack(message.mid, message.qos)
             return

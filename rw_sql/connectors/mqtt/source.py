@@ -118,7 +118,8 @@ class MqttConnector(RangedConnector):
 
 
 def _client_id(options: Mapping[str, str]) -> str:
-    """The client's identifier. A table's source may have none after an ALTER; its topics then serve as its name."""
+    """The client's identifier. After an ALTER, a table's source may have no identifier; the topics then serve as its
+    name."""
     if (given := options.get("client_id")) is not None:
         return given
     read = f"{options.get('url')} {options.get('topic')}"

@@ -16,7 +16,7 @@ else:
     pymysql = deferred("pymysql")
 
 BINARY = 63
-"""The id of the collation of bytes."""
+"""The id of the collation ``binary``."""
 
 _CODECS = {
     **dict.fromkeys(("utf8", "utf8mb3", "utf8mb4", "ascii"), "utf-8"),
@@ -24,13 +24,13 @@ _CODECS = {
     "gbk": "gbk", "gb2312": "gb2312", "gb18030": "gb18030", "big5": "big5",
     "sjis": "shift_jis", "cp932": "cp932", "ujis": "euc_jp", "eucjpms": "euc_jp", "euckr": "cp949",
 }  # fmt: skip
-"""The character sets of several bytes, and Python's codecs for them."""
+"""Multi-byte character sets, each with Python's codec."""
 
 _COLLATIONS = (
     "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL",
     "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL",
 )
-"""The first is for MariaDB from 10.10 on, whose view COLLATIONS omits ids."""
+"""Queries for the ids; the first is for MariaDB from 10.10 on, whose view COLLATIONS omits them."""
 
 _NO_COLUMN = 1054
 
@@ -74,7 +74,7 @@ class Charsets:
                 raise ValueError(f"is of the character set {name}, which rw_sql does not know")
 
             return refuse
-        # The server's own table: its latin1 is neither ISO 8859-1 nor Python's cp1252.
+        # This is the server's own table, because its latin1 is neither ISO 8859-1 nor Python's cp1252.
         every = "".join(f"{byte:02x}" for byte in range(256))
         ((converted,),) = rows_of(self._sql(), f"SELECT HEX(CONVERT(CONVERT(x'{every}' USING {name}) USING utf32))")
         table = dict(enumerate(bytes.fromhex(converted).decode("utf-32-be")))

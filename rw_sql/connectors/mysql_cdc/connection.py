@@ -26,8 +26,8 @@ else:
 SETTINGS = "SET time_zone = '+00:00', sql_mode = '', net_write_timeout = 600, wait_timeout = 31536000"
 
 _ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
-"""The socket's options, where the system has them: a firewall does not forget a connection that is rarely used, and one
-whose packets nobody confirms ends after a minute, before the longest wait for rows."""
+"""The socket's options, if the system has them. They prevent a firewall from dropping a rarely used connection, and end
+a connection after a minute, before the longest wait for rows, if its packets are not confirmed."""
 
 _SYNTAX = 1064
 _REFUSED = frozenset({1044, 1045, 1049, 1054, 1142, 1143, 1146, 1227, 1236, 1251, 1370, 1698, 3118, 3159, 1064})
@@ -53,8 +53,8 @@ def connect(
     """Opens a connection on which each statement is a separate transaction. Raises CaptureError.
 
     ``timeout`` is the limit for connecting, ``read_timeout`` the limit for each response afterwards (by default the
-    same), in seconds. Without a limit, a server that accepts connections and does not answer would block its caller
-    without end.
+    same), in seconds. Without a limit, a server that accepts connections but does not answer would block the caller for
+    ever.
     """
     least = max(2.0, timeout)
     try:
@@ -87,7 +87,8 @@ def connect(
             try:
                 connection = connect_to(**made, ssl=_context(options, mode))
             except pymysql.OperationalError as error:
-                # A server whose only versions of TLS are too old for this machine still takes connections without.
+                # A server that supports only old versions of TLS, which this machine refuses, still accepts connections
+                # without TLS.
                 if mode != "preferred" or "SSL" not in str(error):
                     raise
                 connection = connect_to(**made, ssl_disabled=True)

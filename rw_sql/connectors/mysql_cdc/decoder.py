@@ -146,7 +146,8 @@ def decode_rows(
     seconds: int,
     touched: dict[str, int] | None,
 ) -> int:
-    """Adds the rows of an event; returns their number. ``touched`` receives the keys of the rows with the position.
+    """Adds the rows of an event; returns their number. ``touched`` receives the keys of the rows, each with the
+    position.
 
     Raises CaptureError for a row that cannot be read.
     """
@@ -205,7 +206,7 @@ def _key(known: KnownTable, data: bytes, at: int) -> tuple[str, int]:
 
 
 def _cells(known: KnownTable, data: bytes, at: int) -> tuple[list[str], int]:
-    """The cells of a row that are kept, and the offset of the row's end."""
+    """The cells of a row that the records contain, and the offset of the row's end."""
     width = (len(known.readers) + 7) >> 3
     nulls = int.from_bytes(data[at : at + width], "little")
     start = at

@@ -97,8 +97,8 @@ class TableMap:
     signs: tuple[bool, ...] = ()
 
     def with_signs(self, *, counts_years: bool) -> tuple[StreamColumn, ...]:
-        """The columns, of which the log says whether the numbers are unsigned: MariaDB counts YEAR as a number, and so
-        do only some versions of MySQL."""
+        """The columns for which the log states whether they are unsigned: MariaDB counts YEAR as a number, and so do
+        only some versions of MySQL."""
         numbers = _NUMBERS | {_YEAR} if counts_years else _NUMBERS
         at = 0
         made = []
@@ -326,7 +326,7 @@ def parse_rotate(body: bytes) -> tuple[str, int]:
 
 
 def parse_xa_prepare(body: bytes) -> tuple[bool, bytes]:
-    """Whether the event also commits the transaction (ONE PHASE), and the xid: format, gtrid, bqual."""
+    """True if the event also commits the transaction (ONE PHASE), and the xid: format, gtrid, bqual."""
     form, first, second = struct.unpack_from("<III", body, 1)
     data = body[13 : 13 + first + second]
     return bool(body[0]), xid_key(form, data[:first], data[first:])
@@ -341,7 +341,7 @@ _XA = re.compile(r"XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-fA-F]*)'\s*,\s*X'([0-9a-fA-
 
 
 def parse_xa_end(text: str) -> tuple[bool, bytes] | None:
-    """Whether the statement is XA COMMIT or XA ROLLBACK, and its xid; None for any other statement."""
+    """The kind (XA COMMIT or XA ROLLBACK) and the xid of a statement; None for any other statement."""
     found = _XA.match(text)
     if found is None:
         return None

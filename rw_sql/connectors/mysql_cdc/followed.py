@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def require_readable(connection: Connection[Any], table: CatalogTable, progress: TableProgress) -> None:
-    """Raises CaptureError if the rows cannot be identified by the key by which they were read, or if the log lacks
-    changes of them. Raises pymysql.Error.
+    """Raises CaptureError if the key by which the rows were read does not identify them, or if the log lacks changes of
+    the rows. Raises pymysql.Error.
     """
     name = progress.table
     if not table.key:
@@ -50,10 +50,10 @@ def require_readable(connection: Connection[Any], table: CatalogTable, progress:
 def altered(
     table: CatalogTable, progress: TableProgress, columns: Sequence[str], position: int
 ) -> tuple[TableProgress, SchemaChange | None]:
-    """The progress after an ALTER that dropped or renamed columns, and the change of those that are known.
+    """The progress after an ALTER that dropped or renamed columns, and the resulting change of the known columns.
 
-    A column that has its name again, because it was added again or names were exchanged, counts as dropped and added:
-    existing rows have other values in it, and the log contains no event for them.
+    A name that exists again, because a column was added again or names were exchanged, counts as dropped and added: the
+    values in existing rows differ, and the log contains no event for them.
     """
     named = {column.lower() for column in columns}
     known = {column: kind for column, kind in progress.columns.items() if column.lower() in named}

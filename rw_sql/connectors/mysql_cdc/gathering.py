@@ -34,8 +34,8 @@ class Gathering:
     def rows_at(self, position: int, progress: Iterable[TableProgress]) -> int:
         """The minimum number of rows in the next batch of chunks; 0 while few batches have ended at this position.
 
-        Later, it is a fraction of all rows that were emitted at this position, so that the remaining batch numbers
-        suffice for many times as many rows. After a restart, ``progress`` provides their number.
+        Later, it is a fraction of all rows that were emitted at this position; the remaining batch numbers then suffice
+        for a much larger table. After a restart, ``progress`` provides the number of these rows.
         """
         place, step = divmod(position, STEPS)
         if step < _FEW_STEPS:

@@ -52,7 +52,7 @@ class KnownTables:
         self._is_mariadb, self._has_names = is_mariadb, has_names
 
     def forget(self, name: str) -> None:
-        """The table's definition changed: the catalog is read again."""
+        """Records that the table's definition changed, so that the catalog is read again."""
         self._known.pop(name, None)
 
     def has_seen(self, name: str, found: TableMap) -> bool:
@@ -109,8 +109,8 @@ class KnownTables:
         return made, types
 
     def _signed(self, found: TableMap, catalog: Mapping[str, CatalogColumn]) -> TableMap:
-        """The description with its unsigned columns marked. YEAR counts as a number, or not, so that the result agrees
-        with the catalog.
+        """The description with its unsigned columns marked. Whether YEAR counts as a number is chosen so that the
+        result agrees with the catalog.
         """
         ways = [found.with_signs(counts_years=each) for each in (self._is_mariadb, not self._is_mariadb)]
         for columns in ways:
@@ -135,7 +135,7 @@ class KnownTables:
             charset = known.charset
         decode = self._charsets.decoder(charset) if charset is not None and charset != "binary" else None
         if column.type in _LABELS:
-            # The log has the labels in the column's character set, the catalog in UTF-8.
+            # In the log, labels have the column's character set; in the catalog, UTF-8.
             if column.labels is None and known is not None:
                 column = replace(column, labels=tuple(label.encode() for label in labels_of(known.type_name)))
                 decode = bytes.decode

@@ -46,7 +46,7 @@ def decimal_text(data: bytes, precision: int, scale: int) -> str:
 
 
 def double_text(value: float) -> str:
-    """The shortest text that is read as the same number."""
+    """The shortest text that is read as the same number of 64 bits."""
     text = repr(value)
     return text.removesuffix(".0")
 

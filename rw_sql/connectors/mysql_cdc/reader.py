@@ -117,8 +117,8 @@ class MysqlReader:
             raise
 
     def acknowledge(self, position: int) -> None:
-        """See :meth:`ChangeReader.acknowledge`. Sends nothing, because the server keeps its log for a time, whether it
-        was read or not. Raises ValueError for a position that has not been taken.
+        """See :meth:`ChangeReader.acknowledge`. Sends nothing, because the server keeps its log for a fixed time, even
+        if it was read. Raises ValueError for a position that has not been taken.
         """
         if position > self._position:
             raise ValueError(f"{shown(position)} is after the last position that was taken, {shown(self._position)}")
@@ -210,7 +210,8 @@ class MysqlReader:
             raise missing_table(self._sql(), self._options, name)
         require_readable(self._sql(), table, progress)
         if progress.identity is None:
-            # Its rows until now come with the snapshot; the log may have those of an older table of this name.
+            # The table's rows until now come from the snapshot; earlier events of this name in the log may belong to an
+            # older table.
             begin = self._position if progress.is_done else max(facts.end, self._position)
             mark = Mark(begin=begin)
             if facts.is_mariadb and not progress.is_done:
@@ -311,14 +312,16 @@ class MysqlReader:
             if transaction.position > self._position:
                 is_first = not (has_taken or done or into)
                 if not is_first and self._is_turning(transaction):
-                    return done  # What came before is a batch of its own, which stands if this one cannot be read.
+                    # The preceding transactions form a separate batch, which is valid even if this transaction cannot
+                    # be read.
+                    return done
                 before, progress, changes = len(into), dict(self._progress), len(self._changes)
                 try:
                     self._decode(transaction, into)
                 except CaptureError as error:
                     if is_first:
                         raise
-                    into.cut(before)  # What precedes it is returned, and nothing of it.
+                    into.cut(before)  # Returns the transactions before this one, and no part of this one.
                     self._progress = progress
                     del self._changes[changes:]
                     self._failure = error
@@ -364,11 +367,11 @@ class MysqlReader:
                 self._on_effect(part, position, into, len(into) - start, seconds)
 
     def _is_tracked(self, name: str) -> bool:
-        """True while a chunk of the table may be older than the next change."""
+        """True while a pending chunk of the table may be older than the next change."""
         return not self._progress[name].is_done
 
     def _forget_touched(self) -> None:
-        """Discards the keys that no chunk needs: no chunk is being read, and a later one is not older than the
+        """Discards the keys that no chunk needs: no chunk is being read, and later chunks are not older than the
         position.
         """
         for name in list(self._touched):
@@ -429,7 +432,7 @@ class MysqlReader:
     def _altered(self, name: str, columns: Sequence[str], position: int) -> None:
         table = find_table(self._sql(), name)
         if table is None:
-            return  # A later event of the log shows what happened to it.
+            return  # A later event of the log shows what happened to the table.
         require_readable(self._sql(), table, self._progress[name])
         self._known.forget(name)
         self._progress[name], change = altered(table, self._progress[name], columns, position)
@@ -452,7 +455,7 @@ class MysqlReader:
                 break
             if self._position <= self._returned:
                 if self._position % STEPS + 1 >= STEPS or not snapshot.has_gathered(gathered):
-                    break  # At the last of the steps the log must move first.
+                    break  # After the last batch number of a position, the log must grow first.
                 self._position += 1
             self._leave(snapshot, chunk, into)
             has_left = True

@@ -26,12 +26,12 @@ AGAIN = "RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH (FORGET_OFFSETS = true)
 
 
 def gone(message: str) -> CaptureError:
-    """The error for a table that is not the one that was read, or whose changes are missing."""
+    """The error for a table that is not the table that was read, or whose changes are missing."""
     return CaptureError(UPSTREAM_MISSING, message, hint=AGAIN)
 
 
 STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
-"""The first is for MySQL from 8.2 on; MySQL 8.4 does not have the second."""
+"""The statements that show the log's end: the first is for MySQL from 8.2 on; MySQL 8.4 lacks the second."""
 
 _VARIABLES = (
     "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'server_uuid', 'server_id', 'log_bin', 'binlog_format', "
@@ -178,11 +178,12 @@ def details(facts: Facts) -> SlotDetails | None:
 
 
 def await_prepared(connection: Connection[Any], table: str, timeout: float) -> None:
-    """Waits until the XA transactions that are prepared now have ended: a snapshot does not contain their rows, and the
-    log contains them before the position where the table begins. MySQL does not need this, because its snapshots wait
+    """Waits until the XA transactions that are prepared now have ended. A snapshot does not contain their rows, and in
+    the log their rows precede the position where the table begins. MySQL does not need this, because its snapshots wait
     for locks.
 
-    Raises CaptureError if one of them is still prepared after ``timeout`` seconds, and pymysql.Error.
+    Raises CaptureError if one of these transactions is still prepared after ``timeout`` seconds; also raises
+    pymysql.Error.
     """
     deadline = time.monotonic() + timeout
     waiting = prepared = frozenset(map(str, rows_of(connection, "XA RECOVER")))

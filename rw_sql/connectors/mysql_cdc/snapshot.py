@@ -1,13 +1,13 @@
 """Reads tables in chunks of their keys, while the stream is read.
 
-Each chunk has a position of the log that is exact for its rows: they contain every change up to it and no later one.
-The chunk is emitted when the stream has passed that position. Rows whose key the stream has changed since are omitted,
-because the stream contains their newer values.
+Each chunk has a position of the log that is exact for its rows: the rows contain every change up to the position and no
+later change. The chunk is emitted when the stream has passed that position. Rows whose key the stream has changed since
+are omitted, because the stream contains their newer values.
 
 MariaDB reports the position of a consistent snapshot (``binlog_snapshot_position``), so that nothing is locked. MySQL
-does not, and a commit is in its log for a moment before it is visible to snapshots. On MySQL, the rows of a chunk are
-therefore read with shared locks, and the position is read before the locks are released: a transaction that writes one
-of these rows has either ended, or waits until the chunk is read.
+reports no such position, and its log contains a commit for a moment before snapshots see the commit. On MySQL, the rows
+of a chunk are therefore read with shared locks, and the position is read before the locks are released: a transaction
+that writes one of these rows has either ended, or waits until the chunk is read.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ CHUNK_BYTES = 4 << 20
 
 FIRST_ROWS, LEAST_ROWS, MOST_ROWS = 2_000, 50, 50_000
 _MOST_LOCKED = 5_000
-"""The maximum number of rows of a chunk that is read with locks: writers of these rows wait for it."""
+"""The maximum number of rows of a chunk that is read with locks, because writers of these rows wait until the chunk is
+read."""
 
 _READ_AHEAD = 3
 _GATHERED_BYTES = 64 << 20
@@ -104,8 +105,8 @@ class Chunk:
 
 @dataclass(slots=True)
 class _Job:
-    """A table whose snapshot is being read. ``least`` is the least position of a chunk. ``sent`` counts the chunks that
-    are not emitted yet; ``begun`` is the stream's position when the current chunk was started."""
+    """A table whose snapshot is being read. ``least`` is the smallest valid position of a chunk. ``sent`` counts the
+    chunks that are not emitted yet; ``begun`` is the stream's position when the current chunk was started."""
 
     progress: TableProgress
     next_key: str | None
@@ -120,7 +121,7 @@ class _Job:
 class SnapshotThread:
     """Reads the chunks of all unfinished tables in a separate thread, one table after another.
 
-    ``position_now`` returns the stream's position; no chunk that is begun later has an older position.
+    ``position_now`` returns the stream's position. Chunks that begin later never have an older position.
     """
 
     def __init__(self, options: Mapping[str, str], timeout: float, position_now: Callable[[], int]) -> None:
@@ -179,10 +180,10 @@ class SnapshotThread:
             return None
 
     def has_gathered(self, rows: int) -> bool:
-        """True if this many rows can be emitted, or a quarter as many if they have many bytes, or if no further rows
-        follow.
+        """True if ``rows`` rows can be emitted, or a quarter of this number if they have many bytes, or if no further
+        rows follow.
 
-        Otherwise further chunks are read first.
+        If False, further chunks are read first.
         """
         with self._changed:
             self._wanted = rows
@@ -226,7 +227,8 @@ class SnapshotThread:
         while thread is not None and thread.is_alive():
             sock = getattr(self._connection, "_sock", None)
             if sock is not None:
-                with contextlib.suppress(OSError):  # It may end meanwhile, and so will the thread.
+                # The connection may end in the meantime, and the thread then ends too.
+                with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
             thread.join(0.2)
 
@@ -246,7 +248,7 @@ class SnapshotThread:
             self._fail(error)
         except (ValueError, IndexError) as error:
             self._fail(CaptureError(UPSTREAM_MISSING, f"a snapshot cannot be read: {error}"))
-        except (OSError, AttributeError) as error:  # What a closed socket gives in a library's thread.
+        except (OSError, AttributeError) as error:  # the errors that a closed socket causes in a library's thread
             self._fail(CaptureError(UPSTREAM_UNREACHABLE, str(error), is_temporary=True))
 
     def _fail(self, error: CaptureError) -> None:
@@ -321,7 +323,8 @@ class SnapshotThread:
         position = 0 if lock else _snapshot_position(connection)
         least = max(job.begun or 0, job.least)
         if not lock and position < least - least % STEPS:
-            # A commit is in the log for a moment before a snapshot sees it, or for seconds if it waits for a replica.
+            # The log contains a commit for a moment before snapshots see it, or for seconds if the commit waits for a
+            # replica.
             raise pymysql.OperationalError(_TOO_OLD, "a commit that is in the log cannot be seen yet")
         # The lock of a SELECT keeps the columns as they are until the end of the transaction.
         table = _locked(connection, name)
@@ -412,7 +415,7 @@ def _compared(column: CatalogColumn, value: str) -> tuple[str, str]:
         return name, str(int.from_bytes(bytes.fromhex(value[2:]), "big")) if value.startswith("\\x") else value
     if family == BYTES:
         return name, f"x'{value[2:]}'"
-    if family in (LABEL, LABELS):  # In the order of their numbers, not of their texts.
+    if family in (LABEL, LABELS):  # Orders by the numbers, not by their texts.
         labels = labels_of(column.type_name)
         if family == LABEL:
             return f"({name} + 0)", str(labels.index(value) + 1 if value in labels else 0)

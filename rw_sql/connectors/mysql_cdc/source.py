@@ -96,7 +96,7 @@ class MysqlCdcConnector(ChangeBase):
         return other_server(before.cluster or "", now.cluster or "")
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with a number for this reader among the server's replicas."""
+        """The options, with the number by which the server distinguishes this reader from its replicas."""
         return {"server.id": str(_LEAST_ID | (zlib.crc32(unique.encode()) % _LEAST_ID))} | dict(options)
 
     def change_reader(self, options: Mapping[str, str]) -> MysqlReader:

@@ -16,10 +16,11 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _CHANGES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "MERGE", "SELECT", "DO", "CALL")
-"""The first words of statements that are in the log instead of rows; SELECT calls a function that changes rows."""
+"""The first words of statements that the log may contain instead of rows; a SELECT may call a function that changes
+rows."""
 
 _NO_COLUMNS = ("INDEX", "KEY", "PRIMARY", "FOREIGN", "CONSTRAINT", "CHECK", "PARTITION", "PERIOD", "SYSTEM")
-"""The words after DROP and RENAME in an ALTER TABLE that do not concern a column."""
+"""Words after DROP and RENAME in an ALTER TABLE that name something other than a column."""
 
 Did = Literal["truncated", "dropped", "renamed", "created", "altered", "emptied", "versioned", "database", "changed"]
 
@@ -69,7 +70,7 @@ class _Words:
         return self.words[place].upper() if place < len(self.words) else ""
 
     def take(self, *words: str) -> bool:
-        """Skips these words, if they follow."""
+        """Skips these words if they come next."""
         if all(self.peek(ahead) == word for ahead, word in enumerate(words)):
             self.at += len(words)
             return True
@@ -89,7 +90,7 @@ class _Words:
         return _unquoted(word)
 
     def rest(self) -> list[str]:
-        """The words that follow, in upper case."""
+        """The next words, in upper case."""
         return [word.upper() for word in self.words[self.at :]]
 
 

@@ -31,7 +31,7 @@ else:
     pymysql = deferred("pymysql")
 
 MOST_BYTES = 64 << 20
-"""The number of bytes of rows that are read ahead. One transaction may have more."""
+"""The maximum number of bytes of rows that are read ahead. A single transaction may have more."""
 
 _HEARTBEAT_SECONDS = 0.5
 _SILENT_SECONDS = 30.0
@@ -46,7 +46,8 @@ _NO_TABLES: frozenset[tuple[str, str]] = frozenset()
 @dataclass(slots=True, kw_only=True)
 class Transaction:
     """The changes of a transaction to the tables that are read, in order. ``position`` is its end, ``time`` its commit
-    in seconds. ``prepared`` are the start positions of the XA transactions that are prepared but not ended after it."""
+    in seconds. ``prepared`` are the start positions of the XA transactions that are prepared but not ended at this
+    position."""
 
     position: int
     time: int
@@ -113,7 +114,7 @@ class Stream:
             with connection.cursor() as cursor:
                 cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
                 cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
-                # The first event comes before the one that describes how the log is written.
+                # The first event precedes the event that describes the format of the log.
                 cursor.execute("SELECT @master_binlog_checksum")
                 ((checksum,),) = cursor.fetchall()
                 self._has_checksum = checksum not in (b"NONE", None)
@@ -163,7 +164,7 @@ class Stream:
         if connection is not None:
             sock = getattr(connection, "_sock", None)
             if sock is not None:
-                with contextlib.suppress(OSError):  # It may be closed already.
+                with contextlib.suppress(OSError):  # the connection may already be closed
                     sock.shutdown(socket.SHUT_RDWR)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(self._timeout)
@@ -186,7 +187,8 @@ class Stream:
             self._fail(error)
         except (BrokenEventError, struct.error, IndexError, zlib.error) as error:
             self._fail(CaptureError(UPSTREAM_MISSING, f"the server sent {error} after {shown(self._seen)}"))
-        except (OSError, AttributeError, ValueError) as error:  # What a closed socket gives in a library's thread.
+        except (OSError, AttributeError, ValueError) as error:
+            # The errors that a closed socket causes in a library's thread.
             self._fail(
                 CaptureError(UPSTREAM_UNREACHABLE, without_password(str(error), self._options), is_temporary=True)
             )
@@ -249,7 +251,7 @@ class Stream:
         """The number of the position after an event; 0 for an event that is in no file."""
         if not at:
             return 0
-        if at < self._last_end:  # Behind 4 GiB the position begins at 0 again.
+        if at < self._last_end:  # After 4 GiB, the position begins at 0 again.
             self._wraps += 1
         self._last_end = at
         return number_of(self._sequence, at + (self._wraps << 32))
@@ -259,7 +261,7 @@ class Stream:
         if name != self._file or is_real:
             self._file, self._sequence = name, sequence_of(name)
             self._maps.clear()
-            self._group = None  # A crash of the server cuts a transaction off: it was not committed.
+            self._group = None  # A transaction that a crash of the server cuts off was not committed.
         self._last_end, self._wraps = at, 0
         if self._group is None:
             self._pass(number_of(self._sequence, at))

@@ -158,7 +158,7 @@ def _checked_as_json(connection: Connection[Any], database: str, name: str) -> t
 
 
 def cascades_of(connection: Connection[Any], table: CatalogTable) -> tuple[str, ...]:
-    """The foreign keys whose actions change rows of the table without an entry in the log. Raises pymysql.Error."""
+    """The foreign keys whose actions change the table's rows without an entry in the log. Raises pymysql.Error."""
     return tuple(str(row[0]) for row in rows_of(connection, _CASCADES, [table.database, table.name]))
 
 
@@ -184,9 +184,9 @@ def versioning_error(table: CatalogTable) -> tuple[str, str]:
 
 
 def shared_lock(version: str) -> str:
-    """The clause of a SELECT that locks its rows against writers; empty for MariaDB, where a snapshot needs none.
+    """The clause of a SELECT that locks its rows against writers; empty for MariaDB, whose snapshots need no locks.
 
-    Both clauses take the same locks, but from MySQL 8.0.22 on FOR SHARE needs only the privilege to read.
+    Both clauses take the same locks; from MySQL 8.0.22 on, FOR SHARE needs only the privilege to read.
     """
     if "mariadb" in version.lower():
         return ""

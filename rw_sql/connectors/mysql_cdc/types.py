@@ -22,7 +22,7 @@ _PLAIN = {
     "float": ("REAL", FLOAT),
     "double": ("DOUBLE", FLOAT),
     "date": ("DATE", DATE),
-    # Spark has no time of day, and these go from -838:59:59 to 838:59:59.
+    # Spark has no type for these times, which go from -838:59:59 to 838:59:59.
     "time": (_VARYING, TIME),
     "datetime": ("TIMESTAMP", TIMESTAMP),
     "timestamp": ("TIMESTAMP WITH TIME ZONE", TIMESTAMPTZ),
@@ -56,9 +56,7 @@ _RANKS = {"SMALLINT": 2, "INT": 4, "BIGINT": 8, "REAL": 4, "DOUBLE": 8, "NUMERIC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MysqlType:
-    """A column's type. ``canonical`` is the type that ``(*)`` gives the column; None if no type of rw_sql can hold the
-    values.
-    """
+    """A column's type. ``canonical`` is the column's type for ``(*)``; None if no type of rw_sql can hold the values."""
 
     name: str
     canonical: str | None

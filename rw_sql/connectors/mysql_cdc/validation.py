@@ -106,7 +106,7 @@ def _server(connection: Connection[Any], facts: Facts) -> Iterator[Lack]:
     may_replicate = any(
         word in grants for word in ("REPLICATION SLAVE", "REPLICATION REPLICA", "ALL PRIVILEGES ON *.*")
     )
-    # A role's own rights are not in the list.
+    # The list does not contain the rights of roles.
     has_roles = any(" ON " not in str(value) for row in named_rows(connection, "SHOW GRANTS") for value in row.values())
     if not may_replicate and not has_roles:
         yield Lack(
@@ -120,7 +120,7 @@ def _is_replica(connection: Connection[Any]) -> bool:
     for query in ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"):
         try:
             return bool(named_rows(connection, query))
-        except pymysql.Error:  # An older server, or no right to see it.
+        except pymysql.Error:  # The server is older, or the user may not see the setting.
             continue
     return False
 

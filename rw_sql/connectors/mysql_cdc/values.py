@@ -1,7 +1,7 @@
 """Converts cells of the log and of a SELECT to members of a JSON object, so that equal values have equal texts.
 
-A reader takes the bytes of an event's rows and the offset of a cell; it returns the cell as JSON, and the offset of its
-end. It raises ValueError for a value that it cannot read.
+A reader receives the bytes of an event's rows and the offset of a cell, and returns the cell as JSON and the offset of
+the cell's end. It raises ValueError for a value that it cannot read.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _EPOCH_DAYS = 719_163
 
 
 def reader_of(column: StreamColumn, data_type: str, decode: Callable[[bytes], str] | None) -> Reader:
-    """The reader of a column of the log. ``decode`` decodes its texts and labels; None for bytes. ``data_type`` is the
-    type in the catalog, which distinguishes types that the log writes in the same way. Raises ValueError for an unknown
-    type.
+    """The reader of a column of the log. ``decode`` decodes the column's texts and labels; None for bytes.
+    ``data_type`` is the type in the catalog, which distinguishes types that the log writes in the same way. Raises
+    ValueError for an unknown type.
     """
     kind, meta = column.type, column.meta
     if kind in _INTS:
@@ -257,7 +257,7 @@ def _string(meta: bytes, data_type: str, decode: Callable[[bytes], str] | None) 
             return _with_length(width, lambda part: f'"{_inet6(part.ljust(16, bytes(1)))}"')
         case "inet4":
             return _with_length(width, lambda part: f'"{ipaddress.IPv4Address(part.ljust(4, bytes(1)))}"')
-    # BINARY(n): the log leaves zeros at the end out, a SELECT does not.
+    # For BINARY(n), the log omits zeros at the end, but a SELECT does not.
     return _with_length(width, lambda part: _hex_cell(part.ljust(longest, bytes(1))))
 
 

@@ -153,7 +153,7 @@ async def _connected(address: Address) -> Client:
             made = _client_class()()
             await made.connect(
                 servers=[server],
-                # A pooled client is replaced, not repaired: a read of a range starts again.
+                # A pooled client that fails is replaced, and a read of a range starts again.
                 allow_reconnect=False,
                 # By default, nats-py would retry a single server forever. With 1, it tries twice.
                 max_reconnect_attempts=1,
@@ -184,13 +184,14 @@ The groups are those of nats-py's expressions.
 def _client_class() -> type[Client]:
     """The client of nats-py, for messages of any bytes.
 
-    Servers forward subjects and headers without a check. If nats-py cannot decode them, its reader ends, and no request
-    of the connection is answered. A subject may also contain whitespace other than blanks, tabs and ends of lines.
+    Servers forward subjects and headers without a check. If nats-py cannot decode them, its reader ends, and the
+    connection's requests get no answers. A subject may also contain whitespace other than blanks, tabs and ends of
+    lines.
     """
     from nats.aio.client import Client
     from nats.protocol import parser
 
-    # Its expressions are global names of its module, which other clients of the process use too.
+    # The expressions are global names of nats-py's module, which other clients in the process use too.
     words = {
         "MSG_RE": re.compile(_MESSAGE % (b"", b"")),
         "HMSG_RE": re.compile(_MESSAGE % (b"H", rb"(\d+)[ \t]+")),

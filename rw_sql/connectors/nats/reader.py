@@ -43,8 +43,8 @@ _ANSWER_SECONDS = 10.0
 _READ_SECONDS = 600.0
 _IDLE_NANOSECONDS = 60_000_000_000
 _LAG_SECONDS = 0.25
-"""The pause before a read that met a lagging copy of the stream is repeated. The new consumer may run on another
-server.
+"""The pause in seconds before a read is repeated because it met a lagging copy of the stream. The new consumer may run
+on another server.
 """
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -165,7 +165,7 @@ def time_of(address: Address, stream: str, sequence: int, timeout: float) -> int
 async def _message_at_leader(
     nc: Client, stream: str, wanted: Mapping[str, Any], timeout: float
 ) -> Mapping[str, Any] | None:
-    """A message as the stream's leader returns it, with ``seq``, ``subject`` and ``time``; None if there is none."""
+    """A message with ``seq``, ``subject`` and ``time``, as the stream's leader returns it; None if there is none."""
     try:
         found: Mapping[str, Any] = (await api(nc, f"STREAM.MSG.GET.{stream}", wanted, timeout))["message"]
     except StreamMissingError:
@@ -203,8 +203,8 @@ class _Found:
         wanted = self.wanted
         info = await info_of(nc, wanted.stream, _ANSWER_SECONDS)
         self._require_there(info)
-        # The subjects of a stream may change while it has messages with the old ones. The stream is therefore read
-        # by the source's subjects, not by those that both have.
+        # The subjects of a stream may change while it still has messages with earlier subjects. The stream is therefore
+        # filtered by the source's subjects, even if the stream no longer lists them.
         is_all = info.is_copy or all(any(is_covered(each, mine) for mine in self.subjects) for each in info.subjects)
         chosen = (">",) if is_all else least(self.subjects)
         pulls: list[_Pull] = []
@@ -221,8 +221,8 @@ class _Found:
             self.is_merged = len(chosen) > 1
             for pull in pulls[: len(chosen)]:
                 await self._drain(pull)
-            # The number of the first message only increases, and an incarnation never recurs. If the check
-            # passes now, it would have passed at any earlier time.
+            # The number of the first message only increases, and no incarnation occurs twice. If the check passes now,
+            # it would therefore have passed at any earlier time.
             self._require_there(await info_of(nc, wanted.stream, _ANSWER_SECONDS), is_read=True)
         finally:
             for pull in pulls:
@@ -242,7 +242,7 @@ class _Found:
             taken = await pull.next(count, most)
             if not taken and most is None:
                 break
-            # A message that is larger than a request's limit is requested alone, without a limit.
+            # A message that exceeds the limit of a request is requested alone, without a limit.
             most = AT_ONCE_BYTES if taken else None
             at = pull.last + 1
             if self.most_bytes is not None and self.size > self.most_bytes:
@@ -269,7 +269,7 @@ class _Found:
         first = min(info.first, wanted.end)
         if first <= wanted.start:
             return
-        # If everything before the first message was read, no message was missed.
+        # If all messages before the first existing one were read, no message was missed.
         if is_read and len({row[0] for row in self.rows if row[0] < first}) == first - wanted.start:
             return
         raise RangeLostError(
@@ -279,7 +279,7 @@ class _Found:
     def table(self) -> pa.Table:
         """The messages in order."""
         if self.is_merged:
-            # Each subject is read by itself, and subjects that overlap find a message several times.
+            # Each subject is read separately, so overlapping subjects return a message several times.
             self.rows = sorted({row[0]: row for row in self.rows}.values(), key=lambda row: row[0])
         return _table(self.wanted.stream, self.rows)
 
@@ -343,7 +343,7 @@ class _Pull:
             try:
                 await asyncio.wait_for(self._done.wait(), _ANSWER_SECONDS)
             except TimeoutError:
-                # A slow connection is no error as long as messages arrive.
+                # A slow connection is not an error as long as messages arrive.
                 if self._taken == before:
                     raise NatsError("the server does not answer in time") from None
         if self._error is not None:
@@ -354,7 +354,7 @@ class _Pull:
         """Checks that the leader has no message in ``[start, end)`` for this consumer. Raises CopyBehindError."""
         wanted = {"seq": start, "next_by_subj": self._subject}
         found = await _message_at_leader(self._nc, self._stream, wanted, _ANSWER_SECONDS)
-        # A server before 2.9 returns the message with this number, whatever its subject is.
+        # A server before 2.9 ignores the subject and returns the message with this number.
         if found is not None and int(found["seq"]) < end and matcher(self._subject)(str(found["subject"])):
             raise CopyBehindError(_behind(self._stream))
 

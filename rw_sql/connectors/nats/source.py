@@ -411,7 +411,7 @@ def _look(
                 infos.append(await nats_client.info_of(nc, stream, timeout))
             except nats_client.StreamMissingError:
                 missing.append(stream)
-        # A connection does not name a stream, so a request that every server answers is sent.
+        # Sends a request that every server answers, because a connection does not name a stream.
         present = await nats_client.stream_names(nc, timeout) if missing or not streams else ()
         return tuple(infos), tuple(missing), present
 

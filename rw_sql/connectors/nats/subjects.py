@@ -47,7 +47,7 @@ def common(one: str, other: str) -> str | None:
 
 
 def least(subjects: tuple[str, ...]) -> tuple[str, ...]:
-    """The subjects without duplicates and without those that another subject covers."""
+    """The subjects, without duplicates and without subjects that another subject covers."""
     once = tuple(dict.fromkeys(subjects))
     return tuple(each for each in once if not any(other != each and is_covered(each, other) for other in once))
 

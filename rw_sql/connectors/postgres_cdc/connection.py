@@ -47,8 +47,8 @@ _WITH_USER_TIMEOUT = 120_000
 _SSL_MODES = {"disabled": "disable", "preferred": "prefer", "required": "require"}
 _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 _UNANSWERED = {"tcp_user_timeout": "60000"}
-"""Ends a connection whose packets nobody confirms: keepalives are not sent while packets are unconfirmed, and the
-system would repeat those for a quarter of an hour."""
+"""Ends a connection whose packets are not confirmed. While packets are unconfirmed, the system sends no keepalives and
+repeats the packets for a quarter of an hour."""
 
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:
@@ -123,7 +123,7 @@ def _connected(made: Mapping[str, Any], options: Mapping[str, str]) -> Connectio
 NO_ENCODING = b"SET client_encoding = 'SQL_ASCII'"
 """The command that disables the conversion of texts, for databases with the encoding SQL_ASCII.
 
-Otherwise the server would refuse a value that is not UTF-8, without naming it.
+With the conversion, the server would refuse a value that is not UTF-8 without naming the value.
 """
 
 

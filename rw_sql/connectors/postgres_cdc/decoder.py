@@ -90,7 +90,7 @@ class TrackedChange:
 
 @dataclass(slots=True)
 class Decoded:
-    """The records of some transactions in order, and other information from these transactions."""
+    """The records of some transactions, in order, and other information about these transactions."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     tracked: list[TrackedChange] = field(default_factory=list)
@@ -114,7 +114,7 @@ class Decoder:
     """Decodes the transactions of one connection in order.
 
     ``on_relation`` returns the table for a Relation message and the position of its transaction; None if the table is
-    not read. Without a position, the message was received before, and the table may have other columns by now.
+    not read. Without a position, the message was received earlier, and the table's columns may have changed since.
     """
 
     def __init__(

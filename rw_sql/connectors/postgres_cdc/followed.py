@@ -1,8 +1,8 @@
 """Checks that an upstream table is still the one that was read, and that the stream has all of its changes.
 
-Some changes are not in the stream, although they change rows: those made while the publication omits the table or the
-kind of change, a partition that is dropped, detached, attached or truncated, and a column whose values an ALTER TABLE
-replaces. They are recognized by the catalog, with the traits that are stored in :attr:`TableProgress.traits`.
+Some changes of rows are not in the stream: changes made while the publication omits the table or the kind of change;
+partitions that are dropped, detached, attached or truncated; and columns whose values an ALTER TABLE replaces. They are
+detected by comparing the catalog with the traits that are stored in :attr:`TableProgress.traits`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnu
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
 WHERE c.oid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
 """
-"""The columns of a table with their numbers, which are not used again, and the transactions that last altered a column
-and the table. (The query waits for no lock, as one for defaults does in some versions.)"""
+"""The columns of a table with their numbers, which are never reused, and the transactions that last altered each column
+and the table. (Unlike a query for defaults in some versions, this query does not wait for locks.)"""
 
 _PARTITIONS = """
 WITH RECURSIVE part (id, attached, command) AS (
@@ -54,7 +54,8 @@ SELECT c.oid::bigint, c.oid::regclass::text, part.attached::text, part.command::
     pg_catalog.has_table_privilege(c.oid, 'SELECT') AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
 FROM part JOIN pg_catalog.pg_class c ON c.oid = part.id WHERE c.relkind = 'r'
 """
-"""The partitions of a table that contain rows: the newest transaction that attached one, or a table above it."""
+"""The partitions of a table that contain rows, each with the newest transaction that attached it or a table above
+it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class _Partition:
         return f"{self.attached}/{self.file}/{'empty' if self.is_empty else 'rows'}/{self.name}"
 
     def is_rewritten(self, traits: Mapping[str, str]) -> bool:
-        """True if it was there with these traits, and has its rows in another file now."""
+        """True if the partition existed with these traits and now has its rows in another file."""
         attached, file, _, _ = traits.get(self.key, "///").split("/", 3)
         return attached == self.attached and file != self.file
 
@@ -89,7 +90,8 @@ def followed(
 ) -> tuple[TableProgress, SchemaChange | None]:
     """The table's progress with its present identity and traits, and the columns that were replaced.
 
-    Raises psycopg.Error, and CaptureError if the table is missing, is another one, or if changes are not in the stream.
+    Raises CaptureError if the table is missing or is another table, or if changes are not in the stream; also raises
+    psycopg.Error.
     """
     name = progress.table
     table = find_table(connection, name, publication)
@@ -135,7 +137,7 @@ def _require_key(table: CatalogTable, progress: TableProgress) -> None:
 
 
 def _require_logged(table: CatalogTable, progress: TableProgress) -> None:
-    if table.persistence != "p":  # PostgreSQL itself refuses this only for tables that the publication names.
+    if table.persistence != "p":  # PostgreSQL itself refuses such changes only for tables that the publication names.
         raise CaptureError(
             UPSTREAM_MISSING,
             f"table {progress.table} is UNLOGGED: its changes are not in the server's log",
@@ -180,7 +182,7 @@ def _publication_traits(
     flags = "".join("t" if options.get(f"pub{word}", False) else "f" for word in (*kinds, "viaroot", "alltables"))
     traits = {"publication": f"{xmin}/{owner}/{flags}"}
     before = progress.traits.get("publication", traits["publication"])
-    # Of two alterations that undo each other, only the row's version remains.
+    # If two alterations undo each other, only the version of the catalog row shows them.
     if before.partition("/")[0] != xmin and before.partition("/")[2] == f"{owner}/{flags}":
         raise CaptureError(
             UPSTREAM_MISSING,
@@ -215,7 +217,7 @@ def _replaced_columns(
     """The columns that were dropped and added again, whose names were exchanged, or whose values an ``ALTER COLUMN …
     TYPE … USING`` computed: the stream may show no difference, but the values in the existing rows differ.
 
-    Those that have their type again count as dropped and added, the others as columns of another type.
+    Columns with the same type as before count as dropped and added, others as columns whose type changed.
     """
     replaced: dict[str, str] = {}
     rewritten = {each.altered for each in partitions if each.is_rewritten(progress.traits)}
@@ -259,7 +261,7 @@ def _partition_traits(
         return
     for key in known.keys() - traits.keys():
         raise _unlogged(progress.table, f"partition {known[key][3]} was dropped or detached")
-    # TRUNCATE of the table itself, which is in the stream, rewrites them all.
+    # A TRUNCATE of the table itself, which is in the stream, rewrites all partitions.
     is_whole = all(each.is_rewritten(progress.traits) for each in partitions if each.key in known)
     for each in partitions:
         attached, _, content, _ = known.get(each.key, ["", "", "", ""])
@@ -267,7 +269,7 @@ def _partition_traits(
         if is_new and _has_rows_before(connection, table, each, each.attached, each.command):
             raise _unlogged(progress.table, f"partition {each.name} was attached with rows")
         # VACUUM FULL and others rewrite a partition too, but its rows keep their earlier transactions. An ALTER of a
-        # column rewrites them; the columns that it concerns are found by their traits.
+        # column rewrites partitions too, but the column's traits show it.
         is_rewritten = each.is_rewritten(progress.traits) and each.altered not in alters and content != "empty"
         if is_rewritten and not is_whole and not _has_rows_before(connection, table, each, each.altered, "0"):
             raise _unlogged(progress.table, f"partition {each.name} was truncated")

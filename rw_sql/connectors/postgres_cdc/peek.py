@@ -43,7 +43,7 @@ _MILLI = 1000
 
 
 def first_at(options: Mapping[str, str], milliseconds: int, position: int, timeout: float) -> int:
-    """The position before the first transaction that was committed at a time or later.
+    """The position before the first transaction that was committed at or after a time.
 
     ``position`` is the slot's acknowledged position. Raises CaptureError if the slot may no longer contain such a
     transaction.
@@ -114,9 +114,7 @@ def next_commit(options: Mapping[str, str], position: int, timeout: float) -> in
 
 
 def _rows(options: Mapping[str, str], query: str, timeout: float) -> list[tuple[Any, ...]]:
-    """The rows of a query about the slot. Raises CaptureError; a response that takes longer than ``timeout`` is an
-    error too.
-    """
+    """The rows of a query about the slot. Raises CaptureError, also if the response takes longer than ``timeout``."""
     given = {"slot": options["slot.name"], "publication": quoted(options["publication.name"])}
     try:
         with connect(options, timeout) as connection:

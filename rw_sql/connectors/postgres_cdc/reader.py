@@ -56,19 +56,19 @@ _LOCK_SECONDS = 10
 """The longest wait in seconds for a lock that an ALTER TABLE holds, while such a check reads a partition."""
 
 _CHECK_SHARE = 20
-"""The least ratio of that interval and the duration of a check, for sources with many tables."""
+"""The minimum ratio of the interval to the duration of a check, which matters for sources with many tables."""
 
 _SLOT_SECONDS = 10.0
-"""How long in seconds opening waits for a slot that is in use, because the server notices the end of a client with a
+"""The seconds for which opening waits for a slot in use, because the server notices the end of a client with a
 delay."""
 
 _LONGEST_WAIT = 0.2
 
 _UNREADABLE: dict[tuple[str, ...], int] = {}
-"""For each slot, the end of the last group of transactions that contained an unreadable one.
+"""For each slot, the end of the last group of transactions that contained an unreadable transaction.
 
-Up to there, a reader returns transactions one by one, so that those before the unreadable one are committed, and SKIP
-skips that one.
+Up to this position, a reader returns transactions one by one. All transactions before the unreadable one are then
+committed, and SKIP skips only that one.
 """
 
 _CHUNK_ORDINALS = 1 << 32
@@ -113,8 +113,7 @@ class PostgresReader:
             stream = Stream(self._options, self._slot, self._options["publication.name"], self._timeout)
             self._stream = stream
             stream.start(position.offset)
-            # The slot cannot be moved while this reader uses it. If a program has moved it before, this check
-            # detects it.
+            # No program can move the slot while this reader uses it. This check detects an earlier move.
             check_position(read_facts(self._options, self._timeout), self._options, position)
             self._snapshot = SnapshotThread(self._options, self._timeout)
             self._snapshot.set_tables(self._progress)
@@ -335,8 +334,7 @@ class PostgresReader:
         self._progress[table] = replace(progress, again=tuple(again))
 
     def _leave(self, snapshot: SnapshotThread, chunk: Chunk, into: Decoded) -> None:
-        """Emits a chunk, without the rows that were changed by transactions that are not visible in the chunk's
-        snapshot."""
+        """Emits a chunk without the rows that transactions invisible to the chunk's snapshot have changed."""
         unsure = self._unsure.get(chunk.table, frozenset())
         if unsure:
             if not all(chunk.snapshot.sees(xid) for xid in unsure):
@@ -357,7 +355,7 @@ class PostgresReader:
                 chunk.table, chunk.cells.columns([names.index(name) for name in chunk.key]), chunk.key, chunk.key
             )
             keep = np.ones(count, dtype=bool)
-            if any(not change.keys for change in newer):  # For TRUNCATE: the changes after it are in the stream.
+            if any(not change.keys for change in newer):  # after a TRUNCATE, the stream contains all further changes
                 keep[:] = False
             elif newer:
                 touched = pa.array(sorted({key for change in newer for key in change.keys}), pa.string())
@@ -415,7 +413,7 @@ class PostgresReader:
         flagged = {column.name for column in relation.columns if column.is_key}
         lacking = [column for column in progress.key_columns if column not in kinds]
         if lacking or not flagged.issuperset(progress.key_columns):
-            self._found(self._sql(), progress)  # If the table has another key, the error says so.
+            self._found(self._sql(), progress)  # If the key has changed, the error states it.
         if lacking:
             raise CaptureError(
                 UPSTREAM_MISSING,

@@ -134,8 +134,8 @@ _PAGE_HEADERS = (24, 40)
 def _record_end(insert: int) -> int:
     """The end of the last log record, from the insert position.
 
-    At the start of a page, the insert position is after the page's header, but a reader only passes the header with
-    the next record.
+    At the start of a page, the insert position is after the page's header, but a reader passes the header only with the
+    next record.
     """
     return insert - insert % _PAGE_BYTES if insert % _PAGE_BYTES in _PAGE_HEADERS else insert
 
@@ -227,7 +227,8 @@ def check_position(facts: Facts, options: Mapping[str, str], position: SplitStat
 
 
 def other_server(before: str | None, now: str | None) -> str | None:
-    """How a server's identity (system identifier and timeline) differs from one that was read; None if it does not."""
+    """The difference between a server's identity (system identifier and timeline) and the identity that was read; None
+    if there is none."""
     if before is None or now is None or before == now:
         return None
     system, _, timeline = before.partition("/")

@@ -156,7 +156,8 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def floor(self) -> Snapshot | None:
-        """A snapshot not newer than any chunk's. Transactions visible in it need not be tracked."""
+        """A snapshot that is at most as new as every chunk's snapshot. Transactions visible in it need not be
+        tracked."""
         return self._floor
 
     def first(self) -> Chunk | None:
@@ -198,7 +199,7 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def trust(self, chunk: Chunk) -> None:
-        """Records that the first chunk of a table is new enough, so that further chunks may be read ahead."""
+        """Records that the first chunk of a table is new enough, so further chunks may be read ahead."""
         with self._changed:
             job = self._jobs.get(chunk.table)
             if job is not None:
@@ -229,7 +230,7 @@ class SnapshotThread:
         while thread is not None and thread.is_alive():
             connection, tries = self._connection, tries + 1
             if connection is not None and not connection.closed:
-                with contextlib.suppress(psycopg.Error):  # If the connection ends meanwhile, so does the thread.
+                with contextlib.suppress(psycopg.Error):  # if the connection ends in the meantime, the thread ends too
                     connection.cancel_safe(timeout=_CANCEL_SECONDS)
                 if tries > _MOST_CANCELS:
                     cut_off(connection, psycopg.Error)
@@ -392,8 +393,8 @@ class SnapshotThread:
         return f" WHERE {left} > {_key_literal(table, next_key, is_ordered=True)}", True
 
     def _wait_for_writers(self, connection: Connection[Any], name: str) -> None:
-        """Waits for the end of the transactions that are currently writing to the table. Their changes from before
-        the table was published are not in the stream, and would be missing in an earlier snapshot too."""
+        """Waits for the end of the transactions that are currently writing to the table. The stream lacks the changes
+        that these transactions made before the table was published; an earlier snapshot would lack them too."""
         schema, plain = named(name)
         table = f"{quoted(schema)}.{quoted(plain)}"
         query = _WRITERS.format(table=literal(table)).encode()
@@ -429,8 +430,8 @@ class SnapshotThread:
             self._look(connection)
 
     def _position_now(self, connection: Connection[Any]) -> int:
-        """A position after everything in the last snapshot. It is the end of a log record: the stream could not
-        reach the insert position itself if that is after a page header."""
+        """A position after everything in the last snapshot. It is the end of a log record, because the stream cannot
+        reach an insert position that is after a page header."""
         connection.execute(b"SELECT txid_current()")
         row = connection.execute(b"SELECT pg_catalog.pg_current_wal_flush_lsn()::text").fetchone()
         if row is None:
@@ -474,6 +475,7 @@ def _rest(server: PGconn) -> list[PGresult]:
     made = []
     while (result := server.get_result()) is not None:
         made.append(result)
-        if result.status == psycopg.pq.ExecStatus.COPY_OUT:  # The connection is broken; else this never ends.
+        # The connection is broken; without this exit, the loop would never end.
+        if result.status == psycopg.pq.ExecStatus.COPY_OUT:
             break
     return made

@@ -43,7 +43,7 @@ else:
 QUEUE_BYTES = 64 << 20
 """The maximum size in bytes of queued transactions in memory.
 
-When it is reached, the thread stops receiving until some are taken.
+At this size, the thread stops receiving until transactions are taken.
 """
 
 SPOOL_BYTES = 32 << 20
@@ -98,7 +98,7 @@ class Stream:
         ((timeout,),) = replication_query(
             self._connection, "SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'", self._options
         )
-        if int(timeout or 0):  # The server drops a client that is silent for so long.
+        if int(timeout or 0):  # the server drops a client that is silent for this time
             self._status_seconds = min(STATUS_SECONDS, int(timeout or 0) / _MILLISECONDS / _STATUSES)
         names = quoted(self._publication)
         command = (
@@ -126,8 +126,8 @@ class Stream:
     def get(self, position: int, wait_seconds: float) -> tuple[list[Transaction], int]:
         """Returns the received transactions, and a position up to which there are no others (0 if unknown).
 
-        Waits for a transaction, or for such a position above ``position``. Raises the CaptureError that ended the
-        connection after the last transaction has been returned.
+        Waits until a transaction has arrived or this position is above ``position``. Raises the CaptureError that ended
+        the connection after the last transaction has been returned.
         """
         with self._changed:
             self._changed.wait_for(

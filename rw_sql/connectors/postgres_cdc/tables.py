@@ -93,7 +93,7 @@ class CatalogTable:
 
     @property
     def quoted(self) -> str:
-        """The name for SQL, with ONLY if child tables must be left out, as they are in the stream."""
+        """The name for SQL, with ONLY if child tables must be left out, because the stream omits them too."""
         return ("" if self.kind == PARTITIONED else "ONLY ") + f"{quoted(self.schema)}.{quoted(self.name)}"
 
     @property

@@ -375,7 +375,7 @@ def _validated(block: tuple[Bytes, Numbers], first: int) -> pa.Array:
         broken = BrokenTupleError("a value is not UTF-8")
         broken.row = first + _first_broken(data, ends)  # type: ignore[attr-defined]
         raise broken from error
-    if len(ends) and int(np.diff(offsets).min()) == 1:  # None of the column's values was sent.
+    if len(ends) and int(np.diff(offsets).min()) == 1:  # The server sent none of the column's values.
         made = pc.if_else(pc.equal(made, "}"), "{}", made)
     return made
 

@@ -56,7 +56,7 @@ BUILT_IN: Mapping[str, tuple[str, str]] = {
     "date": ("DATE", DATE),
     "timestamp": ("TIMESTAMP", TIMESTAMP),
     "timestamptz": ("TIMESTAMP WITH TIME ZONE", TIMESTAMPTZ),
-    # Spark has no time of day, and no interval with months.
+    # Spark has no type for a time of day or for an interval with months.
     "time": (_VARYING, TIME),
     "timetz": (_VARYING, TIME),
     "interval": (_VARYING, INTERVAL),
@@ -104,7 +104,7 @@ class PostgresType:
     modifier: int = -1
 
     def canonical(self, modifier: int = -1) -> str:
-        """rw_sql's type for a column with this modifier (``atttypmod``), as ``(*)`` uses it."""
+        """rw_sql's type for a column with this modifier (``atttypmod``), which ``(*)`` uses."""
         if self.element is not None:
             return self.element.canonical(modifier) + "[]"
         if self.name == "numeric":

@@ -1,4 +1,5 @@
-"""The first and the last message of a partition. The broker lists no ids, so each is found by reading one message."""
+"""The first and the last message of a partition. The broker does not list message ids, so each bound is found by
+reading one message."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def _bounds(address: Address, deadline: float, split: str) -> UpstreamSplit:
 
 @repeated
 def first_message(address: Address, split: str) -> int | None:
-    """The offset of the oldest message that is left; None if there is none."""
+    """The offset of the oldest existing message; None if there is none."""
     import pulsar
 
     with reader_at(address, full_name(split), pulsar.MessageId.earliest, queue=10) as reader:
@@ -87,8 +88,8 @@ def last_message(address: Address, split: str, first: int) -> int:
         if found is not None:
             TAILS.note(address, split, found)
             return found
-        # The last entry is a part of a message that was sent in chunks, or not a message: one before it is found by
-        # its time.
+        # The last entry is a part of a message that was sent in chunks, or no message, so an earlier message is
+        # searched by time.
         for window in _WINDOWS_SECONDS:
             with told(address):
                 reader.seek(int((time.time() - window) * 1000))

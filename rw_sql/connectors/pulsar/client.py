@@ -21,7 +21,7 @@ LIFE_SECONDS = 300.0
 """The maximum age of a client in seconds: host names may change."""
 
 OPERATION_SECONDS = 8
-"""The time limit of a request. The client repeats it within this time."""
+"""The time limit of a request, which the client repeats within this time."""
 
 _CONNECTION_KEYS = ("service.url", "auth.token")
 _PROBE_SECONDS = 1.0
@@ -106,7 +106,7 @@ def _new_client(options: Mapping[str, str]) -> Any:
         operation_timeout_seconds=OPERATION_SECONDS,
         connection_timeout_ms=3000,
         stats_interval_in_seconds=0,
-        # Its errors are raised too.
+        # Errors of closing are raised too.
         logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
     )
 
@@ -166,7 +166,7 @@ def hosts_of(url: str) -> list[tuple[str, int]]:
 
 
 def _unreachable(url: str) -> str | None:
-    """The reason why no connection to any of the hosts is possible; None if there is one."""
+    """The reason why no connection to any of the hosts is possible; None if a connection is possible."""
     reason = None
     for host, port in hosts_of(url):
         try:
@@ -189,7 +189,7 @@ def partitions_of(address: Address, topic: str) -> tuple[str, ...]:
 
 @contextmanager
 def reader_at(address: Address, topic: str, start: Any, *, queue: int, is_compacted: bool = False) -> Iterator[Any]:
-    """A reader of a topic from a message id on, which is included. Raises PulsarError."""
+    """A reader of a topic that begins at a message id. Raises PulsarError."""
     reader = open_reader(address, topic, start, queue=queue, is_compacted=is_compacted)
     try:
         yield reader
@@ -220,7 +220,7 @@ def fetched_message(address: Address, reader: Any) -> Any:
     """The next message of a reader if the client has it or receives it at once; otherwise None. Raises PulsarError."""
     import pulsar
 
-    # Called for each message: without the cost of a context manager.
+    # Uses no context manager, whose cost would matter because this is called for each message.
     try:
         return reader._reader.read_next(1)
     except pulsar.Timeout:

@@ -1,6 +1,7 @@
 """Finds the next ranges of a run by reading them: a broker does not list message ids.
 
-The messages stay in this process until their batch reads them. If they are gone by then, they are read again.
+The messages stay in this process until their batch reads them. If this process no longer has them then, they are read
+again.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class PulsarFeed(RangeFeed):
         self._poller = Poller(max_records=max_records, is_compacted=is_compacted)
         self._subscriptions = Subscriptions(address_of(options), subscription)
         try:
-            # Before anything is read: what is held cannot be removed between the first look and the next.
+            # Subscribes before the first look, so that the broker removes no messages between two looks.
             self._subscriptions.open({split: state.offset for split, state in positions.items()})
             first = self._poller.stretches(options, positions)
         except PulsarError as error:
@@ -122,7 +123,7 @@ class PulsarFeed(RangeFeed):
         """Ends the thread, and the connections."""
         super().close()
         self._subscriptions.close()
-        if self._add is None:  # Its thread, which ends with the readers, was never started.
+        if self._add is None:  # The thread, which ends together with the readers, was never started.
             self._poller.close()
 
     def _run(self) -> None:

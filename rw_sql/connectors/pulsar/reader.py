@@ -34,11 +34,12 @@ PAGE_BYTES = 16 * 1024 * 1024
 PAGE_MESSAGES = 10_000
 QUEUE = 2_000
 WAIT_SECONDS = 1.0
-"""How long in seconds the reader waits for a message that the broker announces but does not send, because it may be
-only a part of a message."""
+"""The seconds for which the reader waits for a message that the broker announces but does not send; it may be only a
+part of a message."""
 
 _LOOK_BACK = (16, 256, 4096)
-"""The numbers of entries before a position at which a reader begins, in which the parts of a message may lie."""
+"""How many entries before a position a reader begins, in successive attempts, because these entries may be parts of a
+message."""
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
@@ -72,8 +73,8 @@ class RangeLostError(PulsarError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawMessage:
-    """One message as its client returns it. ``first`` is the entry with its first part, ``entry`` that with its last
-    one: they differ if it was sent in chunks."""
+    """One message as its client returns it. ``first`` is the entry with the message's first part, ``entry`` the entry
+    with its last part; they differ if the message was sent in chunks."""
 
     offset: int
     first: EntryId
@@ -93,7 +94,7 @@ class PartitionReader:
         self._address, self._split, self._is_compacted = address, split, is_compacted
         self._reader: Any = None
         self._at: int | None = None
-        # The last message before the position, of those that were read since the reader was opened.
+        # The last message before the position that was read since the reader was opened.
         self._before: int | None = None
 
     def page(self, position: int, most: int) -> list[RawMessage]:
@@ -107,7 +108,8 @@ class PartitionReader:
         is_new = self._reader is None or self._at != position
         try:
             found = self._first_page(position, most) if is_new else self._page(position, most)
-            # The broker removes whole ledgers, the oldest first. What is there now was there when it was read.
+            # The broker removes whole ledgers, the oldest first. Messages that exist now therefore existed when the
+            # range was read.
             if is_new or (found and found[-1].entry.ledger != entry_of(position).ledger):
                 self._require_whole(position)
         except BaseException:
@@ -128,8 +130,8 @@ class PartitionReader:
 
     def _first_page(self, position: int, most: int) -> list[RawMessage]:
         """The first page after a reader was opened. A reader that begins between the parts of a message would omit that
-        message. It therefore begins before the position, and further before it if entries are missing. The message
-        before the position must exist: another topic hardly ever has a message with the same id.
+        message. It therefore begins before the position, and even earlier if entries are missing. The message before
+        the position must exist: another topic hardly ever has a message with the same id.
         """
         for entries in _LOOK_BACK:
             self._open(position, entries)
@@ -138,7 +140,8 @@ class PartitionReader:
             if is_known and not _has_gap(position, found):
                 break
         if not is_known:
-            # The position follows a message that was read. First what is there now, for the better reason.
+            # The position follows a message that was read. Looks first at the existing messages, because that gives a
+            # more precise reason.
             self._require_whole(position)
             raise RangeLostError(
                 f"EXPIRED {self._split}: the message before {shown(position)} is not there: it was removed, or the "
@@ -180,8 +183,8 @@ class PartitionReader:
 
 
 def _has_gap(position: int, found: Sequence[RawMessage]) -> bool:
-    """True if entries between the position and the last message have no message. They may be parts of one whose first
-    part was not read."""
+    """True if entries between the position and the last message have no message. These entries may be parts of a
+    message whose first part was not read."""
     if position == BEGINNING or not found:
         return False
     at = entry_of(position)
@@ -220,8 +223,8 @@ def raw_message(message: Any) -> RawMessage:
 def require_whole(address: Address, split: str, position: int) -> None:
     """Checks that no message from a position on was removed. Raises RangeLostError.
 
-    A broker would begin at the oldest message that is left. Messages are removed in order: if one before the position
-    still exists, none after it is missing. The source's subscription keeps the last message that was read.
+    The broker itself would begin at the oldest existing message. Messages are removed in order: if one before the
+    position still exists, none after it is missing. The source's subscription keeps the last message that was read.
     """
     if position == BEGINNING:
         return

@@ -46,7 +46,7 @@ class PulsarConnector(RangedConnector):
     other_targets = "TO EARLIEST, TO LATEST or TO TIMESTAMP"
     has_wide_offsets = True
     included_offset = "message_id"
-    # The distance of two message ids says nothing about messages: plans take any range as one piece.
+    # The distance of two message ids does not count messages, so plans treat any range as one piece.
     offsets_per_record = MOST
     poll_seconds = 0.1
 
@@ -134,7 +134,7 @@ class PulsarConnector(RangedConnector):
     def range_feed(
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
-        """Ranges that were found by reading them. Raises OSError."""
+        """The ranges of a run, found by reading messages. Raises OSError."""
         from rw_sql.connectors.pulsar.poller import PulsarFeed
 
         return PulsarFeed(
@@ -157,8 +157,8 @@ class PulsarConnector(RangedConnector):
             poller.close()
 
     def record_count(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int:
-        """The number of messages that this process has already fetched of the ranges; a large one if there are
-        none."""
+        """The number of messages of these ranges that this process has already fetched; a large number if it has
+        fetched none."""
         from rw_sql.connectors.pulsar.reader import FETCHED
 
         count = 0
@@ -177,7 +177,8 @@ class PulsarConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """Per partition, the first message that was published at or after a time; its end if there is none.
+        """For each partition, the first message that was published at or after a time; the partition's end if there is
+        none.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if the topic does not exist.
         """
@@ -196,7 +197,7 @@ class PulsarConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """The topic: message ids do not count messages."""
+        """The topic, because message ids do not count messages."""
         return dict.fromkeys(self.named_topics(options), _UNKNOWN)
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:

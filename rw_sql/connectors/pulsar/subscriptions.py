@@ -1,6 +1,6 @@
 """Durable subscriptions: the broker keeps the messages that a source has not committed.
 
-Without one, and without a retention, a broker removes a ledger as soon as it begins the next one. The source
+Without a subscription and a retention, a broker removes a ledger as soon as it begins the next one. The source
 acknowledges all entries before the entry of the last committed message. This message itself stays, and proves at the
 next start that no message after it was removed.
 """
@@ -34,7 +34,8 @@ class Subscriptions:
             for split, position in positions.items():
                 self._consumers[split] = _subscribed(self._address, split, self._name)
                 if position != BEGINNING:
-                    # What an INJECT or an UNDO has moved backwards is held again, as far as it exists.
+                    # After an INJECT or an UNDO moved a position backwards, the subscription keeps the messages after
+                    # the new position that still exist.
                     held = entry_of(position - 1) if place_of(position) else entry_of(position)
                     self._seek(split, pulsar.MessageId(-1, held.ledger, held.entry, -1))
         except BaseException:
@@ -47,12 +48,13 @@ class Subscriptions:
             self._consumers[split].seek(to)
 
     def acknowledge(self, ends: Mapping[str, int]) -> None:
-        """Acknowledges what was committed. Raises nothing: the next acknowledgement, or the next run, repeats it."""
+        """Acknowledges what was committed. Raises nothing, because the next acknowledgement or the next run repeats the
+        request."""
         import pulsar
 
         for split, end in ends.items():
             consumer, at = self._consumers.get(split), entry_of(end - 1) if end else entry_of(0)
-            # Nothing in the ledger is before its first entry; the ledger itself stays anyway.
+            # At the ledger's first entry, there is nothing to acknowledge; the ledger itself stays anyway.
             if consumer is not None and at.entry > 0:
                 try:
                     consumer.acknowledge_cumulative(pulsar.MessageId(-1, at.ledger, at.entry - 1, -1))
@@ -86,7 +88,7 @@ def _subscribed(address: Address, split: str, name: str) -> Any:
         return CLIENTS.of(address).subscribe(
             topic,
             name,
-            # A run may begin while the broker has not noticed the end of a killed one.
+            # A run may begin before the broker has noticed the end of a killed run.
             consumer_type=pulsar.ConsumerType.Failover,
             consumer_name="rw_sql",
             receiver_queue_size=1,

@@ -258,9 +258,10 @@ def branch_name(branch: Schema) -> str:
 
 
 def union_names(branches: Sequence[Schema]) -> tuple[str, ...]:
-    """The fields of the struct that a union becomes: the branches' names without namespaces, as far as they differ.
+    """The names of the fields of the struct for a union: the branches' names, without namespaces unless two names would
+    be equal.
 
-    Columns ignore case, and so do names here.
+    These names are compared without case, as columns are.
     """
     full = [branch_name(branch) for branch in branches]
     short = [_short(name) for name in full]

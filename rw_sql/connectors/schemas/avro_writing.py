@@ -159,11 +159,11 @@ def _bytes(out: bytearray, value: bytes) -> None:
 
 
 def _unscaled(value: Decimal, scale: int) -> bytes:
-    # Not by scaleb, which rounds to the 28 digits of Python's default context.
+    # Does not use scaleb, which rounds to the 28 digits of Python's default context.
     sign, digits, exponent = value.as_tuple()
     number: int = int("".join(map(str, digits))) * 10 ** (scale + int(exponent))
     number = -number if sign else number
-    # One bit more than the digits need, for the sign.
+    # The digits need one more bit for the sign.
     return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
 
 

@@ -32,7 +32,7 @@ _USER, _PASSWORD = "schema.registry.username", "schema.registry.password"
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 _CALL_SECONDS = 10.0
 VERIFY_SECONDS = 10.0
-"""A cached schema that was read longer ago than this is read again before its next use."""
+"""The age in seconds after which a cached schema is read again before its next use."""
 _VERIFY_CALL_SECONDS = 2.0
 _MISSING = (40401, 40402, 40403)
 """Confluent's error codes for a missing subject, version and schema."""
@@ -81,7 +81,7 @@ class _Cached:
 _known: dict[tuple[str, int], _Cached] = {}
 """The schemas that this process has read, by the registry's addresses and the schema's id."""
 _silent_since: dict[str, float] = {}
-"""When a registry last failed to answer the verification of a cached schema, by its addresses."""
+"""For each registry (by its addresses), the time when it last failed to answer the verification of a cached schema."""
 _lock = threading.Lock()
 
 
@@ -100,7 +100,7 @@ class RegistryClient:
     def schema(self, id_: int) -> RegisteredSchema | None:
         """The schema with this id; None if it does not exist. Raises RegistryError.
 
-        A cached schema is returned as it is if the registry does not answer or no longer has it.
+        If the registry does not answer or no longer has the schema, a cached schema is returned unchanged.
         """
         key = (self.options.get(ADDRESSES, ""), id_)
         with _lock:
@@ -117,7 +117,7 @@ class RegistryClient:
         return made
 
     def _verified(self, cached: _Cached, key: tuple[str, int]) -> RegisteredSchema:
-        """A cached schema, or the other one that the registry now has under the id."""
+        """A cached schema, or the schema that the registry now has under the same id."""
         now = time.monotonic()
         if now < max(cached.read_at, _silent_since.get(key[0], -VERIFY_SECONDS)) + VERIFY_SECONDS:
             return cached.schema
@@ -249,7 +249,8 @@ class RegistryClient:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             return self._refused(error)
-        except (OSError, ValueError, http.client.HTTPException) as error:  # HTTPException: an answer that is cut off.
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            # An answer that is cut off raises HTTPException.
             raise _Unanswered(_short(getattr(error, "reason", error))) from error
 
     def _refused(self, error: urllib.error.HTTPError) -> None:
@@ -312,7 +313,8 @@ def address_fault(text: str) -> tuple[ErrorCode, str, str] | None:
 
 
 def _part(told: Any, name: str) -> Any:
-    """A member of an answer. Raises RegistryError for an answer of another program."""
+    """A member of an answer. Raises RegistryError if the member is missing, because then another program has
+    answered."""
     if not isinstance(told, dict) or name not in told:
         raise RegistryError(f'an answer has no "{name}": is the address that of the registry\'s API?')
     return told[name]

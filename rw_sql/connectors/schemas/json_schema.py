@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 _TYPES = {"string": "CHARACTER VARYING", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
 _IMPORTS = "_rw_imports"
-"""The member of a stored schema that contains the schemas that it refers to, by name."""
+"""The member of a stored schema that contains the referenced schemas, by name."""
 
 _ANYTHING = "JSONB"
 """The column of a value that has no single type: its JSON text."""
 
 
 def with_imports(text: str, imports: Sequence[tuple[str, str]]) -> str:
-    """The schema as one text with the schemas that it refers to. ``imports`` maps the names of these to their texts."""
+    """The schema and the schemas that it references as one text. ``imports`` maps the names of the referenced schemas
+    to their texts."""
     root = _parsed(text)
     if not imports or not isinstance(root, dict):
         return text
@@ -85,7 +86,7 @@ class _Reading:
         return schema, base
 
     def type_of(self, schema: Any, base: str, path: tuple[str, ...]) -> str:
-        """The canonical type of a value. ``path`` are the references that led to it."""
+        """The canonical type of a value. ``path`` are the references that led to the value's schema."""
         if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
             reference = schema["$ref"] if not schema["$ref"].startswith("#") else base + schema["$ref"]
             if reference in path:
@@ -114,7 +115,7 @@ class _Reading:
 
     def _struct(self, schema: Mapping[str, Any], base: str, path: tuple[str, ...]) -> str:
         properties = schema.get("properties")
-        # As in RisingWave, an object with any names is JSON.
+        # As in RisingWave, an object with arbitrary names is JSON.
         if not isinstance(properties, dict) or not properties:
             return _ANYTHING
         fields = (f'"{_quoted(name)}" {self.type_of(part, base, path)}' for name, part in properties.items())

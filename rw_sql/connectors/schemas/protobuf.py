@@ -175,7 +175,7 @@ class Messages:
     ) -> Callable[[bytes], dict[str, Any]]:
         """The function that reads a message as a row of these columns; it raises NoMessageError with the reason.
 
-        If ``types`` is given (by the first five bytes of a frame), a message of another type is no message.
+        If ``types`` (by the first five bytes of a frame) is given, messages of other types are refused.
 
         An absent field is None if the schema distinguishes absence from the default value (messages, ``optional``
         and ``oneof``). Otherwise it has its default.
@@ -279,7 +279,7 @@ def _is_repeated(each: Any) -> bool:
 
 
 def _has_required(message: Any, seen: set[str]) -> bool:
-    """True if a message or one within it has a required field, which only proto2 has."""
+    """True if a message, or a message inside it, has a required field (proto2 only)."""
     if message.full_name in seen:
         return False
     seen.add(message.full_name)
@@ -311,8 +311,7 @@ def _message_path(data: bytes) -> tuple[tuple[int, ...], int]:
 def written_types(stored: str) -> dict[tuple[int, ...], tuple[str, ...]]:
     """The message types of a compiled schema by their paths.
 
-    A path of nested types may have several names: some writers count the types that protoc makes for maps, others do
-    not.
+    A nested type may have several paths, because only some writers count the types that protoc makes for maps.
     """
     from google.protobuf import descriptor_pb2
 

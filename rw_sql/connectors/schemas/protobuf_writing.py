@@ -47,7 +47,7 @@ _ALL_BITS = (1 << 64) - 1
 
 def schema_text(message: str, columns: Mapping[str, Any]) -> str:
     """The text of a schema with one message of these columns (name → type in Spark's JSON form); ``message`` may have a
-    package. The number of a field is its column's place.
+    package. The number of a field is the position of its column.
 
     Raises SqlError for a column's name or type that Protobuf does not have.
     """
@@ -60,7 +60,7 @@ def schema_text(message: str, columns: Mapping[str, Any]) -> str:
 
 
 def _fields(items: Any, column: str | None) -> list[tuple[str, Any, str]]:
-    """Fields with their types, each with the column that it belongs to, after a check of the names."""
+    """Checks the names of fields; returns the fields with their types and the columns to which they belong."""
     found = []
     for name, kind in items:
         if _NAME.fullmatch(name) is None:
@@ -92,7 +92,7 @@ def _message(name: str, fields: Sequence[tuple[str, Any, str]], indent: str) -> 
 
 
 def _nested_name(field: str, taken: set[str]) -> str:
-    """The name of the message of a nested field: no other field or message of the scope has it."""
+    """The name for the message of a nested field, which no other field or message of the scope has."""
     name = f"{field}_message"
     while name in taken:
         name += "_"
@@ -101,7 +101,8 @@ def _nested_name(field: str, taken: set[str]) -> str:
 
 
 def _declared(kind: Any, nested: str, column: str) -> tuple[str, Any]:
-    """The words before a field's name, and the struct that the message ``nested`` describes; None if there is none."""
+    """The words before a field's name, such as its type, and the struct for which a message named ``nested`` is needed
+    (None if there is none)."""
     if isinstance(kind, dict) and kind["type"] == "array":
         word, made = _single(kind["elementType"], nested, column)
         return f"repeated {word}", made

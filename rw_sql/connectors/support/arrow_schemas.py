@@ -1,7 +1,7 @@
-"""Arrow's types of Spark's rows and the reverse, alike on every supported version of Spark.
+"""Converts Spark's types to Arrow's and back, in the same way on every supported version of Spark.
 
-The functions of PySpark for this are private. Before 4.2, they have no argument for the time zone and use UTC, and make
-times with a zone of times without one unless they are told otherwise. Spark's workers receive this module by value.
+The functions of PySpark for this are private. Before 4.2, they have no argument for the time zone and use UTC, and by
+default they convert times without a zone to times with a zone. Spark's workers receive this module by value.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ class HasDescriptor(Protocol):
 def cut_off(connection: HasDescriptor, *errors: type[Exception]) -> None:
     """Shuts the socket of a connection down: a thread that waits for the server continues with an error.
 
-    ``errors`` are what :meth:`HasDescriptor.fileno` raises for a closed connection. Raises nothing. Closing the
-    connection instead would let the other thread wait for a descriptor that no longer exists.
+    ``errors`` are the exceptions that :meth:`HasDescriptor.fileno` raises for a closed connection. Raises nothing.
+    Closing the connection instead would let the other thread wait for a descriptor that no longer exists.
     """
     with (
         contextlib.suppress(OSError, ValueError, *errors),

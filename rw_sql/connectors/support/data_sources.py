@@ -12,10 +12,10 @@ _SESSIONS = "org.apache.spark.sql.classic.SparkSession"
 
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
-    """Makes a data source known in a session, which becomes the active one of this thread in the JVM.
+    """Registers a data source in a session, and makes this the active session of the thread in the JVM.
 
-    Spark looks for the name in the thread's active session. If that is another one, which already has the source, Spark
-    refuses the name.
+    Spark looks for the name in the thread's active session, and refuses the name if that is another session that
+    already has the source.
     """
     session: Any = spark
     getattr(session._jvm, _SESSIONS).setActiveSession(session._jsparkSession)

@@ -32,7 +32,7 @@ class FetchedRanges:
                 self._drop(next(iter(self._known)))
 
     def get(self, of: Hashable, start: int, end: int, incarnation: str | None = None) -> pa.Table | None:
-        """The records of a range, if it consists of ranges that are known; None otherwise.
+        """The records of a range, if it consists of known ranges; None otherwise.
 
         ``incarnation`` is the expected one, if it is known.
         """

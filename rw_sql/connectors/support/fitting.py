@@ -35,7 +35,8 @@ _UTC = r"(?:[Zz]|[+-]00(?::?00)?)$"
 
 
 def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None]:
-    """For each wanted name the given one: the same, otherwise one that differs only in case; None if there is none.
+    """For each wanted name, the matching given name: an equal name, otherwise a name that differs only in case; None if
+    there is none.
 
     Wanted names that differ only in case match exactly.
     """
@@ -98,7 +99,7 @@ def _map(given: Any, wanted: Any) -> Fitted:
     inside = slice(int(ends[0]), int(ends[-1]))
     keys, is_wrong_key = fitted(given.keys[inside], wanted.key_type)
     items, is_wrong = fitted(given.items[inside], wanted.item_type)
-    if is_wrong_key.any():  # A map takes no key that is NULL: the other maps are read one by one.
+    if is_wrong_key.any():  # A map cannot have a NULL key, so the other maps are read one by one.
         if len(given) == 1:
             return pa.nulls(1, wanted), np.ones(1, np.bool_)
         rows = [_map(given.slice(at, 1), wanted) for at in range(len(given))]
@@ -108,7 +109,8 @@ def _map(given: Any, wanted: Any) -> Fitted:
 
 
 def _rows_of(given: Any, lengths: NDArray[np.int64], is_wrong: NDArray[np.bool_]) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """The offsets of lists with these lengths, NULL for a list that is NULL; and which lists have a wrong part."""
+    """The offsets of lists with these lengths (NULL for a list that is NULL), and a mask of the lists with a wrong
+    part."""
     ends = np.concatenate(([0], np.cumsum(lengths)))
     is_null = np.asarray(given.is_null())
     wrongs = np.concatenate(([0], np.cumsum(is_wrong)))[ends]
@@ -133,7 +135,7 @@ def _plain(given: Any, wanted: pa.DataType) -> Fitted:
 
 
 def _ready(given: Any, wanted: pa.DataType) -> Any:
-    """The values in a type or a form from which Arrow casts them."""
+    """The values, in a type or form that Arrow can cast."""
     if pa.types.is_integer(given.type) and pa.types.is_decimal(wanted):
         return given.cast(pa.decimal128(_DIGITS, 0))
     if _is_text(given.type) and pa.types.is_timestamp(wanted):
@@ -158,7 +160,7 @@ def _one(given: Any, wanted: pa.DataType, options: pc.CastOptions) -> pa.Array:
 
 
 def _is_changed(given: Any, made: Any) -> pa.Array:
-    """Whether a cast, which raised no error, changed a value."""
+    """A mask of the values that a cast without an error has changed."""
     has, wanted = given.type, made.type
     if pa.types.is_floating(has) and pa.types.is_floating(wanted):
         is_changed = pc.and_(pc.is_inf(made), pc.invert(pc.is_inf(given)))
@@ -176,7 +178,7 @@ def _is_changed(given: Any, made: Any) -> pa.Array:
 
 
 def _is_outside(made: Any) -> pa.Array:
-    """Whether a date or time lies outside of the years 1 to 9999."""
+    """A mask of the dates and times outside of the years 1 to 9999."""
     kind = made.type
     if pa.types.is_date32(kind):
         number, first, last = made.cast(pa.int32()), _FIRST_DAY, _LAST_DAY
@@ -205,5 +207,5 @@ def _moments(number: Any, wanted: pa.DataType) -> Fitted:
 
 
 def _is_below(number: Any, limit: int) -> pa.Array:
-    # The least number has no absolute value of 64 bits.
+    # The smallest number has no absolute value of 64 bits.
     return pc.and_(pc.less(number, limit), pc.greater(number, -limit))

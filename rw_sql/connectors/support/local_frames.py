@@ -18,7 +18,7 @@ _large: WeakSet[DataFrame] = WeakSet()
 
 
 def noted_as_large(frame: DataFrame) -> DataFrame:
-    """Notes that a frame has far more rows than its range of offsets suggests, and returns it."""
+    """Records that a frame has far more rows than its range of offsets suggests, and returns the frame."""
     _large.add(frame)
     return frame
 
@@ -70,6 +70,7 @@ def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     import pyarrow as pa
 
     batches = [batch for batch in table.to_batches() if batch.num_rows]
-    batches = batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]  # PySpark needs one for some types.
+    # For some types, PySpark needs at least one batch.
+    batches = batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]
     with keeping_active_session(spark):
         return spark.createDataFrame(pa.Table.from_batches(batches, schema=table.schema))

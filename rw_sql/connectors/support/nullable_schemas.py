@@ -1,4 +1,4 @@
-"""Spark schemas in JSON without a part that may not be NULL. Pure."""
+"""Spark schemas in JSON in which every part may be NULL. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def nullable_schema(schema: str) -> str:
     """A Spark schema in JSON with all columns, and all parts of their types, nullable.
 
-    Only the keys of a deleted row are known. Also, a table with a TIMESTAMP column lists its features in its protocol,
-    and Delta then requires a further one for a column, or a field of a STRUCT, that is not nullable.
+    Only the keys of a deleted row are known. Also, if a table has a TIMESTAMP column, its protocol lists its features,
+    and Delta then requires another feature for a column, or a field of a STRUCT, that is not nullable.
     """
     return nullable_fields(json.loads(schema)["fields"])
 

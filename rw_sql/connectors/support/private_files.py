@@ -54,4 +54,4 @@ def _remove_those_of_the_dead() -> None:
         except ProcessLookupError:
             shutil.rmtree(left, ignore_errors=True)
         except OSError:
-            continue  # Another user's, or deleted meanwhile.
+            continue  # The folder belongs to another user, or was just deleted.

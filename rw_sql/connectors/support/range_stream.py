@@ -1,4 +1,4 @@
-"""A stream without rows. Each of its batches represents ranges of splits.
+"""A stream without rows. Each batch of the stream represents ranges of splits.
 
 This process assigns ranges to batches, because it already has the upstream's state; Spark's stream only carries one
 number per batch. A streaming source in Python would instead make Spark start four Python processes per source, one
@@ -143,7 +143,7 @@ class RangeFeed:
             return taken
 
     def committed(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Called after the commit of a batch with these ranges. Repeatable. Nothing to do for most upstreams."""
+        """Called after the commit of a batch with these ranges. Repeatable. For most upstreams, this does nothing."""
 
     def close(self) -> None:
         """Ends the thread without waiting for a request in progress."""

@@ -50,7 +50,7 @@ def to_json(value: Any) -> bytes:
 def plain_keys(rows: pa.Table, column: str) -> list[bytes]:
     """A key column as ``KEY ENCODE TEXT`` or ``BYTES`` writes it: the text of a value, or its bytes.
 
-    Raises RefusedRowsError for NULL, which neither can hold.
+    Raises RefusedRowsError for NULL, which has no such form.
     """
     values = python_values(rows.column(column), column)
     missing = [at for at, value in enumerate(values) if value is None]
@@ -187,7 +187,7 @@ def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     for number, key in enumerate(keys):
         if pa.types.is_floating(kind := numbered.schema.field(key).type):
             numbered = numbered.set_column(number, key, pc.add(numbered.column(key), pa.scalar(0.0, kind)))
-    # The maximum, because several threads would return the groups in any order.
+    # Uses the maximum index, because several threads return the groups in any order.
     last = numbered.group_by(list(keys)).aggregate([(at, "max")]).column(f"{at}_max")
     return rows if len(last) == rows.num_rows else rows.take(last.take(pc.sort_indices(last)))
 

@@ -1,4 +1,4 @@
-"""Split states as JSON. One format serves all connectors with counted positions: ``{"offset": 42, …}``.
+"""Split states as JSON. All connectors with counted positions use one format: ``{"offset": 42, …}``.
 
 ``offset`` is the next record to read. ``cluster``, ``incarnation`` and ``term`` are present only if known. A bare
 number is accepted as a state without them.

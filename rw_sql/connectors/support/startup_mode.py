@@ -41,7 +41,7 @@ def first_offset(
 ) -> int:
     """The first offset of a split without a state.
 
-    ``at_times`` has the offsets of :func:`startup_time`; a split without one begins at its end.
+    ``at_times`` are the splits' offsets at :func:`startup_time`; a split that is missing there begins at its end.
     """
     match _mode(spec, options):
         case "latest":

@@ -1,7 +1,7 @@
 """Converts rows of a table to the types of a source's columns; values that do not fit exactly become errors.
 
-Spark casts only what its casts cannot change, such as INT to BIGINT. Everything else, such as DOUBLE to NUMERIC, is
-converted through Arrow by :mod:`rw_sql.connectors.support.fitting`, as the values of Parquet files are.
+Spark's casts are used only where they cannot change a value, such as INT to BIGINT. Everything else, such as DOUBLE to
+NUMERIC, is converted through Arrow by :mod:`rw_sql.connectors.support.fitting`, as the values of Parquet files are.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _OF_ARROW: tuple[type[DataType], ...] = (
     *_DIGITS,
     *_TIMES,
 )
-"""The types whose values Spark gives to Arrow, as far as columns have such types."""
+"""The types of columns that are converted through Arrow."""
 
 
 def typed_records(frame: DataFrame, split: str, row: str, offset: Column) -> DataFrame:
@@ -182,7 +182,7 @@ def _is_lossless(has: DataType, wanted: DataType) -> bool:
 
 
 def _is_in_years(value: Column, has: DataType, wanted: DataType) -> Column | None:
-    """The condition that the dates and times in a value, which the columns have too, are in the years 1 to 9999.
+    """The condition that the dates and times in a value that the columns also have are in the years 1 to 9999.
 
     None if there are none. The condition is true for NULL.
     """
@@ -225,7 +225,7 @@ def _has_arrow(kind: DataType) -> bool:
 
 
 def _fitted(value: Column, has: DataType, wanted: DataType) -> Column:
-    """A value with the wanted type, which it fits (:func:`_is_lossless`).
+    """A value with the wanted type, to which it can be cast without loss (:func:`_is_lossless`).
 
     The fields of structs are matched by name: Spark's CAST takes them by place, and upstream tables may add and move
     them.
@@ -248,7 +248,7 @@ def _fitted(value: Column, has: DataType, wanted: DataType) -> Column:
 
 
 def _pairs(has: StructType, wanted: StructType) -> list[tuple[StructField, StructField | None]]:
-    """The wanted fields, each with the field of the same name, in upper or lower case, if there is one."""
+    """The wanted fields, each with the field of the same name (ignoring case), if there is one."""
     known = {field.name.lower(): field for field in has.fields} | {field.name: field for field in has.fields}
     return [(field, known.get(field.name) or known.get(field.name.lower())) for field in wanted.fields]
 

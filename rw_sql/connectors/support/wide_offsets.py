@@ -1,7 +1,7 @@
 """Offsets that are too large for 64 bits, such as the sequence numbers of Kinesis.
 
 In this process they are whole numbers, compared and stored exactly. In a log they are texts of equal length, which sort
-like the numbers. The distance of two such offsets says nothing about the number of records between them.
+like the numbers. The distance of two such offsets does not show the number of records between them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_COUNTED = 2**63
 
 
 def number_of_records(offsets: int) -> str:
-    """The number of records in this many offsets, as text for the user."""
+    """The number of records in a range of this many offsets, as text for the user."""
     return f"{offsets} records" if offsets < MOST_COUNTED else "an unknown number of records"
 
 
@@ -29,5 +29,5 @@ def offset_text(offset: int) -> str:
 
 
 def plain_offset(column: str) -> str:
-    """Spark's expression for a stored offset as people write it: without the zeros at its beginning."""
+    """The Spark expression for a stored offset in the usual form, without the leading zeros."""
     return f"regexp_replace({column}, '^0+(?=[0-9])', '')"

@@ -1,4 +1,4 @@
-"""Whether dates and times of Spark's rows lie in the years that columns can have, as expressions of Spark."""
+"""Spark expressions that check whether dates and times are in the years that columns can have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIRST, _LAST = "TIMESTAMP_NTZ '0001-01-01 00:00:00'", "TIMESTAMP_NTZ '9999-12-3
 
 
 def in_years(value: Column, kind: DataType) -> Column | None:
-    """The condition that a date or time is in the years 1 to 9999; NULL if the value is. None for other types.
+    """The condition that a date or time is in the years 1 to 9999; NULL if the value is NULL. None for other types.
 
     Few programs can read other years, and Spark's own functions for Python cannot.
     """

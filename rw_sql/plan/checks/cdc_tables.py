@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 RATE_LIMIT = "backfill_rate_limit"
 OPTIONS = (SNAPSHOT, SNAPSHOT_BATCH_SIZE, "snapshot.interval", RATE_LIMIT)
-"""The options of such a table. ``snapshot.interval`` is RisingWave's number of barriers between two queries; here a
-query follows when the one before is committed, so it has no effect."""
+"""The options of such a table. ``snapshot.interval``, RisingWave's number of barriers between two queries, has no
+effect: here, each query starts when the rows of the previous one are committed."""
 
 _MOST_BATCH = 1_000_000
 _RATE_DIGITS = 9
@@ -50,7 +50,7 @@ _WIDER = {
 def require_source_between(statement: CreateTable) -> None:
     """Raises SqlError NOT_SUPPORTED for a table that reads a database's changes without a source, as in RisingWave.
 
-    One source reads the changes of all its tables, by one connection.
+    In rw_sql, one source reads the changes of all its tables over one connection.
     """
     kind = connector_of(statement)
     if kind is None or not captures_changes(kind):

@@ -42,7 +42,7 @@ def schema_change(
 ) -> SchemaChange:
     """The change to the newest schema.
 
-    Raises SqlError if it would drop or change columns, or make older records unreadable. The messages are
+    Raises SqlError if the change would drop or change columns, or make older records unreadable. The messages are
     RisingWave's.
     """
     kind = "source" if isinstance(definition, CreateSource) else "table"
@@ -112,7 +112,7 @@ def _columns(definition: CreateSource | CreateTable, stored: str) -> tuple[tuple
     if definition.format is not None and definition.format.format == "DEBEZIUM":
         schema = row_of_envelope(schema)
     mode = encode_options(definition).get(MAP_MODE, "map").strip().lower()
-    # A field that cannot be a column is not a column of the source either.
+    # A field that cannot be a column is skipped, because the source has no column for it.
     found: list[tuple[str, str]] = []
     for each in schema["fields"]:
         try:
@@ -125,7 +125,7 @@ def _columns(definition: CreateSource | CreateTable, stored: str) -> tuple[tuple
 def _require_defaults(definition: CreateSource | CreateTable, found: FoundSchema, added: list[str], span: Span) -> None:
     """Raises SqlError for a new field without a default, because older records could no longer be read."""
     if definition.format is not None and definition.format.encode != "AVRO":
-        return  # A missing field of a JSON object is NULL; a Protobuf message always has a value.
+        return  # A missing field of a JSON object is NULL, and every field of a Protobuf message has a value.
     schema = json.loads(found.text)
     if definition.format is not None and definition.format.format == "DEBEZIUM":
         schema = row_of_envelope(schema)

@@ -63,7 +63,7 @@ Typed = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSchema:
-    """A schema that was found: its columns and stored text, and the same for the schema of the records' keys."""
+    """A schema that was found: its columns and stored text, and those of the key schema."""
 
     columns: tuple[Typed, ...]
     text: str
@@ -91,7 +91,7 @@ def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector
     source = statement if isinstance(statement, CreateSource) else source_of_table(statement)
     kind = connector(name)
     check_format_options(kind.spec, source)
-    # Before the registry is asked, so that a wrong property is found even if it does not answer.
+    # Checked before the registry is contacted, so that a wrong property is found even if the registry does not answer.
     of_source = tuple(option for option in source.options if option.key not in (*REFRESH_OPTIONS, VALIDATE))
     check_connection(snapshot, source, name)
     check_properties(snapshot, replace(source, options=of_source), kind)
@@ -131,7 +131,7 @@ def _has_key_schema(statement: CreateSource | CreateTable) -> bool:
 
 
 def with_stored_schema(statement: _StatementT, found: FoundSchema) -> _StatementT:
-    """The statement with this schema stored in its FORMAT clause, replacing an earlier one."""
+    """The statement with this schema stored in its FORMAT clause, in place of an earlier schema."""
     clause = statement.format
     if clause is None:
         raise TypeError("records with a schema have a format")
@@ -228,7 +228,7 @@ def _with_key_schema(
     text = json.dumps(schema, separators=(",", ":"))
     if isinstance(schema, dict) and schema.get("type") == "record":
         return replace(found, key_text=text, key_columns=avro.columns_of(schema))
-    # A key that is a single value is the column that PRIMARY KEY names.
+    # If the key is a single value, it is the column in PRIMARY KEY.
     alone = primary_key(source)
     if len(alone) != 1:
         raise SqlError(

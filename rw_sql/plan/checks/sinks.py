@@ -48,13 +48,13 @@ accepts.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkInput:
-    """The input of a sink: its ids, a query over them (empty: the single input unchanged), and the schema as Spark's
-    JSON.
+    """The input of a sink: the ids of the objects that it reads, a query over them (empty: a single object, unchanged),
+    and the schema as Spark's JSON.
 
-    ``keys`` are the columns by which its rows are replaced; empty if they are only appended. ``has_before``: its
-    changes include the old rows. ``is_ordered``: rows with the same key have a defined order. ``is_changing``: rows
-    are replaced and deleted, but no key columns are known. ``new`` are the external tables whose records are added
-    to the catalog together with the sink.
+    ``keys`` are the columns by which rows are replaced; empty if rows are only appended. ``has_before``: changes
+    include the old rows. ``is_ordered``: rows with the same key have a defined order. ``is_changing``: rows are
+    replaced and deleted, but no key columns are known. ``new`` are the external tables whose records are added to the
+    catalog together with the sink.
     """
 
     name: str

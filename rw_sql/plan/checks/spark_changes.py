@@ -79,7 +79,8 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
 
 
 def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> SqlError:
-    """The error for a Spark statement that would change a path of the warehouse; the path belongs to ``record``."""
+    """The error for a Spark statement that would change a path of the warehouse; ``record`` is the object whose path it
+    is."""
     if record is None:
         message = f"{change.verb} cannot change {path}, because it belongs to rw_sql's warehouse"
         hint = "only rw_sql's statements change the warehouse: DROP SOURCE, DROP MATERIALIZED VIEW, DROP SINK"

@@ -88,8 +88,8 @@ def no_answer(
 ) -> SqlError:
     """The error for a server that cannot be used, with the reason reported by the client.
 
-    ``what`` is the upstream or target. ``options`` are the options in the statement; if they do not contain the
-    address, ``otherwise`` is the statement that shows it.
+    ``what`` is the upstream or target. ``options`` are the options in the statement; ``otherwise`` is the statement
+    that shows the address if ``options`` lack it.
     """
     more = f"; {STORED}" if is_switchable else ""
     if _WRONG_PROTOCOL in reason:
@@ -107,7 +107,7 @@ def no_answer(
 
 
 def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, ...]) -> SqlError:
-    """The error for brokers without TLS if the client uses TLS, or for brokers that close connections without TLS."""
+    """The error if the client uses TLS and the brokers do not, or if the brokers close connections without TLS."""
     place = _place(options, _PROTOCOL) or address_place(options) or span
     if "does not support SSL" in reason:
         message = f"{what} does not use TLS, but properties.security.protocol requires TLS"
@@ -145,8 +145,7 @@ def address_hint(options: Iterable[Option], otherwise: str, *, is_known: bool = 
 
 
 def address_place(options: Iterable[Option]) -> Span | None:
-    """The position of the address in a statement's properties, otherwise the position of the connection that
-    contains it."""
+    """The position of the address in a statement's properties, or of the connection that contains the address."""
     listed = tuple(options)
     by_address = [option.value.span for option in listed if _ADDRESS.search(option.key)]
     return next(iter([*by_address, *(option.value.span for option in listed if option.key == "connection")]), None)

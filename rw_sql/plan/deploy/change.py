@@ -35,8 +35,8 @@ class DeployChange:
     ``place`` is the position of the object's definition in the folder; ``reason`` explains why the object cannot be
     altered in place.
 
-    ``touches`` are the ids of the objects that the change depends on or changes. An object that does not exist yet has
-    none.
+    ``touches`` are the ids of the objects that the change depends on or changes. Objects that do not exist yet are not
+    included, because they have no id.
     """
 
     action: str

@@ -172,7 +172,7 @@ def _creations_and_alterations(
     gone: set[int],
     rebuilt: set[int],
 ) -> list[DeployChange]:
-    """The creations and the changes in place, in the order of the folder; statements that need the end of a rebuild are
+    """The creations and the changes in place, in the order of the folder; statements that must wait for a rebuild are
     last."""
     by_key = {(change.kind, change.name): change for change in altered}
     changes: list[DeployChange] = []
@@ -247,7 +247,7 @@ def _other(snapshot: Snapshot, wanted: FolderObject) -> ObjectRecord | None:
 
 
 def _renamed(snapshot: Snapshot, wanted: FolderObject) -> tuple[Snapshot, DeployChange]:
-    """The catalog after renaming the object from its old name, and that change."""
+    """The catalog after renaming the object from its old name, and the change that renames it."""
     assert wanted.was is not None
     record = _find(snapshot, wanted.kind, wanted.was)
     if not isinstance(record, _Named):
@@ -275,10 +275,11 @@ def _exchange(
     is_defined: Callable[[Snapshot, FolderObject], bool],
     changes: list[DeployChange],
 ) -> Snapshot:
-    """The catalog after exchanging names where the comments say so; adds the changes.
+    """The catalog after the exchanges of names that the comments request; adds the changes to ``changes``.
 
-    Both names of an exchange exist before and after it, so only the definitions show whether it is still to be made:
-    the object at the old name has the wanted definition, and neither name has its wanted one.
+    Both names of an exchange exist before and after it, so only the definitions show whether the exchange is still to
+    be made. It is, if the object with the old name has the wanted definition and neither name has its own wanted
+    definition.
     """
     by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
     for wanted in folder:
@@ -323,7 +324,7 @@ def _moves(kind: str, old: Name, new: Name) -> tuple[Statement, ...]:
 
 
 def _to_be(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """A view that is being rebuilt with a new query, with its future definition; any other object unchanged."""
+    """The record of the object; for a view that is being rebuilt with a new query, its future record."""
     made = (r.view for r in snapshot.all("rebuild") if r.view_id == record.id)
     return next((view for view in made if view is not None), record)
 
@@ -401,7 +402,7 @@ def _is_own(snapshot: Snapshot, record: ObjectRecord | None) -> bool:
 
 
 def _drops(snapshot: Snapshot, ids: Iterable[int], action: str, why: dict[int, str]) -> list[DeployChange]:
-    """The DROP statements for objects, readers before their inputs. (The order of creation would not do, because a
+    """The DROP statements for objects, readers before their inputs. (The order of creation is not sufficient, because a
     reader may be older than its input.)"""
     found: list[DeployChange] = []
     left = {id_: snapshot.get(id_) for id_ in ids}

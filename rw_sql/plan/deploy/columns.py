@@ -21,8 +21,8 @@ def in_the_way(
 ) -> Iterator[tuple[ObjectRecord, str]]:
     """The readers of a table that must be dropped before its columns change, each with the reason.
 
-    ``rebuilt`` are the ids of the views that get another query. A column that they use is dropped after their rebuild;
-    but it cannot be renamed then, because their new queries use the new name.
+    ``rebuilt`` are the ids of the views that get another query. A column that these views use is dropped after their
+    rebuild. It cannot be renamed then, because the new queries already use the new name.
     """
     for statement in statements:
         if isinstance(statement, AlterTableRenameColumn):

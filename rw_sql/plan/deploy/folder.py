@@ -61,7 +61,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderObject:
-    """An object as a folder defines it, and where: ``line`` is 1-based.
+    """An object as a folder defines it, with the position of its definition: ``line`` is 1-based.
 
     ``was`` is its former name, from a comment ``-- rw: renamed from <name>`` at its statement.
     """
@@ -132,7 +132,7 @@ def read_variables(text: str, file: str) -> dict[str, str]:
 
 
 def statements_with_notes(text: str) -> list[tuple[ScriptStatement, str]]:
-    """The statements of a file, each with its comments: those above it, inside it, and behind it on its last line."""
+    """The statements of a file, each with the comments above it, inside it, and behind it on its last line."""
     found = []
     parts = split_script(text)
     above = 0

@@ -66,12 +66,12 @@ def _replaced(changes: Sequence[DeployChange]) -> list[int]:
 
 
 def _is_drop(change: DeployChange) -> bool:
-    """True for the DROP of an object, also of one that is created again."""
+    """True for the DROP of an object, even if the object is created again."""
     return change.action in (DROP, RECREATE) and not change.place and bool(change.touches)
 
 
 def _dependents(snapshot: Snapshot, id_: int) -> list[ObjectRecord]:
-    """The objects that depend on an object; those of a table include the readers of its source."""
+    """The objects that depend on an object; for a table, they include the readers of its source."""
     record = snapshot.get(id_)
     ids = [id_]
     if isinstance(record, TableRecord) and record.source_id is not None:
@@ -147,8 +147,8 @@ def from_json(text: str, file: str) -> SavedPlan:
 
 
 def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None:
-    """Raises SqlError if a plan is for another warehouse, or if an object on which it depends has changed since it
-    was made."""
+    """Raises SqlError if a plan is for another warehouse, or if an object on which the plan depends has changed
+    since."""
     if warehouse != plan.warehouse:
         raise SqlError(
             CONCURRENT_CHANGE,
@@ -171,7 +171,7 @@ def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None
     moved += newer.values()
     dropped = {(change.kind, change.name) for change in plan.changes if change.action in (DROP, RECREATE)}
     for kind, name in plan.free:
-        # A name in use by another kind of relation is in use too, unless the plan drops that object.
+        # A name is also in use if a relation of another kind has it, unless the plan drops that relation.
         kinds = [kind, *(k for k in reversed(RELATIONS) if kind in RELATIONS and k != kind)]
         taken = next((k for k in kinds if snapshot.find(k, name) is not None and (k, name) not in dropped), None)
         if taken is not None and ("table", name) not in dropped:
@@ -185,8 +185,8 @@ def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None
 
 
 def require_still_there(snapshot: Snapshot, change: DeployChange) -> None:
-    """Raises SqlError if a change would drop another object than the one for which it was planned: another session,
-    such as a second ``apply``, has created an object with the name since."""
+    """Raises SqlError if a change would drop an object that another session, such as a second ``apply``, has created
+    under the same name since the plan was made."""
     if not _is_drop(change):
         return
     record = snapshot.find(change.kind, change.name)

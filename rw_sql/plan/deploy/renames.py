@@ -18,10 +18,10 @@ def renames(
 ) -> tuple[FolderObject, ...]:
     """The objects to rename, in an order in which each new name is free.
 
-    ``find`` returns the catalog's object of a kind and name; ``is_same`` compares definitions. An object keeps its
-    name if the new name is in use. It also keeps it if another object of the folder has the old name, unless that
-    object takes the name over: by a rename of its own, or because only the renamed object has the catalog's
-    definition.
+    ``find`` returns the catalog's object of a kind and name; ``is_same`` compares definitions. An object keeps its name
+    if the new name is in use. It also keeps its name if another object of the folder has the old name. The exceptions
+    are that this other object gets the old name by a rename too, and that only the renamed object has the definition in
+    the catalog.
     """
     by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
     left = [wanted for wanted in folder if wanted.was is not None and find(wanted.kind, wanted.was) is not None]

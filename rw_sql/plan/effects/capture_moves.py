@@ -28,8 +28,8 @@ def notes_on_capture(
     upstream: Upstream,
     states: Mapping[str, SplitState],
 ) -> Iterator[str]:
-    """The reasons why the source stalls after a change of its ``options`` (old and new), with the statement to type;
-    empty if it can continue or is of another kind.
+    """The reasons why the source stalls after a change of its ``options`` (old and new), with the statement to type.
+    Empty if the source can continue or does not capture changes.
     """
     if not isinstance(kind, ChangeConnector) or not upstream.is_reachable:
         return

@@ -35,8 +35,8 @@ Difference = tuple[str, str, str]
 class Effect:
     """The effect on a source or sink.
 
-    ``doubt`` is the reason why its upstream may be a different one afterwards, which makes the statement unsafe.
-    ``notices`` name the views whose backfills need the records that are left.
+    ``doubt`` is the reason why its upstream may be a different one after the change, which makes the statement unsafe.
+    ``notices`` name the views whose backfills need records that the source would leave behind.
     """
 
     splits: tuple[SplitPreview, ...]
@@ -68,8 +68,8 @@ def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
 
 
 def may_be_elsewhere(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions) -> bool:
-    """True if a split of the same name may be another one with the new properties. A split's name includes its
-    topic."""
+    """True if, with the new properties, the same split name may mean another split. ``topic`` is ignored, because a
+    split's name includes its topic."""
     return may_move(spec, tuple(each for each in differences(old, new) if each[0] != "topic"))
 
 
@@ -127,7 +127,7 @@ def _effect_on_reader(
             verdict = ORPHAN
         elif state is not None and (status := identity_status(state, seen)) != OK:
             verdict = f"UNKNOWN ({status.lower().replace('_', ' ')})"
-            if may_move:  # Otherwise it stalls already, and the change makes no difference.
+            if may_move:  # If nothing may move, the source already stalls before the change.
                 doubts[f"{status}: the source stalls until RESET SOURCE SPLITS {sql_name(source.name)}"] = None
         elif state is not None and may_move and not is_known_same(state, seen):
             verdict = UNTOLD_SPLIT

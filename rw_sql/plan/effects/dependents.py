@@ -34,7 +34,7 @@ def effects_on_dependents(
     if captures_changes(reader.source.connector):
         notices += _changes_between(snapshot, inspector, reader.source, rows)
     elif table is not None and table.primary_key:
-        # Dependents of the table only see its changes.
+        # Dependents of the table read the changes of its rows, not the records.
         if any(row.duplicates for row in rows):
             notices.append(_taken_again(table))
     elif any(row.duplicates for row in rows):
@@ -112,13 +112,13 @@ def _adds(record: ObjectRecord) -> bool:
 
 
 def _is_left(row: SplitPreview) -> bool:
-    """True if a split that is read now is not read any more, or is another one of the same name."""
+    """True if a split that is read now is no longer read, or becomes another split with the same name."""
     is_gone = row.new is None and row.verdict != FORGOTTEN_SPLIT
     return row.old is not None and (is_gone or row.verdict in (OTHER_CLUSTER_SPLIT, RECREATED_SPLIT, UNTOLD_SPLIT))
 
 
 def _may_be_late(row: SplitPreview) -> bool:
-    """True if rows may arrive that are older than the newest ones."""
+    """True if rows may arrive that are older than the newest rows so far."""
     is_back = row.old is not None and row.new is not None and row.new < row.old
     return (
         is_back or row.duplicates > 0 or row.verdict.startswith("UNKNOWN") or (row.old is None and row.new is not None)

@@ -1,4 +1,4 @@
-"""Discovery of splits: which ones to read, and the initial positions of new ones. A position is the next record to
+"""Discovery of splits: which splits to read, and the initial positions of new splits. A position is the next record to
 read."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def startup_states(
     inspector: Inspector, kind: Connector, connector: str, options: PlannedOptions, splits: Iterable[UpstreamSplit]
 ) -> dict[str, SplitState]:
-    """The initial positions of splits without a state by ``scan.startup.mode``, resolved to offsets now."""
+    """The initial positions of splits without a state: ``scan.startup.mode``, resolved to current offsets."""
     resolved = visible(options)
     wanted = list(splits)
     at_time = kind.startup_time(resolved)

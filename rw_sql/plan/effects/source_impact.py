@@ -65,7 +65,7 @@ class Unreadable:
 class SourceImpact:
     """The effect of a change on one reader of a source.
 
-    ``states`` are its positions after the change, ``unreadable`` the splits that become unreadable.
+    ``states`` are the reader's positions after the change, ``unreadable`` the splits that become unreadable.
 
     ``doubt`` is the reason why the upstream's content is unknown.
     """
@@ -84,7 +84,7 @@ class SourceImpact:
 
 
 def remedy_without_records(source: SourceRecord) -> str:
-    """The statements that help where the upstream no longer has the records to continue with."""
+    """The statements that solve the problem if the upstream no longer has the records to continue with."""
     name = sql_name(source.name)
     if captures_changes(source.connector):
         return (

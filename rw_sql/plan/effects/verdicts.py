@@ -133,9 +133,9 @@ def preview_splits(
 ) -> tuple[SplitPreview, ...]:
     """The table of splits in a preview: every split known before or after.
 
-    In ``after``, None means that the split is no longer read. A split that is missing in ``after`` is unchanged or
-    unknown. ``left`` is the upstream that the source no longer reads; its records after the old positions will never
-    be read.
+    In ``after``, None means that the split is no longer read. If a split is missing in ``after``, its position is
+    unchanged or unknown. ``left`` is the upstream that the source no longer reads; its records after the old positions
+    will never be read.
     """
     rows = []
     read_topics = frozenset(kind.split_topic(known) for known in positions.states)
@@ -169,7 +169,7 @@ def without_identity(
     after: Mapping[str, SplitState | None],
     upstream: Upstream,
 ) -> tuple[SplitPreview, ...]:
-    """The rows of a move to an upstream that may be another one, which it does not say.
+    """The rows of a move to an upstream that does not report its identity, and may therefore be a different one.
 
     The verdict on a split that keeps its position there is UNKNOWN: the offset may be that of another record.
     """

@@ -1,4 +1,4 @@
-"""Hints with a remedy, for errors that only state the problem."""
+"""Hints that state the remedy, for errors that state only the problem."""
 
 from __future__ import annotations
 

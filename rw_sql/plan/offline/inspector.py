@@ -55,10 +55,11 @@ JOBS = "which views are being built and which tables are being refreshed"
 OPERATIONS = "the past operations of the warehouse"
 
 ASSUMED_OFFSET = 2**40
-"""The position that offline checks assume for readers: so high that no step back leads to a negative offset."""
+"""The position that offline checks assume for readers. It is so high that no shift backwards leads to a negative
+offset."""
 
 SELF_CONTAINED = frozenset({"datagen"})
-"""Connectors that generate their data themselves, so that reading the upstream's state contacts no other system."""
+"""Connectors that generate their data themselves. Reading the state of their upstream contacts no other system."""
 
 
 class Unanswerable(Exception):  # noqa: N818 - no error: the statement may be right
@@ -371,7 +372,7 @@ class _Queries:
         readers = [reader for reader in self._readers if self._input_names(reader) == given.keys()]
         if not readers:
             return None
-        # If two views have equal inputs, the one with these columns.
+        # If two views have equal inputs, takes the view with the most columns of the query.
         names = set(written_names(analyzed.query))
         reader = max(readers, key=lambda each: len(names & dict(schema_columns(each.schema)).keys()))
         before = dict(schema_columns(reader.schema))

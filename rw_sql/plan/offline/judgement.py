@@ -53,7 +53,7 @@ def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineIns
             target = getattr(statement, "target", None)
             return not isinstance(target, ast.InjectValues | ast.InjectToOffset)
         case kind if kind is INVALID_SPLIT_STATE:
-            # Clamped to the start of the split, which is unknown here.
+            # ALLOW CLAMP would raise the offset to the start of the split, which is unknown offline.
             return "CLAMP" in getattr(statement, "allow", ()) and error.message.endswith("is negative")
         case kind if kind is INVALID_QUERY:
             return TABLE in inspector.unchecked

@@ -100,7 +100,7 @@ def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, objec
                 return replace(holder, **{slot.name: _AS_JSON}), value
             found = _without(whole, value, error)
             if found is not None:
-                # Without the location of its schema, the format would have another error.
+                # Without the location of its schema, the format would cause another error.
                 is_place = isinstance(found[1], Option) and found[1].key in _SCHEMA_PLACES
                 return replace(holder, **{slot.name: _AS_JSON if is_place else found[0]}), found[1]
     return None
@@ -108,7 +108,7 @@ def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, objec
 
 def _points_at(part: Any, error: SqlError) -> bool:
     if isinstance(part, TableConstraint) and part.kind == "PRIMARY KEY":
-        return False  # Without its key, the table would have another error.
+        return False  # Without its key, the table would cause another error.
     spans: list[Span] = [part.span]
     if isinstance(part, Option):
         spans += part.places

@@ -1,4 +1,5 @@
-"""Checks Spark's own statements: what they would change of rw_sql's, and the columns that a SELECT reads of it."""
+"""Checks Spark's own statements: whether they would change rw_sql's objects, and which columns of these objects a
+SELECT reads."""
 
 from __future__ import annotations
 
@@ -96,5 +97,5 @@ def wrong_columns(
 
 
 def _is_about_position(error: SqlError, text: str) -> bool:
-    """True for a column such as ``_rw_offset``: a source has them where a SELECT reads it directly."""
+    """True for a hidden column such as ``_rw_offset``, which a source has if a SELECT reads it directly."""
     return error.kind is UNDEFINED_COLUMN and error.span is not None and text.startswith(_HIDDEN, error.span.start)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLook:
-    """A checkpoint, and the name for messages of the query in this process that uses it, if any."""
+    """A checkpoint and, for messages, the name of the query in this process that uses it, if any."""
 
     checkpoint: Checkpoint
     running: str | None = None
@@ -24,7 +24,7 @@ class CheckpointLook:
 class CheckpointText:
     """The newest committed batch of a checkpoint, and the text of its offsets.
 
-    ``planned`` is the newest planned batch: if it is later, that batch is running or was interrupted.
+    ``planned`` is the newest planned batch. If it is later than the committed one, it is running or was interrupted.
     """
 
     batch: int

@@ -23,7 +23,7 @@ class Sample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """The process that runs the jobs of a resource group. ``state`` is RUNNING, LATE (no heartbeat for a while),
-    SUSPENDED (a signal stopped it) or NONE (it has ended); ``hint`` is what to type then."""
+    SUSPENDED (stopped by a signal) or NONE (ended); ``hint`` is the command to type in that state."""
 
     state: str
     name: str
@@ -52,8 +52,8 @@ class JobPort(Protocol):
         ...
 
     def being_backfilled(self) -> frozenset[str]:
-        """The jobs of the views whose backfill is not complete. Unlike :meth:`backfills`, it is only for notices: a
-        check without a warehouse assumes none."""
+        """The jobs of the views whose backfill is not complete. Unlike :meth:`backfills`, it is used only for notices,
+        so a check without a warehouse assumes that there are none."""
         ...
 
     def lags(self) -> Mapping[str, int | None]:

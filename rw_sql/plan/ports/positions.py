@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """The next record per split, the log's version (-1 without a log), and the splits with rows in the log.
+    """The positions of a reader: the next record per split, the log's version (-1 without a log), and the splits with
+    rows in the log.
 
-    ``forgotten`` are splits whose position was removed by a RESET; they are not new to the source. ``lives`` are the
-    offsets in the log per split, oldest incarnation first; ``sparse`` are splits that returned fewer records than
-    offsets. ``is_complete``: the log still contains everything that was ever read. ``pieces`` are the ranges of each
-    split in the log's rows, by run; ``is_trimmed``: some rows that were read have been deleted from the log.
-    ``reader_epoch`` is the epoch of the oldest run that may still commit to the log, None if no run was ever
-    started.
+    ``forgotten`` are splits whose position a RESET removed; they do not count as new. ``lives`` are the offsets in the
+    log per split, oldest incarnation first; ``sparse`` are splits that returned fewer records than offsets.
+    ``is_complete``: the log still contains everything that was ever read. ``pieces`` are the ranges of each split in
+    the log's rows, by run; ``is_trimmed``: some rows that were read have been deleted from the log. ``reader_epoch`` is
+    the epoch of the oldest run that may still commit to the log, None if no run was ever started.
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)

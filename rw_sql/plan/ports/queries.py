@@ -18,8 +18,8 @@ class AnalyzedQuery:
     """The parameters of :meth:`QueryPort.analyze` as one value.
 
     ``STREAM``: a query that Spark itself keeps up to date; ``UPSERT``: the same for an unfiltered aggregation with
-    known keys; ``WHOLE``: a batch query. ``closes_windows``: a window's row is returned once, when the watermark has
-    passed its end (EMIT ON WINDOW CLOSE). ``same_as`` is another query text, to be tested for equivalence.
+    known keys; ``WHOLE``: a batch query. ``closes_windows``: each window's row is returned once, when the watermark
+    passes the window's end (EMIT ON WINDOW CLOSE). ``same_as`` is another query text, to be tested for equivalence.
     """
 
     query: str
@@ -33,10 +33,10 @@ class AnalyzedQuery:
 class QueryAnalysis:
     """The result of an analysis: the schema as Spark's JSON, the key columns (empty: rows are appended), or a refusal.
 
-    A ``refusal`` comes with a ``hint``, a ``kind`` (None: Spark accepts the query, but it cannot be kept up to
-    date), the ``word`` of the query that Spark points at, and the ``relation`` that does not exist. For a WHOLE
-    query, ``operators`` are Spark's names of its steps. ``varies`` is a non-deterministic part of the query, if any,
-    and ``varies_in`` the step that contains it, unless it is just a projected column. ``is_same``: the text in
+    A ``refusal`` comes with a ``hint``, a ``kind`` (None: Spark accepts the query, but it cannot be kept up to date),
+    the ``word`` of the query that Spark points at, and the ``relation`` that does not exist. For a WHOLE query,
+    ``operators`` are Spark's names of its steps. ``varies`` is a non-deterministic part of the query, if any;
+    ``varies_in`` is the step that contains it, unless the part is just a projected column. ``is_same``: the text in
     ``same_as`` is equivalent.
     """
 

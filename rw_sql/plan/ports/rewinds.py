@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class TableBack:
     """A table's number of rows now and at a rewind point; None if not counted.
 
-    ``lost`` is the reason why the table cannot be restored. ``has_emitted``: a sink has sent rows since.
+    ``lost`` is the reason why the table cannot be restored. ``has_emitted``: the sink has sent rows since the rewind
+    point.
     """
 
     object_id: int
@@ -25,7 +26,7 @@ class TableBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindLook:
-    """The effect of a rewind: on the source's log first, then on each dependent of the point that still exists."""
+    """The effect of a rewind: first on the source's log, then on each of the point's dependents that still exists."""
 
     tables: tuple[TableBack, ...]
 

@@ -1,4 +1,4 @@
-"""Upstreams, and the targets of sinks. A connector and its options identify each."""
+"""Upstreams, and the targets of sinks. A connector and its options identify an upstream or a target."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class UpstreamPort(Protocol):
     def find_lacks(
         self, connector: str, options: PlannedOptions, tables: Mapping[str, Mapping[str, str] | None]
     ) -> tuple[Lack, ...]:
-        """The unmet requirements on the upstream of a change data capture source for these tables (with their
-        declared columns)."""
+        """The requirements of these tables (with their declared columns) that the upstream of a change data capture
+        source does not meet."""
         ...
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
@@ -74,7 +74,7 @@ class UpstreamPort(Protocol):
     def count_changes(
         self, connector: str, options: PlannedOptions, start: int, end: int, *, only_first: bool = False
     ) -> ChangeCount | None:
-        """What a change data capture source has between two positions; None if that is not known."""
+        """The changes that a change data capture source has between two positions; None if they are not known."""
         ...
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:

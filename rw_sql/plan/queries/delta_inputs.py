@@ -89,7 +89,7 @@ def _record_of(
 
 
 def _free_name(snapshot: Snapshot, name: str, taken: set[str]) -> str:
-    """A name that neither an rw_sql object nor another table has."""
+    """A name that no rw_sql object and no other table has."""
     plain = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in name.lower()).strip("_")
     plain = plain if plain and not plain[0].isdigit() else f"table_{plain}"
     number, free = 1, plain
@@ -105,7 +105,7 @@ def feed_property(written: str) -> str:
 
 
 def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
-    """Notices about inputs whose reader will stop as soon as rows are updated or deleted."""
+    """Notices about inputs whose readers will stop when rows are updated or deleted."""
     tables = (snapshot.get(id_) for id_ in inputs)
     return tuple(
         f"UPDATE and DELETE on {table.written} will stall it, because the table has no change data feed: run "

@@ -55,8 +55,7 @@ _WHOLE_BECAUSE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintained:
-    """A view's schema, its keys and its maintenance; or, in ``refused``, the reason why it cannot be kept up to
-    date.
+    """A view's schema, keys and maintenance; or, in ``refused``, the reason why the view cannot be kept up to date.
 
     ``notice`` is the notice that CREATE returns.
     """
@@ -186,7 +185,8 @@ def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
 
 
 def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -> QueryAnalysis:
-    """Refuses to recompute a view from a source, whose log drops old rows; a table that keeps the rows is needed."""
+    """Refuses to recompute a view from a source, because a source's log drops old rows; the view must read a table that
+    keeps its rows."""
     name = sources[0]
     why = f": {query.why}" if query.why else ""
     if "session_window" in query.text.lower():

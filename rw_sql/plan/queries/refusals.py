@@ -1,4 +1,4 @@
-"""The errors of queries that cannot be run. They point at the wrong word.
+"""The errors of queries that cannot be run. Each error points at the wrong word.
 
 If the analysis without Spark finds the error too, its sentence is used. A mistake therefore has the same code and
 sentence in ``rw-sql check`` and with Spark.

@@ -66,7 +66,7 @@ def bounds_of(conditions: Iterable[str], zone: str = "UTC") -> ScanBounds:
     for condition in conditions:
         try:
             tree = parse_one(condition, read="spark")
-        except SqlglotError:  # Spark applies it; it gives no bound here
+        except SqlglotError:  # Spark applies the condition, but it gives no bound here
             continue
         found = _both(found, _bounds(tree, at))
     return found
@@ -134,7 +134,7 @@ def _comparison(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr, zone: tzi
     column = left
     while isinstance(column, exp.Cast | exp.Case):
         if isinstance(column, exp.Case):
-            # CASE WHEN … THEN timestamp END: where it is not NULL, it is the column.
+            # CASE WHEN … THEN timestamp END equals the column wherever it is not NULL.
             branches = column.args["ifs"]
             if column.this is not None or column.args.get("default") is not None or len(branches) != 1:
                 return ScanBounds()
@@ -142,12 +142,12 @@ def _comparison(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr, zone: tzi
             continue
         casts.append(column.to)
         column = column.this.unnest()
-    if not isinstance(column, exp.Column) or column.table:  # a field of the row may have any of these names
+    if not isinstance(column, exp.Column) or column.table:  # a qualified name may be a field of the row
         return ScanBounds()
     is_text = bool(casts) and casts[0].this in exp.DataType.TEXT_TYPES
     name = column.name.lower()
     is_time = name == TIME_COLUMN and all(cast.is_type("timestamp", "timestamptz", "timestampltz") for cast in casts)
-    # A type narrower than the offset's could overflow; a partition has 32 bits.
+    # A cast to a type narrower than the column's could overflow; offsets have 64 bits, partitions 32.
     wide = _WIDE if name in OFFSET_COLUMNS else (*_WIDE, exp.DataType.Type.INT)
     if not is_time and not all(cast.this in (*wide, *exp.DataType.TEXT_TYPES) for cast in casts):
         return ScanBounds()
@@ -168,7 +168,7 @@ def _offsets(kind: type[exp.Expr], right: exp.Expr, *, is_text: bool) -> ScanBou
         return ScanBounds()
     if kind is exp.EQ:
         return ScanBounds(low=value, high=value + 1)
-    if is_text:  # '10' is less than '9'
+    if is_text:  # as texts, '10' is less than '9'
         return ScanBounds()
     if kind is exp.GTE:
         return ScanBounds(low=value)
@@ -192,9 +192,10 @@ def _number(tree: exp.Expr) -> int | None:
 
 
 def _milliseconds(tree: exp.Expr, zone: tzinfo | None) -> int | None:
-    """Parses a time written as TIMESTAMP '…' in a time zone; None if it cannot be placed.
+    """Parses a time written as TIMESTAMP '…' in a time zone; None if the time is unknown.
 
-    Rounds down to milliseconds. Of two moments with the same local time, at the end of summer time, it is the earlier.
+    Rounds down to milliseconds. At the end of summer time, two moments have the same local time; the earlier one
+    applies.
     """
     while isinstance(tree, exp.Cast | exp.Paren):
         tree = tree.this
@@ -255,7 +256,7 @@ def narrowed(
     partition_of: Mapping[str, str],
     since: Mapping[str, int],
 ) -> dict[str, tuple[int, int]]:
-    """The ranges of the splits that can contain such records.
+    """The ranges of the splits that can contain records within these bounds.
 
     ``since`` are the first offsets at or after ``since_ms``.
     """

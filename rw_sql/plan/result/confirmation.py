@@ -1,5 +1,5 @@
-"""The confirmation of unsafe statements: checks the system parameter that enables them, and a confirmation of the
-exact request."""
+"""The confirmation of unsafe statements: checks the system parameter that enables them, and that the user has confirmed
+exactly this request."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _TOKEN_DIGITS = 12
 class Question:
     """A request to confirm an unsafe statement: its preview, and the token that confirms it.
 
-    ``unallowed`` are the words that its ALLOW lacks for the predicted effects. A confirmation given without the
-    preview (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is an additional
-    statement of fact that the user confirms (such as that a job is stopped). It cannot be confirmed in advance
-    either. ``covering`` is the token of the preview of the same plan that also leaves records unread: a
-    confirmation of that preview is valid for this one too.
+    ``unallowed`` are the words that the statement's ALLOW lacks for the predicted effects. A confirmation given without
+    the preview (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is an additional
+    statement of fact that the user confirms (such as that a job is stopped). It cannot be confirmed in advance either.
+    ``covering`` is the token of the same plan with a preview that shows records left unread; it is valid for this
+    request too.
     """
 
     statement: str
@@ -52,7 +52,7 @@ class Question:
 
     @property
     def takes_yes_beforehand(self) -> bool:
-        """True if a confirmation in advance, without having seen the preview, is valid."""
+        """True if a confirmation in advance, which the user gives without the preview, is valid."""
         return not self.unallowed and not self.assertion
 
 
@@ -71,8 +71,8 @@ def token_of(snapshot: Snapshot, plan: Plan, *, leaves_unread: bool | None = Non
     """A digest of the statement, its positions, its effects on splits, and the epochs of the affected objects, of the
     objects that they use, and of pauses.
 
-    The token is valid only for this plan, and only until one of these changes. ``leaves_unread``: whether the preview
-    shows records that a source leaves unread where it no longer reads; None: as the plan's preview does.
+    The token is valid only for this plan, and only until one of these values changes. ``leaves_unread``: the preview
+    shows records that a source leaves unread in splits that it no longer reads; None: taken from the plan's preview.
     """
     is_leaving = _leaves_unread(plan) if leaves_unread is None else leaves_unread
     parts = [render(plan.statement), plan.fingerprint, *_effects(snapshot, plan), *(("unread",) if is_leaving else ())]
@@ -88,10 +88,11 @@ def token_of(snapshot: Snapshot, plan: Plan, *, leaves_unread: bool | None = Non
 
 
 def _effects(snapshot: Snapshot, plan: Plan) -> list[str]:
-    """What the preview says about each split, without the numbers that grow while a topic is written or read.
+    """The effect on each split according to the preview, without the numbers that grow while a topic is written or
+    read.
 
-    The upstream changes without a new epoch: a topic is deleted and created again, or its retention removes records.
-    A statement that is planned again then has another effect than the one that was shown.
+    The upstream changes without a new epoch: a topic is deleted and created again, or its retention removes records. If
+    the statement is then planned again, its effect differs from the effect that was shown.
     """
     sources = [record for record in map(snapshot.get, plan.affected) if isinstance(record, SourceRecord)]
     is_still = bool(sources) and all(pauses_of(snapshot, source.id) for source in sources)
@@ -100,7 +101,7 @@ def _effects(snapshot: Snapshot, plan: Plan) -> list[str]:
 
 
 def _leaves_unread(plan: Plan) -> bool:
-    """True if the preview shows records of a split that is left, which will never be read."""
+    """True if the preview shows records that will never be read, in a split that the source no longer reads."""
     parts = () if plan.preview is None else _parts(plan.preview)
     return any(split.new is None and split.gaps for part in parts for split in part.splits)
 
@@ -113,9 +114,9 @@ def _parts(preview: Preview) -> Iterator[Preview]:
 
 
 def _effect(split: SplitPreview, *, is_still: bool) -> str:
-    """The effect on one split. ``is_still``: no reader moves it, so that the numbers of a move do not change.
+    """The effect on one split. ``is_still``: no reader advances the split, so most numbers of a move do not change.
 
-    Not even then are these numbers fixed: the records left unread in a topic that is left, and the position and the
+    Two kinds of numbers still change: the records left unread in a topic that is no longer read, and the position and
     gap of a split that starts at the end.
     """
     if split.verdict.startswith("UNKNOWN"):
@@ -129,14 +130,14 @@ def _effect(split: SplitPreview, *, is_still: bool) -> str:
 
 
 def question_of(snapshot: Snapshot, plan: Plan) -> Question:
-    """The confirmation request for an unsafe plan."""
+    """The request to confirm an unsafe plan."""
     preview = render_preview(plan.preview) if plan.preview else ""
     return Question(
         statement=render(plan.statement),
         preview=preview,
         token=token_of(snapshot, plan),
-        # A running reader reads the last record of a topic, and the next record arrives: without this, a token for a
-        # gap would be invalid every other moment.
+        # Whether records are left unread changes each time a running reader reaches the end of a topic. Without the
+        # second token, a confirmation of a gap would often be invalid.
         covering=token_of(snapshot, plan, leaves_unread=True),
         unallowed=plan.unallowed,
         assertion=plan.assertion,

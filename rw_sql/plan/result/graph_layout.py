@@ -18,7 +18,7 @@ class Layout:
     """The position (layer, row) of each box, and for each arrow the rows at which it crosses the layers between its
     boxes.
 
-    Rows may be fractional to straighten arrows; boxes of a layer are at least 1 apart.
+    Rows may be fractions, which makes arrows straighter; boxes of a layer are at least 1 apart.
     """
 
     places: Mapping[int, tuple[int, float]]
@@ -27,7 +27,7 @@ class Layout:
     rows: float
 
 
-# A box is its id, a bend of an arrow (its edge, the layer it passes).
+# A box, by its id; or the bend of an arrow, as (the arrow's edge, the layer that it crosses).
 _Point = int | tuple[tuple[int, int], int]
 
 
@@ -82,7 +82,7 @@ def _layers(ids: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[int, i
     ready = [id_ for id_ in ids if open_inputs[id_] == 0]
     left = set(ids)
     while left:
-        if not ready:  # a circle: it is opened at its first box
+        if not ready:  # a cycle is broken at its first box
             ready = [next(id_ for id_ in ids if id_ in left)]
         id_ = ready.pop()
         if id_ not in left:

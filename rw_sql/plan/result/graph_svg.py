@@ -54,8 +54,8 @@ def to_svg(graph: Graph, *, has_style: bool = True, label: str = "lineage") -> s
         f' viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">',
     ]
     if has_style:
-        # The program that shows the picture may be dark while the system is light. Only with its own
-        # background is the picture always readable.
+        # The program that shows the picture may use a dark background on a system in light mode. The picture therefore
+        # has its own background.
         parts.append(f'<style>{STYLE}</style>\n<rect class="back" width="100%" height="100%"/>')
     for (start, end), bends in placed.ways.items():
         layer, row = placed.places[start]

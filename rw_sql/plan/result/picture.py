@@ -102,7 +102,7 @@ def plan_mermaid(plan: Plan) -> str:
 
 
 def _json_of(split: SplitPreview) -> dict[str, object]:
-    """The fields of a split; ``written`` only where the upstream does not write positions as numbers."""
+    """The fields of a split; includes ``written`` only if the upstream does not write positions as numbers."""
     made = asdict(split)
     if split.written is None:
         del made["written"]

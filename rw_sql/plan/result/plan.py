@@ -26,7 +26,7 @@ class SplitPreview:
 
     ``duplicates`` and ``gaps`` are the verdict's counts of records; upper limits if not ``is_exact``. ``reader`` is the
     view of a direct reader, if the table has several readers. ``written`` are the offsets before and after and the
-    bounds as the upstream writes them, if not as numbers.
+    bounds in the upstream's notation, if that is not a number.
     """
 
     split: str

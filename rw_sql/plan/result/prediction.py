@@ -76,7 +76,7 @@ def predicted(source: SourceRecord, positions: Positions, preview: Preview) -> S
 
 
 class _Stored(msgspec.Struct):
-    """The stored JSON. Shared readers are identified by their source's id, others by their fragment."""
+    """The stored JSON. A shared reader is identified by its source's id, a direct reader by its fragment."""
 
     sources: dict[str, SourcePrediction]
 
@@ -88,7 +88,7 @@ def prediction_to_json(by_fragment: Mapping[str, SourcePrediction]) -> str:
 
 
 def join_predictions(texts: Iterable[str | None]) -> str | None:
-    """Merges several texts with different fragments; None if there are none."""
+    """Merges several predictions of different fragments; None if there are none."""
     found: dict[str, SourcePrediction] = {}
     for text in texts:
         found |= prediction_from_json(text)

@@ -145,7 +145,8 @@ def drop_with_dependents(
     for rebuild in cancelled:
         view = snapshot.get(rebuild.view_id)
         if isinstance(view, MaterializedViewRecord):
-            # The folder of that generation has its rows, so the next table needs another one.
+            # The folder of the cancelled generation contains its rows, so the view's next table needs a later
+            # generation.
             last = max(view.last_generation, rebuild.generation)
             changes.append(PutObject(record=replace(view, last_generation=last)))
     return changes
@@ -158,15 +159,15 @@ def _as_dependent(record: ObjectRecord) -> str:
 
 
 def _is_of_another(record: ObjectRecord, dependents: Iterable[ObjectRecord]) -> bool:
-    """True for the rebuild of a view, and for the source of a table, if the view or table is a dependent itself."""
+    """True for the rebuild of a view, or the source of a table, if that view or table is itself a dependent."""
     if isinstance(record, RebuildRecord):
         return any(found.id == record.view_id for found in dependents)
     return record.kind == "source" and any(found.kind == "table" and found.name == record.name for found in dependents)
 
 
 def _cancelled_rebuilds(snapshot: Snapshot, dropped: frozenset[int]) -> tuple[RebuildRecord, ...]:
-    """The rebuilds that cannot be completed without the dropped objects, of views that are not dropped: those whose
-    new query reads one, and those of views that read such a view, because they are swapped together."""
+    """The rebuilds of remaining views that cannot be completed without the dropped objects: those whose new query reads
+    a dropped object, and those that are swapped together with such a rebuild."""
     left = [rebuild for rebuild in snapshot.all("rebuild") if rebuild.view_id not in dropped]
     heads = [rebuild for rebuild in left if rebuild.id in dropped]
     if not heads:
@@ -219,7 +220,7 @@ def take_up_new_topics(
 
 def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tuple[tuple[Change, ...], tuple[str, ...]]:
     """Assigns to the reader those splits of the source's topics that it does not read yet. Also returns messages about
-    them.
+    these splits.
 
     If the upstream does not respond, nothing is assigned now; the owner assigns the splits later.
     """

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 _LONGEST = 120
 _CONSENT = re.compile(r"'|\b(?:ALLOW|CASCADE|REASON|VALIDATE)\b")
-"""The tokens at which a repeated statement is cut off.
+"""The tokens at which a hint cuts off the statement that it repeats.
 
-A text may be a secret, and words of consent must be typed by the user.
+A text may be a secret, and the user must type words of consent.
 """
 
 
 def with_the_right_statement(error: OtherKindError, statement: Statement, snapshot: Snapshot) -> OtherKindError:
     """The error with a hint that begins with the equivalent statement for an object of that kind, if there is one."""
-    if error.is_completed:  # by the lowering of a statement inside of this one
+    if error.is_completed:  # the lowering of a statement inside this one has completed it
         return error
     error.is_completed = True
     text = " ".join(render(statement).split())

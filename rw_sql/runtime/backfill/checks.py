@@ -43,8 +43,8 @@ def filled_path(context: Context, spec: ViewSpec, given: ViewInput, is_direct: b
 def require_history(context: Context, spec: ViewSpec, *, is_direct: bool) -> None:
     """Raises StalledError, with a remedy, if the rest of a view's backfill cannot be read now.
 
-    Callers check this before they claim a run. Otherwise each attempt while the upstream is unavailable would add a
-    run and a fence.
+    Callers check this before they claim a run. Otherwise, each attempt would add a run and a fence while the upstream
+    is unavailable.
     """
     snapshot = context.metastore.snapshot()
     for given in spec.inputs:
@@ -90,8 +90,8 @@ def require_same_log(
 ) -> None:
     """Raises StalledError, with a remedy, if a log has lost some of these offsets and perhaps has other records there.
 
-    ``known`` are terms in which the offsets were in the logs, ``now`` the current terms, which are requested if they
-    are not given. Splits without a known term are not checked.
+    ``known`` are terms in which the logs had the offsets. ``now`` are the current terms; if missing, they are
+    requested. Splits without a known term are not checked.
     """
     if not isinstance(kind, TermConnector):
         return

@@ -1,4 +1,4 @@
-"""Direct backfill: writes chunks straight to the view's table.
+"""Direct backfill: writes chunks to the view's table, without a staging table.
 
 Used only for queries that process each row independently.
 

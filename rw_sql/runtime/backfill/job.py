@@ -108,7 +108,7 @@ def leave_histories(context: Context, spec: ViewSpec) -> None:
     known = context.metastore.jobs.backfills().get(spec.job)
     if known is not None and known.generation == spec.generation and known.is_over:
         return
-    # Also for a rebuilt view: the rebuild's progress is recorded under the rebuild's job.
+    # Needed for a rebuilt view too, because the rebuild's progress is recorded under the rebuild's job.
     of_all = sum(History.from_text(given.history).offsets for given in spec.inputs if given.history)
     now = now_ms()
     context.metastore.jobs.write_backfill(
@@ -366,7 +366,7 @@ class BackfillReader:
             return True
         portions = planned.from_upstream
         if isinstance(self.kind, RangedConnector):
-            # Limits the files per chunk: otherwise a chunk of 100,000 small files would name all of them.
+            # Limits the files per chunk, because a chunk of 100,000 small files would have to name all of them.
             few = frozenset(sorted({portion.split for portion in portions})[:_MOST_FILES])
             portions = tuple(portion for portion in portions if portion.split in few)
         chunk = next_chunk(portions, (CHUNK_RECORDS if limit is None else limit) * self._unit)
@@ -387,7 +387,7 @@ class BackfillReader:
             lives = {portion.split: self._life(portion.split) for portion in chunk}
             self._append(table, rows, chunk, lives, limit, self._expected(chunk))
         except (PySparkException, Py4JError):
-            # The client's error is unspecific; a new look at the upstream shows whether the records are gone.
+            # The client's error is unspecific. A new look at the upstream shows whether the records still exist.
             if not self.backfill.stopping.is_set():
                 require_readable(self.backfill.spec.name, self.splits, look_anew(self.kind, options), chunk)
             raise
@@ -413,7 +413,7 @@ class BackfillReader:
             if not self.backfill.throttle.take(-(-offsets // self._unit)):
                 return
         if not self.backfill.stopping.is_set():
-            # A few bytes of a compressed file may be any number of records.
+            # A few bytes of a compressed file may contain any number of records.
             is_small = has_small_batches(self.kind) and self._unit == 1
             table.append(rows, chunk, lives, is_small=is_small, expected=expected)
 
@@ -478,8 +478,8 @@ class BackfillReader:
     def _require_unchanged(
         self, options: Mapping[str, str], chunk: tuple[BackfillChunk, ...], known: Mapping[str, int]
     ) -> None:
-        """Checks that the chunk came from the expected incarnation and log, after it was read and before it is
-        committed: the table may already have readers. A deleted topic's id is never used again. Raises StalledError."""
+        """Checks, after the chunk was read and before it is committed, that it came from the expected incarnation and
+        log; the table may already have readers. A deleted topic's id is never used again. Raises StalledError."""
         require_same_log(self.backfill.spec.name, self.kind, options, chunk, known)
         if self.watch is None:
             return

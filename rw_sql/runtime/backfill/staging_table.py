@@ -1,7 +1,7 @@
 """The staging table of a backfill. Each commit adds a chunk's rows together with the offsets that they cover.
 
-It belongs to one view and is deleted when the view's query has read it. The last row is not a record: it marks the
-table as complete, and ensures that the streaming query has at least one row to read.
+The table belongs to one view and is deleted when the view's query has read it. The last row is not a record: it marks
+the table as complete, and ensures that the streaming query has at least one row to read.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 def add_columns(context: Context, source_id: int, table: str, known: Collection[str], added: Mapping[str, str]) -> bool:
     """Adds the columns to the source's tables that read all ``known`` columns of an upstream table, in one operation.
 
-    Columns that the upstream table no longer has do not count: a table that has dropped a renamed column gets the new
-    one. Returns False if nothing was added: the types are not supported, or the tables cannot take them; the log says
-    why.
+    Columns that the upstream table no longer has are ignored, so a table that dropped a renamed column gets the column
+    with its new name. Returns False if nothing was added, because the types are not supported or the tables cannot take
+    the columns; the reason is logged.
     """
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)
@@ -71,7 +71,7 @@ def add_columns(context: Context, source_id: int, table: str, known: Collection[
         )
         context.metastore.commit(operation, based_on=snapshot)
     except ConcurrentCommit:
-        return True  # The reader starts again, finds the columns again, and they are added then.
+        return True  # The reader starts again and finds the columns again; they are added at that time.
     except (CaptureError, SqlError) as error:
         logger.warning("source %s: columns of table %s are not added: %s", source.name, table, error)
         return False

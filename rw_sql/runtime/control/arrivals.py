@@ -1,4 +1,4 @@
-"""The jobs that were moved from another resource group, whose owner may still run them."""
+"""Jobs that were moved here from another resource group. That group's owner may still run them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MOVING = "waits until the owner of the resource group that it leaves has stopped
 
 
 class Arrivals:
-    """Moved jobs and the epochs of their moves: those that may run here, and those that wait.
+    """Moved jobs with the epochs of their moves: the jobs that may run here, and the jobs that wait.
 
-    A job waits until every other owner has stopped it, or has ended. Runs are also fenced. Without this wait, runs of
-    both owners could be refused, and a pause could count as applied while the other owner still reads.
+    A moved job waits until every other owner has stopped it or has ended. Runs are also fenced. Without this wait, runs
+    of both owners could be refused, and a pause could count as applied while the other owner still reads.
     """
 
     def __init__(self, context: Context) -> None:

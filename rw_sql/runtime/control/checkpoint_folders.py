@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def nothing_runs(_: str) -> str | None:
-    """The default for processes without Spark, where no query can be running."""
+    """The default in processes without Spark, which run no queries."""
     return None
 
 

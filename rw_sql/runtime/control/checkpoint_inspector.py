@@ -63,7 +63,7 @@ class CheckpointInspector:
 
     @property
     def upstreams(self) -> Upstreams:
-        return Upstreams(self._resolved, {}, lambda _: False)  # Each look is a new one.
+        return Upstreams(self._resolved, {}, lambda _: False)  # no look is cached
 
     @property
     def checkpoints(self) -> CheckpointFolders:

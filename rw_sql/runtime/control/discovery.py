@@ -59,8 +59,8 @@ class SplitDiscovery:
         self._next_check[source_id] = 0.0
 
     def look(self, changed: Iterable[int], running: Iterable[int]) -> None:
-        """Starts the checks that are due, in the background: of sources whose splits may have ``changed``, and of
-        ``running`` ones."""
+        """Starts the checks that are due, in the background: of sources in ``changed``, whose splits may have changed,
+        and of sources in ``running``."""
         now = time.monotonic()
         changed = tuple(changed)
         self._next_check.update(dict.fromkeys(changed, 0.0))
@@ -116,7 +116,7 @@ class SplitDiscovery:
         if not readers:
             return
         inspector = WarehouseInspector(self._context, snapshot)
-        # Cached: the statement that assigns the splits below uses the same look.
+        # This look is cached, so the statement below that assigns the splits uses the same one.
         upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
         stamp = (upstream, tuple(snapshot.fragment_epoch(fragment) for fragment, _, _ in readers))
         if self._looked_after.get(source_id) == stamp:

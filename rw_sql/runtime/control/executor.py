@@ -71,7 +71,8 @@ class Executor:
         If it raises SqlError, nothing was changed, unless the message says that the statement is, or may be, committed.
         """
         self._context.sessions.require_alive()
-        with store_errors(self._context.sessions.require_alive):  # After a commit, no error of the store gets here.
+        # After a commit, other code handles the store's errors.
+        with store_errors(self._context.sessions.require_alive):
             if session.block is not None:
                 return self._run_inside(statement, session, session.block)
             return self._run_outside(statement, session)
@@ -147,7 +148,7 @@ class Executor:
         try:
             return self._collect(statement, session, block)
         except BaseException:
-            # On any exception, Ctrl-C included: COMMIT must not run a block that lacks a statement.
+            # Applies to any exception, including Ctrl-C: COMMIT must not run a block that lacks a statement.
             block.is_aborted = True
             raise
 
@@ -169,8 +170,8 @@ class Executor:
         snapshot = self._context.metastore.snapshot()
         dialect = session.parameter("query_dialect")
         inspector = WarehouseInspector(self._context, snapshot)
-        # Resolved only once, because COMMIT must refer to the same objects even if the search path has
-        # changed by then.
+        # Names are resolved now, because COMMIT must refer to the same objects even if the search path has changed by
+        # then.
         shown = resolved(shown, snapshot, session.search_path, dialect)
         statement = shown if not is_shown else statement
         plan = lower_inside(tuple(block.statements), shown, snapshot, inspector, partial(lower, query_dialect=dialect))
@@ -205,8 +206,9 @@ class Executor:
 
         A new plan would resolve TO LATEST to other offsets.
 
-        Applies only to INJECT, where no reader can have advanced the positions: the source is paused, or no job
-        writes the checkpoint. Other plans contain epochs, and positions that advance.
+        Applies only to INJECT, where no reader can have advanced the positions: the source is paused, or no job writes
+        the checkpoint. Plans of other statements are made again, because they contain epochs and positions that
+        advance.
         """
         if shown is None or not isinstance(shown.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return None
@@ -261,7 +263,7 @@ class Executor:
                     committed = self._context.metastore.commit(
                         operation,
                         based_on=snapshot,
-                        # The jobs change while the projections are written.
+                        # The owner starts to change the jobs while the projections are still being written.
                         on_append=self._wake if is_awaited(plan) else _sleep_on,
                     )
             except ConcurrentCommit:
@@ -300,7 +302,7 @@ class Executor:
     def _carry_out(self, plan: Plan, epoch: int, started: float) -> None:
         """Carries out the plan's external effect.
 
-        If it is refused, nothing has changed. The operation's outcome records the failure.
+        A refused effect changes nothing. The operation's outcome records the failure.
         """
         if plan.effect is None:
             return
@@ -336,7 +338,7 @@ class Executor:
 
 
 def _sleep_on() -> None:
-    """The default for waking the owner. Does nothing: the owner polls, which is fast enough if no statement waits."""
+    """The default for ``wake``. Does nothing: the owner polls, which is fast enough if no statement waits."""
 
 
 def _set_parameter(session: SessionState, name: str, value: str | None) -> None:
@@ -347,7 +349,8 @@ def _set_parameter(session: SessionState, name: str, value: str | None) -> None:
 
 
 def _shown(plan: Plan, token: str) -> str:
-    """The identity of the plan that a confirmation covers. For a block it includes the positions shown."""
+    """The identity of the plan that a confirmation covers. For a block, it includes the positions that the preview
+    shows."""
     if not isinstance(plan.statement, ast.UnsafeBlock) or plan.preview is None:
         return token
     return f"{token} {[part.splits for part in plan.preview.parts or (plan.preview,)]}"

@@ -39,7 +39,7 @@ _MARK_SECONDS = 1.0
 def is_awaited(plan: Plan) -> bool:
     """True if the statement waits for the owner.
 
-    A pause always waits until the owner has read it, even if no running job has to stop.
+    A statement that pauses always waits until the owner has read the pause, even if no running job has to stop.
     """
     return isinstance(plan.statement, HOLDS) or any(not step.is_catalog for step in plan.steps)
 
@@ -60,7 +60,7 @@ class FollowUp:
         """Waits for the owner if jobs must change, records the outcome, and returns the notices for the user.
 
         ``before`` is the catalog before the commit, ``started`` the monotonic time at which the statement began. Every
-        error says that the statement is committed.
+        error states that the statement is committed.
         """
         try:
             return self._finish(plan, before, epoch, session, started)
@@ -109,7 +109,7 @@ class FollowUp:
             return
         metastore.record_outcome(epoch, outcome, duration_ms)
         if self._is_applied(epoch):
-            # The owner applied it in between, and did not see this outcome.
+            # The owner applied the epoch before this outcome was written, and so could not replace it.
             metastore.record_outcome(epoch, APPLIED, duration_ms)
 
     def _wait_made(self, plan: Plan, session: SessionState) -> tuple[ResultRow, ...]:

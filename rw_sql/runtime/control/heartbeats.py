@@ -49,7 +49,7 @@ class Beats:
 
 
 def _mark(job: Job) -> tuple[object, ...]:
-    """Values that grow with a job's long-running work; empty if it has none."""
+    """Values that grow as a job's long-running work progresses; empty if the job has no such work."""
     mark: list[object] = []
     if isinstance(job, Ingest | View | Sink) and (query := job.streaming.query) is not None:
         if job.streaming.busy_seconds >= BEAT_SECONDS:

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 class WarehouseInspector:
     """The Inspector for statements on a warehouse.
 
-    It shares the results of its looks at upstreams with the inspectors that ``after`` creates.
+    The inspectors that ``after`` creates share the results of this inspector's looks at upstreams.
 
     If ``as_if_after`` is set, the snapshot is hypothetical: the snapshot of that inspector plus the effect of
     further statements.
@@ -76,7 +76,7 @@ class WarehouseInspector:
     def after(self, snapshot: Snapshot) -> WarehouseInspector:
         return WarehouseInspector(self._context, snapshot, as_if_after=self._real or self)
 
-    # Ports are created when used: a command without Spark has no sessions, and its plans must not need any.
+    # Ports are created when used, because a command without Spark has no sessions.
 
     @property
     def upstreams(self) -> Upstreams:
@@ -199,8 +199,8 @@ class _ReaderPositions:
         if not isinstance(source, SourceRecord):
             return Positions()
         warehouse = self._context.warehouse
-        # Read before the positions, so that a run that may still commit after them is included even if it
-        # ends in the meantime.
+        # Reads the epoch before the positions, so that a run that may commit after they are read counts even if it ends
+        # in the meantime.
         reader_epoch = oldest_reader_epoch(warehouse, self._context.metastore, source)
         positions = self.of(source_id)
         return replace(

@@ -48,8 +48,8 @@ _RESTARTS_OF_FLAPPING = 3
 class Trouble:
     """The failed runs of a job since its last recovery.
 
-    A job has recovered only when a run lasts clearly longer than the failed runs. A fixed duration would not do: on
-    a slow machine, a job that fails again and again after a few batches might exceed it.
+    A job has recovered only when a run lasts clearly longer than the failed runs. A fixed duration is not sufficient:
+    on a slow machine, a job that repeatedly fails after a few batches might run longer.
     """
 
     failures: int = 0
@@ -91,11 +91,11 @@ class Trouble:
 class JobSlot:
     """One job: its desired spec, its running instance, and the time of its next retry.
 
-    ``awaiting`` is the spec that it adopts when the batch in progress has ended. ``idle`` is its state at rest; it
-    counts as running then, also while it is being woken (``is_woken``); ``going_to_rest`` is its spec while it is being
-    stopped for that. ``problem`` is the reason why its upstream cannot be watched. ``behind`` is its known number of
-    unread records, and ``is_queued`` means that its start may wait for other starts. ``is_settled``: nothing about it
-    can change until it is woken or the catalog changes.
+    ``awaiting`` is the spec that it adopts when the batch in progress has ended. ``idle`` is its state at rest; a job
+    at rest counts as running, even while it is being woken (``is_woken``). ``going_to_rest`` is its spec while it is
+    being stopped in order to rest. ``problem`` is the reason why its upstream cannot be watched. ``behind`` is its
+    known number of unread records, and ``is_queued`` means that its start may wait for other starts. ``is_settled``:
+    its state cannot change until it is woken or the catalog changes.
     """
 
     job_id: str
@@ -136,7 +136,7 @@ class JobSlot:
 
     @property
     def is_at_rest(self) -> bool:
-        """True if it is at rest as the catalog requires it, and nothing has woken it."""
+        """True if the job is at rest with the spec that the catalog requires, and nothing has woken it."""
         idle = self.idle
         if idle is None or self.is_woken or self.running is not None or self.is_working:
             return False
@@ -144,7 +144,7 @@ class JobSlot:
 
     @property
     def is_unchanged_by_rest(self) -> bool:
-        """True if it is at rest, coming to rest or being woken with the spec that the catalog requires."""
+        """True if the job is at rest, coming to rest or being woken, with the spec that the catalog requires."""
         if self.going_to_rest is not None:
             return self.going_to_rest == self.wanted
         return self.idle is not None and self.running is None and self.idle.spec == self.wanted
@@ -157,8 +157,8 @@ class JobSlot:
         if self.wanted is not None and self.is_unchanged_by_rest:
             return True  # No statement waits for a job to rest or to wake.
         if self.is_working:
-            # A retry of a job that cannot start delays no statement, but a running job that must stop has to stop
-            # first.
+            # Statements do not wait for retries of a job that cannot start, but they wait until a running job that must
+            # stop has stopped.
             is_retry = self.running is None and self.reason is not None and self.delay > FIRST_RETRY_SECONDS
             return self.wanted is not None and is_retry
         if self.running is not None:
@@ -182,7 +182,7 @@ class JobSlot:
             self.behind = behind
 
     def leave_rest(self) -> None:
-        """Forgets that it was at rest."""
+        """Forgets that the job was at rest."""
         self.idle, self.is_woken, self.is_settled, self.problem = None, False, False, None
 
     def back_off(self, reason: str, *, is_lasting: bool = False) -> None:
@@ -230,7 +230,8 @@ class JobSlot:
             reason = self.problem or (reason if self.is_woken else _at_rest(idle))
         elif running is not None and running.failure() is None:
             state = "RUNNING"
-            if not running.is_unproven:  # The first batch may be the one that fails, regardless of how long it takes.
+            # Until the first batch has succeeded, the run may still fail, regardless of its duration.
+            if not running.is_unproven:
                 self.ease(time.monotonic())
             if self.trouble.is_flapping:
                 # All programs that read statuses know STALLED, including older versions of this program.
@@ -254,7 +255,7 @@ class JobSlot:
         )
 
     def _is_in_long_retry(self, now: float) -> bool:
-        """True if a start that follows a failed start has been in progress for long."""
+        """True if a start after a failed start has been in progress for a long time."""
         if not self.is_working or self.running is not None:
             return False
         return now - self.work_since >= _LONG_RETRY_SECONDS
@@ -276,11 +277,11 @@ def _at_rest(idle: Idle) -> str:
 
 
 def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot]:
-    """The slots to work on now: all that a statement changed, and others up to the limit (slots already being worked on
-    count), those with the most unread records first.
+    """The slots to work on now: all slots that a statement changed, and other slots up to the limit, which includes
+    slots already being worked on. Slots with the most unread records come first.
 
-    Among those with equally many, as at the start of a process, sources come first: the query of a view polls its
-    inputs as long as they have no rows for it, which takes CPU time from the jobs that are being started.
+    If the numbers are equal, as at the start of a process, sources come first, because the query of a view polls its
+    inputs until they have rows, which takes CPU time from the jobs that are being started.
     """
     due = [slot for slot in slots if slot.needs_work(now)]
     waiting = (slot for slot in due if slot.is_queued)
@@ -303,12 +304,12 @@ def doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -
 
 
 def content_of(status: JobStatus) -> tuple[object, ...]:
-    """A status without its time, to compare it with an earlier one."""
+    """A status without its time, for comparisons with an earlier status."""
     return (status.state, status.reason, status.last_error, status.run, status.restarts)
 
 
 class StatusReports:
-    """The statuses of jobs as they are stored: each is stored again when it changes."""
+    """Stores the statuses of jobs; each status is stored again when it changes."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -319,12 +320,12 @@ class StatusReports:
     def fresh(
         self, moving: Iterable[JobSlot], slots: Mapping[str, JobSlot], why_stopped: Callable[[JobSlot], str | None]
     ) -> list[JobStatus]:
-        """The statuses to store: those of the jobs ``moving`` that have changed. The first report also contains, as
-        STOPPED, the jobs that only an earlier owner reported."""
+        """The statuses to store: the changed ones among those of the jobs ``moving``. The first call also returns
+        STOPPED for each job that only an earlier owner reported."""
         at = now_ms()
         found = []
         for slot in moving:
-            # Before its status is computed: whatever changes it later ends this.
+            # Set before the status is computed, because every later change of the slot resets it.
             slot.is_settled = slot.is_at_rest
             status = slot.status(why_stopped(slot))
             old = self.known.get(slot.job_id)

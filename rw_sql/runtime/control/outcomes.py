@@ -1,4 +1,4 @@
-"""The outcomes of operations, also of those whose process ended before it recorded one."""
+"""The outcomes of operations, including operations whose process ended before it recorded an outcome."""
 
 from __future__ import annotations
 

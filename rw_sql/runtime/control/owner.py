@@ -56,7 +56,7 @@ _SWEEP_SECONDS, _SWEEP_AGAIN_SECONDS = 60.0, 2.0
 
 
 class Owner:
-    """Takes the lease when it is free. Then keeps the running jobs in line with the catalog until :meth:`stop`."""
+    """Takes the lease when it is free. Then makes the running jobs match the catalog until :meth:`stop`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -142,8 +142,8 @@ class Owner:
         else:
             fault("owner.after_lease")
             logger.info("this process runs the jobs of %s", self._of())
-            # From here on this process has the lease, even if a later step fails: no other process takes it while this
-            # one runs.
+            # From here on, this process has the lease, even if a later step fails: no other process takes the lease
+            # while this process runs.
             self._reconciler = Reconciler(self._context)
             self._context.made[ADD_COLUMNS] = self._add_columns
             self._lease = lease
@@ -243,7 +243,7 @@ class Owner:
         if time.monotonic() >= self._next_sweep and is_owed:
             self._sweep(self._told_epoch)
         is_idle = not reconciler.wait_changed(LOOK_SECONDS)
-        # No caller waits for the outcomes, and later statements may add more.
+        # Outcomes are completed late, because no caller waits for them and later statements may add more.
         if time.monotonic() - self._incomplete_since > (_OUTCOME_SECONDS if is_idle else _MOST_OUTCOME_SECONDS):
             self._complete_outcomes()
 
@@ -272,7 +272,8 @@ class Owner:
         self._sweep(epoch)
 
     def _tell_let_go(self, epoch: int) -> None:
-        """Advertises at once that jobs of other groups may start; without other groups the heartbeat does."""
+        """Advertises at once that jobs of other groups may start. If there are no other groups, the next heartbeat is
+        soon enough."""
         lease = self._lease
         if lease is not None and lease.let_go < epoch and len(self._context.metastore.jobs.leases()) > 1:
             self._renew(-1)
@@ -282,7 +283,7 @@ class Owner:
         try:
             if holding(self._context, epoch):
                 self._next_sweep, self._is_sweep_owed = time.monotonic() + _SWEEP_AGAIN_SECONDS, True
-                return  # The owner of another group may still write to what was dropped.
+                return  # the owner of another group may still write to dropped objects
             self._is_sweep_owed = False
             self._is_sweep_owed = not sweep(self._context, epoch)
         except (SqlError, OSError, DeltaError) as error:
@@ -290,8 +291,8 @@ class Owner:
             logger.warning("dropped objects could not be removed yet: %s", error)
 
     def _is_asked_after(self, epoch: int) -> bool:
-        """True if another process may be waiting for an epoch that the lease does not advertise yet: one that the
-        other process committed, or a pause on which its next statement depends."""
+        """True if another process may be waiting for an epoch that the lease does not advertise yet: the epoch of a
+        statement that the other process committed, or of a pause on which its next statement depends."""
         metastore = self._context.metastore
         if not metastore.has_made(self._told_epoch, epoch):
             return True

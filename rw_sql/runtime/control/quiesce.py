@@ -40,8 +40,8 @@ It applies if the owner cannot determine whether the locking process is alive.
 """
 
 COMMIT_SECONDS = 60.0
-"""The minimum remaining validity of a lock in seconds to begin a commit, so that the lock cannot expire during the
-commit."""
+"""The minimum remaining validity of a lock in seconds at the start of a commit, so that the lock cannot expire during
+the commit."""
 
 _APART_SECONDS = 86_400.0
 """The maximum difference between the clocks of two machines for which a lock of another machine still applies."""
@@ -58,8 +58,8 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, is_local: bool, seen_s
 
     A lock is valid until the commit that follows its epoch. It also becomes invalid when its process ends, so that
     sources resume after a session is killed. ``seen_seconds`` is the time since this process first read the lock; it
-    decides about a lock of another machine, whose clock may differ. The lock was made earlier than that, so it applies
-    here at least as long as it does for its own process.
+    decides about a lock of another machine, whose clock may differ. The lock is older than this time, so it applies
+    here at least as long as in its own process.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False
@@ -147,7 +147,7 @@ def lock_sources(
     try:
         while not _has_stopped(context, name):
             if context.metastore.snapshot().epoch != snapshot.epoch:
-                break  # The lock is void: the commit will detect that too, and the block is planned again.
+                break  # The lock is no longer valid. The commit detects this too, and the block is planned again.
             if time.monotonic() - marked_at >= min(_MARK_SECONDS, seconds):
                 limit.note(*owner_marks(context, jobs))
                 marked_at = time.monotonic()
@@ -162,8 +162,7 @@ def lock_sources(
                 )
             time.sleep(_LOOK_SECONDS)
     except BaseException:
-        # Done regardless of how the wait ends, even by an interrupt. Otherwise these readers would stay
-        # stopped.
+        # The locks are released even after an interrupt, because the readers would otherwise stay stopped.
         release_locks(context, locks, wake)
         raise
     fault("block.held")
@@ -190,7 +189,7 @@ def _has_stopped(context: Context, name: str) -> bool:
     locks = [lock for lock in context.metastore.jobs.quiesce_locks() if lock.hold == name and not lock.is_taken]
     if not locks:
         return True
-    # Without an owner of their group, the readers do not run.
+    # Readers in groups without an owner do not run.
     snapshot, owned = context.metastore.snapshot(), owned_groups(context)
     return not any(owned & _reader_groups(snapshot, lock.source_id) for lock in locks)
 
@@ -202,7 +201,8 @@ def _reader_groups(snapshot: Snapshot, source_id: int) -> frozenset[str]:
 
 
 def _require_one_group(snapshot: Snapshot, source_id: int) -> None:
-    """Raises SqlError if several owners run the readers of a source: none of them knows that all have stopped."""
+    """Raises SqlError if several owners run the readers of a source, because no owner knows whether all readers have
+    stopped."""
     groups = _reader_groups(snapshot, source_id)
     if len(groups) > 1:
         raise SqlError(

@@ -55,7 +55,8 @@ WITHHELD = "waits for a rewind point or a REWIND"
 _LOOK_SECONDS = 0.2
 
 STOPPED_READER_SECONDS = 60.0
-"""The seconds that a stopped reader is kept for a warm start. Moving a source takes less, and must not wait."""
+"""The seconds that a stopped reader is kept for a warm start. A move of a source takes less time, and must not wait for
+a cold start."""
 
 MOST_STARTS = 16
 """The number of jobs that may start at the same time without a statement: after a process begins, and when many sources
@@ -128,12 +129,12 @@ class Reconciler:
             slot.going_to_rest = slot.wanted
             slot.work = run_in_background(partial(self._rest, slot), slot.job_id)
         self._drop_stopped_readers(now)
-        # A job at rest whose status is reported needs nothing: a thousand of them cost no time here.
+        # A job at rest with a reported status needs no work, so that even a thousand such jobs cost no time here.
         moving = [slot for slot in self._slots.values() if not slot.is_settled]
         for slot in due_slots(moving, now, MOST_STARTS):
             slot.work_since = now
             slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
-        # Computed before the report, so that every job that counts as applied is reported.
+        # Computed before the statuses, so that the status of every job that counts as applied is included in them.
         pending = frozenset(slot.job_id for slot in moving if not slot.matches_catalog)
         pending |= self._owed | self._rewinding.owed | coming
         has_let_go = not (self._rewinding.is_working or any(map(self._lingers, moving)))
@@ -146,7 +147,8 @@ class Reconciler:
                 self.applied_epoch = self._wanted_epoch
             self._context.applied.tell(self.acted_epoch, self.pending)
             self._reports.write(fresh, self._slots)
-        if has_let_go:  # Only now: STOPPED must not replace what the next owner reports of a moved job.
+        # Only after the write, because STOPPED must not replace the status that a moved job's new owner reports.
+        if has_let_go:
             self.let_go_epoch = self._wanted_epoch
         for job_id in [slot.job_id for slot in moving if slot.is_over]:
             told = self._reports.known.get(job_id)
@@ -197,7 +199,7 @@ class Reconciler:
             self._rests.recall(self._slots)
 
     def _drop_stopped_readers(self, now: float) -> None:
-        """Drops stopped readers that are kept for a warm start, if their sources are unlikely to be moved soon."""
+        """Discards stopped readers that are kept for a warm start, if their sources are unlikely to be moved soon."""
         for job_id, stopped in list(self._stopped_readers.items()):
             if stopped.query.done() and now - stopped.since > STOPPED_READER_SECONDS:
                 with self._deciding:
@@ -220,7 +222,7 @@ class Reconciler:
             self._changed.set()
 
     def _lingers(self, slot: JobSlot) -> bool:
-        """True if a job that is not desired any more may still commit."""
+        """True if a job that is no longer desired may still commit."""
         stopped = self._stopped_readers.get(slot.job_id)
         is_busy = slot.running is not None or slot.is_working or (stopped is not None and not stopped.query.done())
         return is_busy and slot.job_id not in self._desired
@@ -301,7 +303,7 @@ class Reconciler:
 
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
         """Lets a reader finish its batch before it restarts with newly discovered splits. An immediate restart would
-        discard the batch. If new splits appeared faster than a batch takes, no batch would ever finish."""
+        discard the batch. If new splits appeared more often than batches end, no batch would ever finish."""
         try:
             while not self._is_closed and running.failure() is None:
                 wanted = slot.wanted
@@ -331,8 +333,9 @@ class Reconciler:
             logger.warning("%s: %s", slot.job_id, slot.last_error)
             return Failure(reason=slot.last_error)
         except Exception as error:
-            # Connectors, Arrow and Spark may raise anything here: the job is retried later, its reason is reported, and
-            # the other jobs continue. Unhandled, the exception would cause immediate retries for ever.
+            # Connectors, Arrow and Spark may raise any exception here. The reason is reported, the job is retried
+            # later, and the other jobs continue. Without this handler, the job would be retried immediately and for
+            # ever.
             reason = f"{type(error).__name__}: {cause_line(str(error))}"
             logger.error("%s: %s", slot.job_id, reason, exc_info=error if slot.last_error != reason else None)
             slot.last_error = reason
@@ -428,7 +431,7 @@ class Reconciler:
         return self._rests.take_changed()
 
     def wants_discovery(self) -> list[int]:
-        """The sources whose reader runs or waits for splits. The watcher looks at those at rest."""
+        """The sources whose reader runs or waits for splits. The watcher checks the sources at rest."""
         found: dict[int, None] = {}
         for slot in self._slots.values():
             if slot.is_final or slot.is_settled:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class SourceJob(Protocol):
-    """The running reader of a source, as far as its state at rest depends on it: its position, and how its upstream is
-    read."""
+    """The attributes of a source's running reader that determine its state at rest: its position, and how it reads its
+    upstream."""
 
     kind: Connector
     options: dict[str, str]
@@ -62,7 +62,7 @@ class SourceJob(Protocol):
 class IdleReader:
     """A view or sink at rest: the spec of its query, which had read all inputs, and the versions of these inputs.
 
-    ``notice`` is what SHOW JOBS said of it when it ran.
+    ``notice`` is the text that SHOW JOBS showed for the job while it ran.
     """
 
     spec: ViewSpec | SinkSpec
@@ -72,7 +72,7 @@ class IdleReader:
 
     @staticmethod
     def of(context: Context, spec: ViewSpec | SinkSpec, running: Job) -> IdleReader | None:
-        """The state for closing a query; None if it still has work to do."""
+        """The state at rest, determined before the query is stopped; None if the job still has work to do."""
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.object_id)
         if not isinstance(record, MaterializedViewRecord | SinkRecord):
@@ -85,15 +85,15 @@ class IdleReader:
         # A rebuild begins with a backfill, and a statement waits for it.
         if any(rebuild.view_id == spec.object_id for rebuild in snapshot.all("rebuild")):
             return None
-        # Read first: any later commit wakes the job.
+        # Read before everything else, so that any later commit wakes the job.
         versions = _versions(context, spec)
         if not HighWater.of(context, snapshot, record).are_reached(context, _checkpoint(context, spec)):
             return None
         return IdleReader(spec=spec, run=running.run, versions=versions)
 
     def after_stop(self, context: Context, running: Job) -> IdleReader:
-        """The state at rest after the query has stopped: any commit of an input wakes the job, even if the query
-        has read it."""
+        """The state at rest after the query has stopped. A later commit of an input wakes the job, even if the query
+        has already read that commit."""
         return replace(self, notice=getattr(running, "notice", None))
 
     def is_current(self, context: Context) -> bool:
@@ -112,7 +112,8 @@ class IdleSource:
 
     @staticmethod
     def of(context: Context, spec: IngestSpec, running: SourceJob) -> IdleSource | None:
-        """The state for closing a reader; None if the upstream has more records, or cannot be compared."""
+        """The state at rest, determined before the reader is stopped; None if the upstream has more records, or its
+        positions cannot be compared."""
         snapshot = context.metastore.snapshot()
         source, kind = snapshot.get(spec.source_id), running.kind
         if not isinstance(source, SourceRecord) or not may_rest(spec):
@@ -147,10 +148,10 @@ Idle: TypeAlias = IdleReader | IdleSource
 def may_rest(spec: JobSpec | None) -> bool:
     """True for a job that can rest.
 
-    A source whose upstream sends each record once cannot. Some readers never rest: of an MQTT broker, only the running
-    reader receives messages; a database keeps its log until the reader confirms it. A view that reads an upstream
-    itself cannot rest, because the upstream's watcher knows only the positions of logs. A job that reads a Delta table
-    of the user's cannot rest, because nothing reports that table's commits.
+    A source whose upstream sends each record only once cannot rest. An MQTT broker, for example, sends messages only to
+    a running reader, and a database keeps its log until the reader confirms it. A view that reads an upstream itself
+    cannot rest, because the upstream's watcher knows only the positions of logs. A job that reads a Delta table of the
+    user's cannot rest, because nothing reports that table's commits.
     """
     match spec:
         case IngestSpec():
@@ -178,7 +179,7 @@ def kind_of(spec: IngestSpec) -> Connector:
 
 
 def idle_state(context: Context, spec: JobSpec, running: Job) -> Idle | None:
-    """The state for letting a job rest; None if it still has work to do, or does not run."""
+    """The state at rest for a job; None if the job still has work to do, or does not run."""
     if running.failure() is not None:
         return None
     if isinstance(spec, IngestSpec):
@@ -203,8 +204,9 @@ def stored(idle: Mapping[str, Idle]) -> str:
 def read_stored(context: Context, text: str, wanted: Mapping[str, JobSpec]) -> dict[str, Idle]:
     """The jobs of :func:`stored` that may stay at rest in this process.
 
-    Such a job's definition and position are those with which its newest run stopped, and nothing was committed to its
-    inputs since. After an upgrade of rw_sql, each job is started once, because a start adapts the job's table.
+    A job may stay at rest if its definition and position are the same as at the end of its newest run and nothing was
+    committed to its inputs since. After an upgrade of rw_sql, each job is started once, because a start adapts the
+    job's table.
     """
     runs, snapshot = context.metastore.jobs.last_runs(), context.metastore.snapshot()
     found: dict[str, Idle] = {}
@@ -253,7 +255,7 @@ def _from_json(spec: JobSpec, told: Mapping[str, object]) -> Idle | None:
 
 
 def _digest(spec: JobSpec) -> str:
-    # Options name secrets and never contain their values.
+    # These options contain the names of secrets, never their values.
     return hashlib.sha256(f"{__version__} {spec!r}".encode()).hexdigest()
 
 

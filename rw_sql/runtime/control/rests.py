@@ -1,7 +1,7 @@
 """Lets jobs without new input rest, and wakes them: by the upstream's watcher, by commits of their inputs, on request.
 
-The reconciler calls it in each pass. A job at rest costs nothing per pass: it is looked at only if one of its inputs is
-not at rest.
+The reconciler calls it in each pass. A job at rest costs no time in a pass, because it is checked only if one of its
+inputs is not at rest.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _NOTE_SECONDS = 1.0
 class Rests:
     """The jobs at rest of one resource group in the process that owns it.
 
-    ``wake`` ends the reconciler's wait. All methods but the watcher's report are called by the reconciler's thread, or
-    by the thread that works on the slot in question.
+    ``wake`` ends the reconciler's wait. The watcher's threads report changes. All other methods are called by the
+    reconciler's thread, or by the thread that works on the slot concerned.
     """
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
@@ -70,7 +70,7 @@ class Rests:
         self._watcher = UpstreamWatcher(self._report)
         # The slots of views and sinks at rest by the id of an input.
         self._readers: defaultdict[int, dict[str, JobSlot]] = defaultdict(dict)
-        # The objects whose job could commit at the last pass, and the readers that came to rest since.
+        # The objects whose jobs could commit at the last pass, and the readers that came to rest since then.
         self._active: frozenset[int] = frozenset()
         self._fresh: list[JobSlot] = []
         self._batches: dict[str, tuple[int, float] | None] = {}
@@ -102,7 +102,7 @@ class Rests:
             self._noting.exception()
 
     def recall(self, slots: Mapping[str, JobSlot]) -> None:
-        """In the first pass: keeps the jobs at rest that an earlier process left at rest, if nothing has changed."""
+        """In the first pass, keeps at rest the jobs that an earlier process left at rest, if nothing has changed."""
         try:
             text = self._context.warehouse.read_text(_file(self._context))
         except FileNotFoundError:
@@ -128,7 +128,7 @@ class Rests:
                 self._recalled = dict(recalled)
             for slot, idle in secret:
                 self._lay(slot, idle)
-            # A vault may take seconds for each: the other jobs do not wait for it.
+            # A vault may take seconds for each secret; the other jobs do not wait for it.
             run_in_background(partial(self._watch_recalled, recalled), "recalling")
 
     def _watch_recalled(self, recalled: Mapping[str, IdleSource]) -> None:
@@ -144,7 +144,7 @@ class Rests:
                 if not unreadable.intersection(secrets):
                     options = options_of(self._context, idle.spec)
             except Exception as error:
-                # Whatever a secret's backend raises: the job is woken, and its start reports the error.
+                # A secret's backend may raise any exception. The job is woken, and its start reports the error.
                 logger.debug("the secrets of %s cannot be read", job, exc_info=error)
             with self._lock:
                 if self._recalled.pop(job, None) is not idle:
@@ -163,12 +163,12 @@ class Rests:
         return changed
 
     def begin(self, slot: JobSlot, idle: Idle) -> None:
-        """A job is at rest from now on."""
+        """Records that a job is at rest from now on."""
         self._lay(slot, idle)
         if isinstance(idle, IdleSource):
             options = options_of(self._context, idle.spec)
             if options is None:
-                slot.wake()  # Its start reports the secret that cannot be read.
+                slot.wake()  # the start reports the secret that cannot be read
                 return
             self._watch(slot.job_id, idle, options)
             return
@@ -188,7 +188,7 @@ class Rests:
         self._watcher.watch(job, kind_of(idle.spec), options, watched)
 
     def end(self, slot: JobSlot) -> None:
-        """A job is about to be started or stopped: nothing wakes it any more."""
+        """Records that a job is about to be started or stopped, so that nothing wakes it any more."""
         idle = slot.idle
         if isinstance(idle, IdleSource):
             with self._lock:
@@ -219,7 +219,7 @@ class Rests:
         active = frozenset(slot.object_id for slot in awake)
         with self._lock:
             fresh, self._fresh = self._fresh, []
-        # Those that were active until now may have committed since the last pass.
+        # Jobs that were active at the last pass may have committed since then.
         self._wake_readers(self._with_commits(awake, now) | (self._active - active), fresh)
         self._active = active
         with_readers = (slot.job_id for slot in awake if self._readers.get(slot.object_id))
@@ -236,7 +236,7 @@ class Rests:
         return [slot for slot in awake if self._is_quiet(slot, now, seconds)]
 
     def state_of(self, slot: JobSlot) -> Idle | None:
-        """The state for letting a job rest; None if it has work to do, or if this cannot be determined now."""
+        """The state at rest for a job; None if the job has work to do, or if this cannot be determined now."""
         running, spec = slot.running, slot.going_to_rest
         if running is None or spec is None:
             return None
@@ -248,14 +248,14 @@ class Rests:
             return None
 
     def after_stop(self, slot: JobSlot, idle: Idle) -> Idle:
-        """The state at rest of a job that has just stopped. Its session serves the next job."""
+        """The state at rest of a job that has just stopped. Another job then gets the session."""
         running = slot.running
         if isinstance(running, Ingest | View | Sink) and running.session is not None:
             try:
                 self._context.sessions.forget_tables(self._tables(idle))
                 self._context.sessions.release(running.session)
             except Py4JError as error:
-                # Only memory is at stake; the job has stopped.
+                # The job has stopped; at worst, its session keeps some memory.
                 logger.warning("the connection of %s is not used again: %s", slot.job_id, cause_line(str(error)))
         return idle if running is None else idle.after_stop(self._context, running)
 
@@ -265,7 +265,8 @@ class Rests:
         return [own, *idle.versions] if isinstance(idle, IdleReader) else [own]
 
     def _is_quiet(self, slot: JobSlot, now: float, seconds: float) -> bool:
-        """True if a running job has had no batch for the time, and was not found to have work within it."""
+        """True if a running job has had no batch for ``idle_job_timeout``, and no check in that time has found work for
+        it."""
         if slot.running is None or slot.is_working or slot.running.spec != slot.wanted or not may_rest(slot.wanted):
             return False
         if now - max(slot.started_at, slot.looked_at) <= seconds:
@@ -285,8 +286,8 @@ class Rests:
     def _with_commits(self, awake: Iterable[JobSlot], now: float) -> frozenset[int]:
         """The objects of running jobs that may have committed since the last pass.
 
-        On a local path a check of a table costs microseconds. In an object store it is a request, and therefore follows
-        a batch, or is sent every few seconds for commits that are not a batch.
+        On a local path a check of a table costs microseconds. In an object store, a check is a request. It is therefore
+        made after a batch, and every few seconds for commits without a batch.
         """
         if self._context.warehouse.is_local or now >= self._next_remote_look:
             self._next_remote_look = now + _REMOTE_SECONDS
@@ -343,7 +344,7 @@ class Rests:
                     continue
                 slot.is_queued = True
                 slot.wake(behind)
-                # Its readers will have rows to read as soon as it has written them.
+                # The source's readers are woken too, because they will soon have rows to read.
                 for reader in tuple(self._readers.get(slot.object_id, {}).values()):
                     reader.is_queued = True
                     reader.wake(behind)
@@ -359,7 +360,7 @@ class Rests:
         self._wake()
 
     def _on_new_secrets(self, jobs: Collection[str]) -> None:
-        """Called on another thread: these jobs are started, and read their secrets again."""
+        """Starts these jobs, which then read their secrets again. Called on another thread."""
         with self._lock:
             self._renewed.update(jobs)
         self._wake()

@@ -1,4 +1,4 @@
-"""Ends an owner on this machine that a signal has stopped or that hangs, so that another process can take over.
+"""Ends an owner on this machine that is suspended by a signal or hangs, so that another process can take over.
 
 The processes are killed before the lease is released. A stopped process may have a commit in flight, which it would
 continue when it is resumed; a process that has ended commits nothing.

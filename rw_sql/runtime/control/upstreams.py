@@ -35,7 +35,8 @@ class Resolve(Protocol):
 class Upstreams:
     """Implements ``UpstreamPort``. ``looks`` caches the results, so that each upstream is looked at only once.
 
-    ``drops_slot`` is true for the options of a server on which a slot of a dropped source is still to be dropped.
+    ``drops_slot`` returns True for the options of a server on which the slot of a dropped source still has to be
+    dropped.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Decodes the records of a large batch with Arrow, and writes the rows to Parquet files, inside Spark's tasks.
 
 Spark reads the records and passes them to Python; each task writes one file, as Spark's own writer does. The rows do
-not return to Spark. The records that :mod:`rw_sql.runtime.decoding.json_blocks` does not decode go to another file,
-which the driver reads and decodes with Spark.
+not return to Spark. Records that :mod:`rw_sql.runtime.decoding.json_blocks` does not decode are written to another
+file, which the driver reads and decodes with Spark.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 VALUE = "value"
 
 _HIDDEN = ("_rw_split", "_rw_offset")
-"""The columns of records that are columns of the rows, too."""
+"""The columns of records that the rows have too."""
 
 _GROUP_BYTES = 32 * 1024 * 1024
-"""The most bytes of rows in memory; then they become a row group of the file."""
+"""The maximum number of bytes of rows in memory; at this size, they become a row group of the file."""
 
 _PART_BYTES = 8 * 1024 * 1024
 """The approximate number of bytes of texts that are decoded at once."""
@@ -44,7 +44,7 @@ _RESULT = "rows STRING, row_count BIGINT, others STRING, other_count BIGINT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFiles:
-    """What one task wrote: the names of its files, None for a file without rows, and the numbers of rows in them."""
+    """The names of a task's files (None for a file without rows), and the numbers of rows in them."""
 
     rows: str | None
     row_count: int
@@ -54,12 +54,13 @@ class TaskFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockFiles:
-    """Writes the records that a task receives, as rows or as they are.
+    """Writes the records that a task receives: as rows or, if they were not decoded, unchanged.
 
     A batch of records has a text for each record first (see ``BlockReader``), then the columns ``kept`` of the records,
-    then the columns ``computed``, whose values Spark has computed. Only their order counts, not their names in the
-    batch. ``schema`` are the columns of the files; those that nothing here has are NULL. ``constants`` are the values
-    of columns that are equal in all rows, ``by_split`` those of one column that depends on the record's split.
+    then the columns ``computed``, whose values Spark has computed. Columns are identified by their order, not by their
+    names in the batch. ``schema`` are the columns of the files; columns without a source here are NULL. ``constants``
+    are the values of columns that are equal in all rows, ``by_split`` the values of one column that depends on the
+    record's split.
     """
 
     folder: str
@@ -73,7 +74,7 @@ class BlockFiles:
     compression: str
 
     def write(self, records: DataFrame) -> list[TaskFiles]:
-        """Writes the files of a frame of records; one task writes one file of rows, and one of other records."""
+        """Writes a frame of records to files; each task writes one file of rows and one file of undecoded records."""
         from pyspark import cloudpickle
 
         by_value: Any = cloudpickle.register_pickle_by_value
@@ -99,7 +100,7 @@ def _written(files: BlockFiles, batches: Iterable[pa.RecordBatch]) -> pa.RecordB
         known = np.zeros(len(texts), dtype=bool)
         if is_worth_it:
             decoded, known = files.reader.read(texts)
-            # Else most of the time would be spent on records that are read again.
+            # Otherwise, most of the time would be spent on records that are read again.
             is_worth_it = 2 * known.sum() >= len(known)
             rows.add(_rows(files, decoded, batch if known.all() else batch.filter(pa.array(known))))
         if not known.all():
@@ -119,7 +120,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _rows(files: BlockFiles, decoded: pa.Table, batch: pa.RecordBatch) -> pa.Table:
     count, columns = batch.num_rows, []
     column, epochs = files.by_split
-    # A column of the records may have the name of a column of the rows.
+    # A column of the records and a column of the rows may have the same name.
     given = (*(name if name in _HIDDEN else "" for name in files.kept), *files.computed)
     for wanted in files.schema:
         if wanted.name in files.reader.schema.names:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TRUNCATE, SWEEP = -2, -3
 """Additional values of ``_rw_op`` (see :mod:`rw_sql.runtime.decoding.change_formats.events`).
 
-TRUNCATE removes all rows. SWEEP removes the rows that have not arrived since the source's position was last set.
+TRUNCATE removes all rows. SWEEP removes the rows that have not arrived again since the source's position was last set.
 """
 
 BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT = "b", "s"
@@ -117,7 +117,8 @@ def _included(column: IncludeColumn, statement: CreateSource) -> Column:
         case "timestamp":
             return f.col("timestamp")
         case "database_name":
-            # A source of MySQL may have several databases with commas; the name of a table begins with its own.
+            # A MySQL source may name several databases, separated by commas; the name of a table begins with its
+            # database.
             is_one_of_them = f.array_contains(f.split(f.col(SPLIT), " *, *"), schema)
             return f.when(is_one_of_them, f.lit(schema)).otherwise(f.col(SPLIT))
         case "schema_name":

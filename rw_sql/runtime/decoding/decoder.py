@@ -64,7 +64,7 @@ _FRAMED_KEY = "_rw_framed_key"
 def log_schema(statement: CreateSource) -> StructType:
     """The schema of a source's log."""
     ddl = ", ".join(f"`{name}` {kind}" for name, kind in log_columns(statement))
-    # In a session whose spark.sql.timestampType is TIMESTAMP_NTZ, TIMESTAMP would be a time without a zone.
+    # If spark.sql.timestampType is TIMESTAMP_NTZ, TIMESTAMP would be a time without a zone.
     schema = StructType.fromDDL(_NAME_OR_TIMESTAMP.sub(lambda found: found[1] or "TIMESTAMP_LTZ", ddl))
     if not isinstance(schema, StructType):
         raise TypeError("a list of columns is a struct")
@@ -84,8 +84,8 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The decoding expressions for records with certain columns: the log's columns that do not depend on the run, in
-    two groups. The columns of the run and batch go in between."""
+    """For records with certain columns, the expressions of the log's columns that do not depend on the run, in two
+    groups. The columns of the run and batch go in between."""
 
     recipe: DeferredColumns
     first: tuple[Column, ...]
@@ -93,7 +93,7 @@ class _Written:
 
 
 _MOST_WRITTEN = 256
-# Per definition, for the life of the JVM: the next run after a move need not build it again.
+# Cached by definition for the life of the JVM, so that the next run after a move need not build it again.
 _written: WeakKeyDictionary[SparkContext, dict[tuple[CreateSource, int, tuple[str, ...]], _Written]] = (
     WeakKeyDictionary()
 )
@@ -142,8 +142,8 @@ class Decoder:
         )
 
     def _by_reference(self, value: int) -> Column:
-        """A constant passed to the generated code; a literal would be part of the code, and each new value recompile
-        it."""
+        """A constant that is passed to the generated code. A literal would be part of the code, which each new value
+        would recompile."""
         zero = f"length({OFFSET}) % 1" if has_wide_offsets(self.statement) else f"CAST({OFFSET} AS BIGINT) % 1"
         return f.expr(f"get(array(CAST({value} AS BIGINT)), CAST({zero} AS INT))")
 
@@ -231,7 +231,7 @@ def encode_of(statement: CreateSource) -> str:
 
 
 def _without_frame(value: Column) -> Column:
-    """JSON without Confluent's frame: five bytes that writers with a registry put before the JSON.
+    """JSON without Confluent's frame, which consists of five bytes that writers with a registry put before the JSON.
 
     The frame is recognized by its zero byte, with which no JSON begins.
     """
@@ -240,7 +240,7 @@ def _without_frame(value: Column) -> Column:
 
 def _decode_csv(records: DeferredColumns, statement: CreateSource, added: int) -> tuple[DeferredColumns, Column]:
     given, count = encode_options(statement), len(statement.columns)
-    # With a header, the reader has reordered the fields, also in older files.
+    # If there is a header, the reader has reordered the fields, even in older files.
     has_header = given.get("without_header", "false").lower() != "true"
     # The numbers of columns before each added column.
     widths = [] if has_header else list(range(count - 1, count - added - 1, -1))

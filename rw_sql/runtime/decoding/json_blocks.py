@@ -1,8 +1,8 @@
 """Decodes JSON records with Arrow, a block of records at a time.
 
 Arrow's parser decodes a block in a fifth of the time that ``from_json`` needs. It accepts fewer values: it converts no
-number to a string and no string to a number, and one value that does not fit its column fails the whole block. So this
-module decodes only the records of which every value is certain. The others are left to
+number to a string and no string to a number, and one value that does not fit its column fails the whole block.
+Therefore, this module decodes only records in which every value is certain. The others are left to
 :mod:`rw_sql.runtime.decoding.plain_values`, whose rules also make the errors.
 
 Spark sends this module by value to its Python processes, which may not have rw_sql, so it imports only Arrow and NumPy.
@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 _MOST_READS = 64
-"""The most attempts to read parts of a block. After them, the remaining records of the block are not certain."""
+"""The maximum number of attempts to read parts of a block. After these attempts, the remaining records do not count as
+certain."""
 
 _FEWEST = 32
 """A part of a block with at most this many records is not divided further."""
@@ -33,12 +34,12 @@ these limits."""
 
 _LONG_NUMBER = "[0-9]{900}"
 _DAY = r"(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])-[0-9]{2}-[0-9]{2}"
-"""Years 2 to 9998: a zone does not change whether they are within the years of a column."""
+"""The years 2 to 9998, which are within the years of a column in every time zone."""
 
 _MOMENT = rf"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:[.][0-9]{{1,6}})?"
 _ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 _NO_NUMBER = r"[:,\[][ \t\r\n]*-?(?:NaN|Inf)"
-"""Numbers that Arrow's parser accepts and JSON does not have, also in members that are not columns."""
+"""Numbers that Arrow's parser accepts, even in members that are not columns, but that are not valid JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class _Work:
         if data.size > _MOST_BLOCK or b"\0" in whole:
             return None
         try:
-            strings = texts.cast(pa.string())  # Raises if they are not UTF-8.
+            strings = texts.cast(pa.string())  # raises an error if the bytes are not UTF-8
             table = pj.read_json(
                 pa.BufferReader(data),
                 read_options=pj.ReadOptions(use_threads=False, block_size=data.size + 1),
@@ -128,7 +129,7 @@ def _as_written(schema: pa.Schema) -> pa.Schema:
 
 
 def _form_of(kind: pa.DataType) -> str | None:
-    """The pattern of the texts that are converted to a type; None if values of the type are no texts."""
+    """The pattern of the texts that are converted to a type; None if values of the type are not texts."""
     if pa.types.is_date(kind):
         return f"^{_DAY}$"
     if pa.types.is_timestamp(kind):
@@ -153,7 +154,7 @@ def _converted(table: pa.Table, schema: pa.Schema, exact: np.ndarray) -> pa.Tabl
 
 
 _MOST_BLOCK = 2**30
-"""The most bytes of a block; Arrow counts them in 32 bits."""
+"""The maximum number of bytes in a block, which Arrow counts in 32 bits."""
 
 
 def _bytes_of(texts: pa.Array) -> pa.Buffer:
@@ -164,8 +165,8 @@ def _bytes_of(texts: pa.Array) -> pa.Buffer:
 
 
 def _are_plain(strings: pa.Array, whole: bytes) -> np.ndarray:
-    """True for texts of JSON without escapes of characters, within the limits of ``from_json``; ``whole`` is all texts,
-    one after the other."""
+    """True for JSON texts without escaped characters that are within the limits of ``from_json``; ``whole`` contains
+    all texts, one after the other."""
     plain = np.ones(len(strings), dtype=bool)
     if b"\\u" in whole:
         plain &= ~_mask(pc.match_substring(strings, "\\u"))
@@ -182,16 +183,16 @@ def _are_plain(strings: pa.Array, whole: bytes) -> np.ndarray:
 
 
 def _are_exact(table: pa.Table, strings: pa.Array) -> np.ndarray:
-    """True for rows that ``from_json`` would read as the same values, by the same names."""
+    """True for rows for which ``from_json`` would return the same values under the same names."""
     exact = np.ones(table.num_rows, dtype=bool)
     for name, column in zip(table.column_names, table.columns, strict=True):
-        # The last column has no NULL.
+        # The member at the end of each record is a column too, which has no NULL.
         if pa.types.is_floating(column.type):
             values = column.to_numpy()
             # Jackson reads -0 as an integer without a sign.
             exact &= ~(np.isinf(values) | ((values == 0) & np.signbit(values)))
         if column.null_count:
-            # The member may have a name in another case.
+            # The member may have a name that differs in case.
             rows = np.flatnonzero(_mask(column.is_null()))
             texts, quoted = strings.take(pa.array(rows)), f'"{name}"'
             either = pc.count_substring_regex(texts, f"(?i){quoted}")

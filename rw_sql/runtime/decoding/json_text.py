@@ -40,7 +40,7 @@ OPTIONS = {
     "allowBackslashEscapingAnyCharacter": "false",
     "allowUnquotedControlChars": "false",
 }
-"""``from_json`` accepts JSON as in RFC 8259, nothing else."""
+"""With these options, ``from_json`` accepts only JSON as in RFC 8259."""
 
 NO_VALUE = "the record has no value"
 NOT_UTF8 = "the value is not UTF-8"
@@ -53,7 +53,8 @@ SPACE = r"[ \t\r\n]*+"
 """A pattern for the white space between the parts of JSON."""
 
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:[.][0-9]++)?(?:[eE][+-]?[0-9]++)?"
-# Quantified groups are possessive: Java's matcher uses recursion for others, and a long text would overflow the stack.
+# Quantified groups are possessive. For other groups, Java's matcher uses recursion, and a long text would overflow the
+# stack.
 _UNMARKED = rf'\G((?:[^"\-0-9]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+)({_NUMBER})(?={SPACE}[,}}\]])'
 _CHANGING = rf"[:\[,]{SPACE}(?:-?[0-9]++[.eE]|-0|-?[0-9]{{999}})"
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -80,7 +81,7 @@ def with_end(raw: Column) -> Column:
     """The text with END as its last member, which a parser finds only if the text is a single object."""
     text = characters(raw)
     member = f'"{END}":true}}'
-    # By bytes: Spark would count characters from the beginning.
+    # Cuts by bytes, because Spark would otherwise count characters from the beginning.
     cut = f.concat(f.substring(raw, f.lit(1), f.octet_length(raw) - 1), f.lit(f",{member}".encode()))
     return (
         f.when(f.startswith(text, f.lit('{"')) & f.endswith(text, f.lit("}")), characters(cut))
@@ -125,7 +126,8 @@ def is_whole(read: Column) -> Column:
 def all_members(text: Column) -> Column:
     """The members of a JSON object as a map of names to texts; NULL if the text is not exactly one JSON object.
 
-    The text must come from :func:`with_end`, and the map contains ``END``. Of duplicate names the last one wins.
+    The text must come from :func:`with_end`, and the map contains ``END``. If a name occurs several times, the last
+    member applies.
     """
     read = f.from_json(text, "MAP<STRING, STRING>", OPTIONS)
     return let(read, lambda fields: f.when(f.map_contains_key(fields, f.lit(END)), last_of_each(fields)))
@@ -136,7 +138,7 @@ def part(text: Column, shape: str) -> Column:
 
     The text may come from a string inside a record, so it may be invalid JSON. Numbers keep their digits.
     """
-    # Any further text would come between the value and the null, or end the array or the object early.
+    # Any further text would come between the value and the null, or would end the array or the object too early.
     whole = f.concat(f.lit(f'{{"{_PART}":['), exact(text), f.lit(f',null],"{END}":true}}'))
     schema = f"`{_PART}` ARRAY<{shape}>, `{END}` BOOLEAN, `{CORRUPT}` STRING"
     return let(
@@ -169,8 +171,8 @@ def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
     """The text of the field with this exact name; if there is none, of the last field whose name differs only in
     case.
 
-    ``fields`` has each name once (:func:`last_of_each`). ``names`` are all names that are read from the object.
-    Names among them that differ only in case must match exactly.
+    ``fields`` has each name once (:func:`last_of_each`). ``names`` are all names that are read from the object. If some
+    of them differ only in case, these must match exactly.
     """
     other = f.lit(None).cast("string")
     if sum(each.lower() == name.lower() for each in set(names)) <= 1:
@@ -180,7 +182,8 @@ def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
 
 
 def in_lower_case(text: Column) -> Column:
-    """A text in lower case, as ``str.lower`` has it in every locale: Java has other letters for I and İ in Turkish."""
+    """A text in lower case, equal to the result of ``str.lower`` in every locale: Java has other letters for I and İ in
+    Turkish."""
     return f.lower(f.replace(f.translate(text, "I", "i"), f.lit("İ"), f.lit("i\u0307")))
 
 
@@ -206,7 +209,7 @@ def map_of(keys: Column, values: Column) -> Column:
         f.transform(places, lambda at: f.get(keys, at - f.lit(1))),
         f.transform(places, lambda at: f.get(values, at - f.lit(1))),
     )
-    # A sequence from 1 to 0 would count down.
+    # The condition is needed because a sequence from 1 to 0 would count down.
     return f.when(f.size(keys) > 0, made).otherwise(f.map_from_arrays(keys, values))
 
 

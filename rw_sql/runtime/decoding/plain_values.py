@@ -77,7 +77,7 @@ Spark, for example, would always read a numeric time as seconds.
 """
 
 _CHANGED_NUMBER = r"^-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|^0$"
-"""The pattern of a number as Spark writes it into text. The original may have been spelled differently."""
+"""The pattern of a number as Spark writes it into text. The original text may have spelled it differently."""
 
 _ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{SPACE}:'
 
@@ -143,7 +143,7 @@ def read_csv(
     records = records.withColumn(_TEXT, _line(f.col("value").cast("string")))
     records, row = _read_fields(records, names, separator, READ, f.col(_TEXT)), f.col(READ)
     for width in widths:
-        # Parsed only if the record does not have one of the widths so far.
+        # Parsed only if the record has none of the previous widths.
         into, before = f"{READ}_{width}", row
         text = f.when(before[CORRUPT].isNotNull(), f.col(_TEXT))
         records = _read_fields(records, names[:width], separator, into, text)
@@ -177,9 +177,9 @@ def read_csv(
 
 
 def _line(text: Column) -> Column:
-    """A record without the line end that its writer may have left at its end. Spark would read it as part of a value.
+    """A record without the line end that its writer may have added. Spark would read it as part of a value.
 
-    A line that was cut off a file with CRLF ends with a carriage return alone.
+    A line from a file with CRLF, cut before the line feed, ends with only a carriage return.
     """
     has_end = f.endswith(text, f.lit("\n")) | f.endswith(text, f.lit("\r"))
     return f.when(has_end, f.regexp_replace(text, r"(?:\r\n|\n|\r)\z", "")).otherwise(text)
@@ -250,7 +250,7 @@ def _read_type(data_type: DataType) -> str:
 
 
 def _kept_digits(columns: Sequence[ColumnDefinition]) -> int | None:
-    """The least number of digits after the point with which a decimal is read; None without decimals."""
+    """The smallest number of digits after the point with which a decimal is read; None without decimals."""
     known = (precision_of(part) for column in columns for part in _parts(column.data_type))
     return min((numbers.wider_scale(*each) for each in known if each is not None), default=None)
 
@@ -331,7 +331,7 @@ def _all_fit(items: Column, data_type: DataType, rules: ValueRules) -> Column | 
 
 
 def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
-    """The conditions under which a text is, or contains, a number that may have been spelled differently."""
+    """The conditions under which a text is or contains a number whose original spelling may differ."""
     if data_type.element is not None:
         return _some(read, data_type.element, _may_be_numbers)
     if data_type.value is not None:
@@ -340,7 +340,7 @@ def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
         return [test for field in data_type.fields for test in _may_be_numbers(read[field.name], field.data_type)]
     if spark_type(data_type) != "STRING":
         return []
-    # Digits and minus lie between these characters; a quote begins an infinity.
+    # Digits and the minus sign are between these characters; a quote begins an infinity.
     is_other = f.contains(read, f.lit(".")) | f.contains(read, f.lit("E")) | (read == f.lit("0"))
     is_number = (read >= f.lit("-")) & (read < f.lit(":")) & is_other & read.rlike(_CHANGED_NUMBER)
     begins = reduce(or_, (f.startswith(read, f.lit(first)) for first in '{["'))
@@ -348,7 +348,7 @@ def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
 
 
 def _some(items: Column, data_type: DataType, tests: Callable[[Column, DataType], list[Column]]) -> list[Column]:
-    """The condition that any test is true for any item; empty if the item type has no tests."""
+    """The condition that some test is true for some item; empty if the item type has no tests."""
     if not tests(f.lit(None), data_type):
         return []
     return [f.coalesce(f.exists(items, lambda item: reduce(or_, tests(item, data_type))), f.lit(False))]
@@ -367,16 +367,16 @@ def _has_nulls(read: Column, data_type: DataType) -> list[Column]:
 
 
 def _has_nulls_of_fields(read: Column, data_type: DataType) -> list[Column]:
-    """Like :func:`_has_nulls`, but empty for a value without fields, because there are no names to look up."""
+    """Like :func:`_has_nulls`, but empty for a value without fields, which has no names to compare."""
     return _has_nulls(read, data_type) if any(part.fields for part in _parts(data_type)) else []
 
 
 def _has_other_case(text: Column, names: Sequence[str]) -> Column:
     """True if a text may contain one of the names in a different case."""
-    # As JSON and Java's patterns write them.
+    # The forms in which JSON and Java's patterns write these characters.
     either = "|".join(re.escape(json.dumps(name, ensure_ascii=False)[1:-1]) for name in names)
     flags = "i" if either.isascii() else "iu"
-    # Most names are in lower case. If the columns' are too, such a name can be skipped.
+    # Most names are in lower case. If the columns' names are in lower case too, a lower-case name can be skipped.
     other = '(?=[a-z0-9_]*+[^a-z0-9_"])' if all(re.fullmatch("[a-z0-9_]+", name) for name in names) else ""
     has_escape = f.contains(text, f.lit("\\")) & text.rlike(_ESCAPED_NAME)
     return has_escape | text.rlike(f'"{other}(?!(?:{either})")(?{flags}:{either})"{SPACE}:')

@@ -26,15 +26,15 @@ SplitIdentity = tuple[str | None, str | None]
 class JobCommit:
     """The metadata of one job commit: the run and batch that wrote it, and the offsets that it covers.
 
-    ``ranges`` are the upstream offsets per split, ``[start, end)`` (ingest only). ``epoch`` is the epoch at which
-    the run started. ``batch`` is -1 for a fence. In a fence, ``done`` is the newest earlier batch of the generation
-    (-1: none), so that a start only needs to read the newest commit. ``generation`` is the checkpoint's (views
-    only). ``lives`` are the cluster and incarnation (Kafka: topic id) of each split when it was read. ``rewind`` is
-    the epoch of the REWIND that restored the table with this commit; 0 in other commits. ``tables`` is the progress
-    of snapshots (change data capture only); commits without new progress may omit it. ``rows`` are the numbers of rows
-    by upstream table (change data capture only; None in commits of earlier versions). ``terms`` are the known terms of
-    the splits' logs at the ends of the ranges (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is the newest
-    batch whose rows the target of a sink has (-1: none; None: unknown), as the target gets nothing of empty batches.
+    ``ranges`` are the upstream offsets per split, ``[start, end)`` (ingest only). ``epoch`` is the epoch at which the
+    run started. ``batch`` is -1 for a fence. In a fence, ``done`` is the newest earlier batch of the generation (-1:
+    none), so that a start only needs to read the newest commit. ``generation`` is the checkpoint's (views only).
+    ``lives`` are the cluster and incarnation (Kafka: topic id) of each split when it was read. ``rewind`` is the epoch
+    of the REWIND that restored the table with this commit; 0 in other commits. ``tables`` is the progress of snapshots
+    (change data capture only); commits without new progress may omit it. ``rows`` are the numbers of rows by upstream
+    table (change data capture only; None in commits of earlier versions). ``terms`` are the known terms of the splits'
+    logs at the ends of the ranges (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is the newest batch whose
+    rows the target of a sink has (-1: none; None: unknown); the target does not get empty batches.
     """
 
     job: str
@@ -73,7 +73,7 @@ class JobCommit:
             by_life: dict[SplitIdentity, list[str]] = {}
             for split in self.ranges:
                 by_life.setdefault(self.identity_of(split), []).append(split)
-            # Usually all splits belong to one topic: its incarnation is then written once.
+            # Usually, all splits belong to one topic, whose incarnation is then written once.
             body["lives"] = [[*life, None if len(by_life) == 1 else splits] for life, splits in by_life.items()]
         if self.tables:
             body["tables"] = self.tables
@@ -85,7 +85,7 @@ class JobCommit:
             by_term: dict[int | None, list[str]] = {}
             for split in self.ranges:
                 by_term.setdefault(self.terms.get(split), []).append(split)
-            # As above: usually the leaders of few brokers have few epochs.
+            # As above, because the leaders usually have only a few different epochs.
             body["terms"] = [[term, None if len(by_term) == 1 else splits] for term, splits in by_term.items()]
         return json.dumps({METADATA_KEY: body}, separators=(",", ":"))
 
@@ -167,16 +167,17 @@ def commit_path(table: str, version: int) -> str:
 def read_actions(warehouse: Warehouse, table: str, version: int) -> list[dict[str, Any]]:
     """The actions of one commit. Raises FileNotFoundError if its file was cleaned up."""
     text = warehouse.read_text(commit_path(table, version))
-    # Not splitlines(): it ends lines at characters that JSON contains unescaped, such as U+0085 in statistics.
+    # Does not use splitlines(), which also splits at characters that JSON contains unescaped, such as U+0085 in
+    # statistics.
     return [json.loads(line) for line in text.split("\n") if line]
 
 
 def table_id(warehouse: Warehouse, table: str) -> str:
     """The Delta id of a table. Raises TableNotFoundError if there is no table.
 
-    The first commit of a table of the warehouse has it, and no later commit changes it: reading that commit takes a
-    fiftieth of the time of opening the table. Another program may replace a table outside the warehouse, with
-    another id.
+    In the warehouse, a table's first commit contains the id, which no later commit changes. Reading this commit takes a
+    fiftieth of the time of opening the table. Another program may replace a table outside the warehouse, with another
+    id.
     """
     if table.startswith(f"{warehouse.uri}/"):
         try:
@@ -194,7 +195,7 @@ def commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterator[t
     for version in range(latest_version(warehouse, table), down_to - 1, -1):
         try:
             actions = read_actions(warehouse, table, version)
-        except FileNotFoundError:  # This one and all earlier ones were cleaned up.
+        except FileNotFoundError:  # this commit and all earlier ones were cleaned up
             return
         yield version, actions
 
@@ -275,7 +276,8 @@ def added_rows(actions: list[dict[str, Any]]) -> int | None:
 
 
 def written_bytes(actions: list[dict[str, Any]]) -> int:
-    """The size of the files in which a commit has its new rows: those of its change feed, if it has some."""
+    """The size of the files with a commit's new rows: its change feed files, if it has any, otherwise its data
+    files."""
     feed = [action["cdc"] for action in actions if "cdc" in action]
     added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
     return sum(int(file.get("size", 0)) for file in feed or added)
@@ -290,7 +292,8 @@ def rows_of_table(actions: list[dict[str, Any]], upstream: str) -> int | None:
 
 
 _CHANGES = (("inserted", "Inserted", 1), ("deleted", "Deleted", 1), ("updated", "Updated", 2))
-"""What a merge counts, as delta-rs and Spark name it, and the rows of the change feed for each: an update has two."""
+"""The counts of a merge, by delta-rs's and Spark's names, each with its number of rows in the change feed; an update
+has two."""
 
 
 def changed_rows(actions: list[dict[str, Any]]) -> int | None:

@@ -1,4 +1,4 @@
-"""Whether this process may hold the rows of a batch, and how it gets more rows than Spark returns at once."""
+"""Decides whether this process may hold the rows of a batch, and collects more rows than Spark returns at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TOO_LARGE = "spark.driver.maxResultSize"
-"""The text in Spark's error if the result of a job is larger than this setting, 1 GB by default."""
+"""The text in Spark's error if the result of a job exceeds this setting, which is 1 GB by default."""
 
 _NUMBER = "_rw_number"
 _PART_BYTES = 32 * 1024 * 1024
@@ -45,14 +45,15 @@ def small_rows(rows: DataFrame) -> pa.Table | None:
 def in_any_order(rows: DataFrame) -> DataFrame:
     """The same rows, to be persisted.
 
-    Spark cannot read persisted rows whose order it knows by columns that the query does not return, as those of
-    ``max(text) GROUP BY k``: without a shuffle, this makes Spark forget the order, and changes nothing else.
+    Spark cannot read persisted rows if it knows their order by columns that the query does not return, as for
+    ``max(text) GROUP BY k``. This function makes Spark forget the order, without a shuffle, and changes nothing else.
     """
     return rows.coalesce(_MOST_PARTITIONS)
 
 
 def all_rows(rows: DataFrame) -> pa.Table:
-    """The rows in this process, in order, also if Spark does not return them at once. They must fit into its memory."""
+    """The rows in this process, in order, even if Spark does not return them at once. They must fit into the process's
+    memory."""
     try:
         return rows.toArrow()
     except (PySparkException, Py4JError) as error:

@@ -45,10 +45,11 @@ LARGE_ROWS = 200_000
 """Keyed batches above this number of rows are merged by Spark, smaller ones by delta-rs."""
 
 HELD_BYTES = 128 * 1024 * 1024
-"""The most bytes of a batch that this process holds, however few its rows are. Larger ones go through Spark."""
+"""The maximum size in bytes of a batch that this process holds, even if it has few rows. Larger batches go through
+Spark."""
 
 SMALL_FILE_BYTES = 32 * 1024 * 1024
-"""The most bytes of compressed files whose rows count as few enough for :data:`HELD_BYTES`."""
+"""The maximum size in bytes of compressed files whose rows are assumed to fit into :data:`HELD_BYTES`."""
 
 _RUN_SHIFT = 32
 
@@ -61,13 +62,13 @@ class FencedError(Exception):
 class JobOutput:
     """The table that one run of a job writes. Not thread-safe; one batch at a time.
 
-    ``done`` is the newest batch of the generation that earlier runs wrote, -1 if there is none. ``lives`` are the
-    incarnations and ``terms`` the terms of the logs that a reader's commits record. ``ranges`` are the ranges of the
-    batch in progress, unless the caller passes them with the rows. ``follows`` is the table's transaction version at
-    the start of a run without a fence. ``before_commit`` is called between reading and committing a large batch; an
-    exception aborts the batch. ``tables`` is the progress of snapshots that the batch in progress stores, ``rows`` the
-    number of its rows by upstream table. ``sent`` is the newest batch whose rows the target of a sink has; None if
-    unknown, and for other jobs.
+    ``done`` is the generation's newest batch from earlier runs, -1 if there is none. ``lives`` are the incarnations,
+    ``terms`` the terms of the logs; a reader's commits record both. ``ranges`` are the ranges of the batch in progress,
+    unless the caller passes them with the rows. ``follows`` is the table's transaction version at the start of a run
+    without a fence. ``before_commit`` is called between reading and committing a large batch; an exception aborts the
+    batch. ``tables`` is the progress of snapshots that the batch in progress stores, ``rows`` the number of its rows by
+    upstream table. ``sent`` is the newest batch whose rows the target of a sink has; None if unknown, and for other
+    jobs.
     """
 
     warehouse: Warehouse
@@ -121,7 +122,7 @@ class JobOutput:
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=table
         )
         if table.version() == 0:
-            output.write_checksum()  # A stream that reads the table from its creation looks at this version.
+            output.write_checksum()  # Streams that read the table from its creation need this version.
         output._fence(first_rows)
         output.fit(spark_schema, has_change_feed=has_change_feed, statistics=statistics)
         return output
@@ -169,7 +170,7 @@ class JobOutput:
             self.write_checksum()
 
     def _is_own(self, seen: int | None) -> bool:
-        """True if a transaction version belongs to this run, or to the run that this one follows without a fence."""
+        """True if a transaction version belongs to this run, or to the run that this run follows without a fence."""
         return seen is not None and (seen >> _RUN_SHIFT == self.run or seen == self.follows)
 
     def write_checksum(self, *, recount: bool = False) -> None:
@@ -185,7 +186,8 @@ class JobOutput:
             seen = self._newest_transaction()
             if seen is not None and seen >> _RUN_SHIFT >= self.run:
                 raise FencedError(f"run {seen >> _RUN_SHIFT} of {self.job} has taken over from run {self.run}")
-            # Exact, because the fence is refused if anything was committed after the version that was read.
+            # This value is exact, because the fence is refused if anything was committed after the version that was
+            # read.
             before = last_commit(self.warehouse, self.path, self.generation)
             self.done, self.sent = (-1, None) if before is None else (before.newest_batch, before.sent)
             commit = self._mark(self.done)
@@ -352,7 +354,7 @@ class JobOutput:
                 self.warehouse, self.path, self.table, frame, job=self.job, run=self.run, partition=given, save=save
             )
         except Exception:
-            # A run that replaces this one deletes this run's files.
+            # A run that takes over deletes the files of this run.
             self.require_own_run()
             raise
         expected.require(written.count)
@@ -365,7 +367,7 @@ class JobOutput:
                 raise
         fault("batch.written")
         self.prove()
-        # Spark may have taken minutes: checks commits made meanwhile. No further check follows.
+        # Checks the commits since the batch began, because Spark may have taken minutes. No further check follows.
         self._require_turn(version)
         self._commit_files(written.actions, self._properties(version, commit), list(given))
         self.write_checksum()
@@ -394,9 +396,9 @@ class JobOutput:
         version = self._version_of(batch)
         fault("batch.before_merge")
         self._require_turn(version)
-        # Parentheses: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
+        # Parentheses: needed, because DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM
         same = (f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
-        # Also true for all rows with these keys; without it, the merge would open every file of the table.
+        # This condition is true for all rows with these keys. Without it, the merge would open every file of the table.
         within = (key_range(rows, key) for key in keys)
         matched = " AND ".join([*same, *(condition for condition in within if condition)])
         merge = self.table.merge(

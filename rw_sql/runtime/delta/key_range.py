@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MOST_CHARACTERS = 256
-"""The greatest length of a text in a condition, which the commit contains."""
+"""The maximum length of a text in a condition, because the commit contains the condition."""
 
 
 def key_range(rows: pa.Table, key: str) -> str:

@@ -117,7 +117,7 @@ class RejectedRows:
 
 def make_rejected(path: str, shape: SinkShape) -> None:
     """Creates the table unless it exists."""
-    # No other columns: delta-rs may be unable to read statistics of a refused value.
+    # no statistics of other columns, because delta-rs may be unable to read those of a refused value
     create_table(path, rejected_schema(shape), {STATISTICS: BATCH})
 
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector
 
 MISCOUNT = "MISCOUNT"
-"""The first word of the reason of a job that stalls because a batch has a wrong number of rows."""
+"""The first word of the stall reason if a batch has a wrong number of rows."""
 
 _MOST_LEAVES = 16
 _ROWS = "numOutputRows"
 
 
 class MiscountError(StalledError):
-    """A batch has a wrong number of rows. Nothing of it is committed; the job retries it."""
+    """A batch has a wrong number of rows. No part of the batch is committed; the job retries it."""
 
     def __init__(self, said: str) -> None:
         super().__init__(f"{MISCOUNT} {said}; no row of the batch is committed")

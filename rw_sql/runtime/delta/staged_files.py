@@ -49,7 +49,7 @@ WRITTEN = "written"
 _STATISTICS = ("delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols")
 _WRITING = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # With the other algorithm, a task that dies half-way leaves its files among the others.
+    # With the other algorithm, a task that dies half-way leaves its files among those of other tasks.
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
 }
 
@@ -116,7 +116,7 @@ def write_files(
     warehouse.make_folders(f"{path}/{place}")
     added: list[AddAction | RemoveAction] = []
     for file in found:
-        # Spark leaves one file even without rows.
+        # Spark writes one file even if there are no rows.
         if not _records(file):
             continue
         warehouse.files.mv(f"{staged}/{file['path']}", f"{path}/{place}{file['path']}")
@@ -251,7 +251,8 @@ def _written_in_place(
 
 
 def _committed_rows(actions: Sequence[Mapping[str, Any]], place: str) -> int:
-    """The number of rows in a commit of Delta's writer. Raises MiscountError if its files have another number."""
+    """The number of rows in a commit of Delta's writer. Raises MiscountError if the files have a different number of
+    rows."""
     rows = sum(_records(action["add"]) for action in actions if "add" in action)
     for action in actions:
         counted = action.get("commitInfo", {}).get("operationMetrics", {}).get("numOutputRows")

@@ -72,7 +72,8 @@ _WHOLE_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 def maintenance_properties(what: str) -> CommitProperties:
-    """The commit properties for upkeep. The commit fails if anything was committed after the handle's version."""
+    """The commit properties for upkeep, with which a commit fails if anything was committed after the handle's
+    version."""
     return CommitProperties(custom_metadata={"rw_sql_upkeep": what}, max_commit_retries=0)
 
 
@@ -148,11 +149,12 @@ class TableFiles:
             replaced += _replaced(read_actions(self.warehouse, self.table, version))
         if replaced:
             body = {"at_ms": int(time.time() * 1000), "files": replaced}
-            # The name states the range: after a kill, the next run lists the rest and must not overwrite this list.
+            # The name contains the range, because after a kill the next run lists the rest and must not overwrite this
+            # list.
             name = f"{commits[0]:020d}-{keep_from:020d}.json"
             self.warehouse.write_text(f"{self.pending}/{name}", json.dumps(body, separators=(",", ":")))
         fault("upkeep.listed")
-        # Oldest first: after a kill the log still has no gap.
+        # Deletes the oldest first, so that the log has no gap after a kill.
         for _, name in old:
             self.warehouse.remove(f"{self.table}/_delta_log/{name}")
             fault("upkeep.cleaning")

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
 
 TABLE_SETTINGS = {
-    # Only commits before a checkpoint are cleaned up: this limits how many a listing of a busy log finds.
+    # Only commits before a checkpoint are cleaned up, so this limits the number of commits in a listing of a busy log.
     "delta.checkpointInterval": "100",
     # The job cleans up by itself, because it knows the readers and saves the commits' metadata first.
     "delta.enableExpiredLogCleanup": "false",
-    # How long a checkpoint names replaced files. The list of the replaced files that still exist is stored beside the
-    # table.
+    # The time for which a checkpoint names replaced files. The list of the replaced files that still exist is stored
+    # beside the table.
     "delta.deletedFileRetentionDuration": "interval 1 minutes",
 }
 """The settings with which every log and every view's table is created."""

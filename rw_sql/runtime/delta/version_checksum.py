@@ -88,7 +88,7 @@ class VersionChecksums:
             if self._known is not None and self._known.version == version:
                 return
             written = self._read(version)
-            if written is not None:  # Written by Spark, for a commit by Spark.
+            if written is not None:  # Spark writes the checksum of its own commits.
                 self._known = written
                 return
             state = None if recount else self._next(version)
@@ -96,7 +96,7 @@ class VersionChecksums:
             if self._known is not None:
                 self.warehouse.write_text(_file(self.path, version), self._known.to_json() + "\n")
         except Exception as error:  # noqa: BLE001 - the commit stays valid without a checksum
-            # Spark computes the state itself.
+            # without the file, Spark computes the state itself
             self._known = None
             logger.warning("no checksum was written for %s: %s", self.path, error)
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredReader:
-    """The catalog's requirement for one reader: its splits, the states that statements have set, and the newest
-    epoch of both."""
+    """The catalog's requirement for one reader: its splits, the states that statements have set, and the newest epoch
+    of these."""
 
     fragment: str
     kind: Connector
@@ -73,7 +73,7 @@ def positions_of(
             continue
         state = kind.decode_state(split, row.state)
         if row.epoch <= reflected and split in known:
-            # The term is that of the position that the statement has set, from which the reader may have read on.
+            # The term belongs to the position that the statement has set; the reader may have read further since then.
             state = replace(state, offset=known[split], term=state.term if known[split] == state.offset else None)
         states[split] = state
     return states
@@ -109,7 +109,7 @@ def align(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int)
     if not moved and begun is None and fresh == head.record:
         return Alignment(states=states)
     if head.committed < 0 and begun is None and fresh == replace(record, lines=()):
-        # An earlier start planned no batch. Without this, Spark would begin at that start's positions.
+        # An earlier start planned no batch. Without this step, Spark would begin at the positions of that start.
         if head.planned < 0 or done < head.planned:
             _clear(files)
             write_record(files, fresh)
@@ -138,7 +138,7 @@ def _change(
     is_dropping = bool(moved) and head.planned > head.committed
     dropped = files.read(f"offsets/{head.planned}") if is_dropping else begun.dropped if begun is not None else None
     if head.record is None:
-        # After a kill during the change, this shows that it was begun.
+        # After a kill during the change, this record shows that the change had begun.
         write_record(files, record)
     change = Change(
         number=number, was=record, before=head.text, epochs=fresh.epochs, batch=head.committed, dropped=dropped
@@ -150,7 +150,7 @@ def _change(
         _clear(files)
     elif moved:
         if is_dropping:
-            # Checksums first: a stale one would invalidate the next entry of that number.
+            # Removes checksums first, because a stale checksum would invalidate the next entry with that number.
             _remove(files, f"offsets/.{head.planned}.crc")
             fault("reader.in_drop")
             _remove(files, f"offsets/{head.planned}")

@@ -85,7 +85,7 @@ def write_change(files: CheckpointFiles, change: Change) -> None:
 
 
 def _to_json(stored: ReaderRecord | Change) -> str:
-    # These files are ASCII since their first version; msgspec writes UTF-8.
+    # Uses json, because these files have been ASCII since their first version and msgspec writes UTF-8.
     return json.dumps(msgspec.to_builtins(stored), separators=(",", ":"))
 
 
@@ -114,7 +114,7 @@ class Head:
         return read_entry(self.text) if self.text is not None else None
 
     def offsets(self, fragment: str, kind: Connector) -> dict[str, int] | None:
-        """The positions of a fragment's splits in the offset log; None if it has no line yet."""
+        """The positions of a fragment's splits in the offset log; None if the fragment has no line yet."""
         return self._offsets(self.entry, fragment, kind)
 
     def planned_offsets(self, files: CheckpointFiles, fragment: str, kind: Connector) -> dict[str, int] | None:

@@ -33,9 +33,9 @@ def reached_states(
 ) -> dict[str, SplitState]:
     """The states with the terms that the view's newest commits have stored.
 
-    ``since`` is the epoch of the statement that set each split's position: of commits of earlier runs, none counts, and
-    neither does one of a run that started at the epoch ``before`` or later. If the newest batch is in the view but not
-    in its checkpoint, the result has the end of this batch, whose records must be in the log too.
+    ``since`` is the epoch of the statement that set each split's position. Only commits of runs that started at
+    ``since`` or later, and before the epoch ``before``, count. If the newest batch is in the view but not in its
+    checkpoint, the result includes the end of this batch, because the log must contain its records too.
     """
     found = dict(states)
     waiting = set(states)

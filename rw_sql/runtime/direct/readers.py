@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 _ERRORS = "errors"
 
 _RECORD_BYTES = 512 * 1024
-"""The assumed size of a record that was not read yet, in bytes: few are larger. A batch of 64 records counts as small,
-and the size of a batch with more records is measured."""
+"""The assumed size in bytes of a record that was not read yet; few records are larger. A batch of 64 records counts as
+small, and the size of a batch with more records is measured."""
 
 
 def _errors_of(source_id: int) -> str:
@@ -235,7 +235,7 @@ class DirectReaders:
                 )
 
     def _has_lost(self, reader: _Reader) -> bool:
-        """True if the upstream has lost records of a planned batch, and perhaps has others at their offsets."""
+        """True if the upstream has lost records of a planned batch, and perhaps has other records at their offsets."""
         if not isinstance(reader.kind, TermConnector):
             return False
         try:
@@ -342,7 +342,8 @@ class DirectReaders:
         return True
 
     def planned(self, ranges: Mapping[str, tuple[int, int]]) -> Planned:
-        """The number of rows that a batch reads, if they are few. Their size is known only after they were read."""
+        """The number of rows that a batch reads, if it is small; otherwise, nothing is known. The size of the rows is
+        known only after they were read."""
         offsets = sum(end - start for start, end in ranges.values())
         if offsets > SMALL_ROWS or len(self.spec.inputs) != 1:
             return Planned()
@@ -399,7 +400,7 @@ def _leaves(frame: DataFrame) -> list[Any]:
     """The sources of a streaming query, in the order of its offset log's lines."""
     leaves = analyzed_plan(frame).collectLeaves()
     found = [leaves.apply(i) for i in range(leaves.size())]
-    # A reference to a WITH query is a leaf too but not a source; its definition is among the leaves.
+    # A reference to a WITH query is also a leaf, but not a source; the leaves of its definition are included.
     return [leaf for leaf in found if str(leaf.getClass().getSimpleName()).startswith("StreamingRelation")]
 
 

@@ -49,9 +49,9 @@ READING = "reading the table"
 """The phase of a snapshot, as shown by SHOW JOBS."""
 
 ADD_COLUMNS = "add_columns"
-"""The name in ``Context.made`` of the function that adds columns to the tables of an upstream table. Its arguments are
-the source's id, the upstream table, its columns before, and the types of the new ones; it returns True if it has added
-some."""
+"""The name in ``Context.made`` of the function that adds columns to the tables of an upstream table. The function's
+arguments are the source's id, the upstream table, the table's columns before the change, and the types of the new
+columns; it returns True if it has added columns."""
 
 _COLUMNS_SECONDS, _LOOK_SECONDS = 20.0, 0.1
 _REPORT_SECONDS = 1.0
@@ -108,7 +108,7 @@ class Capture:
     """The reader of one run.
 
     ``tables`` is the progress stored in the newest commit, with the names of the snapshots. ``least_bucket`` is the
-    first hour that all tables read: rows that are written while the clock shows an earlier one get this hour.
+    first hour that all tables read; rows that are written while the clock shows an earlier hour get this hour.
     """
 
     context: Context
@@ -185,7 +185,8 @@ class Capture:
         rows = pa.table(columns)
         marks = self._marks(taken[-1])
         if marks:
-            # The begin is before all rows of the snapshot; the end may be after some changes, which count too.
+            # The begin marker is before all rows of the snapshot. The end marker may be after some changes, which then
+            # count too.
             first = [mark for mark in marks if mark["op"] == BEGIN_OF_SNAPSHOT]
             last = [mark for mark in marks if mark["op"] == END_OF_SNAPSHOT]
             given = [pa.Table.from_pylist(each, schema=rows.schema) for each in (first, last)]
@@ -308,7 +309,7 @@ class Capture:
                 )
 
     def _limit_snapshots(self) -> None:
-        """Limits the snapshots: one thread reads the tables, so the lowest limit among the unfinished ones applies."""
+        """Limits the snapshots. One thread reads all tables, so the lowest limit of the unfinished tables applies."""
         unfinished = (self.specs[table] for table, (_, made) in self.tables.items() if not made.is_done)
         rates = [spec.rate for spec in unfinished if spec.rate is not None]
         self.feed.reader.set_rate_limit(min(rates, default=None))
@@ -332,7 +333,7 @@ def rows_by_table(rows: pa.Table) -> dict[str, int]:
 
 
 def _least_bucket(snapshot: Snapshot, spec: IngestSpec) -> int:
-    """The first hour that all tables of the source read: each reads no rows from before its creation.
+    """The first hour that all tables of the source read. A table reads no rows from before its creation.
 
     If the clock was set back since a table was created, or differs from that of the session that created the table, the
     table would otherwise ignore rows.
@@ -345,8 +346,8 @@ def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, 
     """True if nothing has been read since the source was created, or since its position was set to read its tables
     again.
 
-    Only then may a slot be created, or a new slot begin after the position. In all other cases, a new slot would
-    silently skip changes.
+    Only in these cases may a slot be created, or a new slot begin after the position. In all other cases, a new slot
+    would silently skip changes.
     """
     kind = connector(source.connector)
     for split, row in snapshot.states(ingest_fragment(source.id)).items():
@@ -362,9 +363,10 @@ def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, 
 def _await_columns(
     context: Context, snapshot: Snapshot, spec: IngestSpec, stored: Mapping[str, tuple[str, TableProgress]]
 ) -> None:
-    """Waits for the jobs of tables that got a column: the old one would store the new rows without it.
+    """Waits until the old jobs of tables that got a column have ended, because they would store new rows without the
+    column.
 
-    Raises StalledError if one of them still runs after some time, here or in the process of another resource group.
+    Raises StalledError if such a job still runs after some time, here or in the process of another resource group.
     """
     changed = {
         view_job(id_)
@@ -393,8 +395,8 @@ def _progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgr
     known = stored.get(table.upstream)
     if known is not None and known[0] == table.snapshot:
         return known
-    # Progress of an earlier snapshot is not used, because the upstream table may be a different one with
-    # other columns. If only columns were added since, the names of its columns are: another one may have been added
+    # Progress of an earlier snapshot is not used, because the upstream table may be a different one with other columns.
+    # If only columns were added since, the names of the known columns are used, because another column may be added
     # upstream before this snapshot begins.
     is_same = known is not None and known[0].split(".")[:2] == table.snapshot.split(".")[:2]
     fresh = TableProgress(
@@ -425,12 +427,13 @@ def begin_upstream(
     """
     slot = kind.slot_details(options)
     if is_new and slot is not None and slot.status == "lost":
-        # Nothing can be read from it, and its name is taken: a new one begins where the tables are read again.
+        # The old slot cannot be read any more but has the name, so it is dropped. A new slot begins where the tables
+        # are read again.
         notices = kind.release(options, slot=True, publication=False)
         slot = kind.slot_details(options) if notices else None
     if slot is None:
         if not is_new:
-            return state  # The reader reports what is missing. A new slot would silently skip changes.
+            return state  # The reader then reports the missing object. A new slot would silently skip changes.
         note_made(context.warehouse, source, slot=True)
         fault("ingest.before_slot")
     prepared = kind.prepare(options, tables)
@@ -463,6 +466,5 @@ def stalled(source: SourceRecord, error: CaptureError) -> StalledError:
     hint = f": {error.hint.replace('SOURCE_NAME', sql_name(source.name))}" if error.hint else ""
     if error.is_temporary:
         return StalledError(f"UNREACHABLE {error.message}{hint}")
-    # The problem may be fixed upstream without a statement here, so the job is retried, but at the longest
-    # interval.
+    # The problem may be solved upstream without a statement here, so the job is retried, at the longest interval.
     return StalledError(f"{error.message}{hint}", is_lasting=True)

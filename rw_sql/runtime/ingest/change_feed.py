@@ -20,21 +20,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 0.05
-"""How long in seconds one request waits for changes. A batch contains the changes that arrived during that time."""
+"""The time in seconds for which one request waits for changes. A batch contains the changes that arrive during this
+time."""
 
 APART_SECONDS = 0.25
-"""The least time in seconds between two batches of few rows. A batch of the tables' jobs takes longer than this: if the
-source committed more often, no row would be visible earlier, and these jobs would have less CPU time."""
+"""The least time in seconds between two batches of few rows. Batches of the tables' jobs take longer than this. More
+frequent commits of the source would make no row visible earlier, and would take CPU time from these jobs."""
 
 FEW_ROWS = 5_000
-"""The number of rows up to which a batch has few."""
+"""The maximum number of rows of a batch that counts as small."""
 
 QUIET_SECONDS = 10.0
 """The interval in seconds at which the position is committed if no table changes, so that the server can discard its
 log."""
 
 ASKED_SECONDS = 0.5
-"""How often the feed checks whether FLUSH waits for a position without a change."""
+"""The interval in seconds at which the feed checks whether FLUSH waits for a position without a change."""
 
 MOST_ROWS = 200_000
 """The approximate maximum number of rows in a batch. The rows are held in this process's memory."""
@@ -127,6 +128,6 @@ class ChangeFeed:
             if self._add is not None:
                 self._add()
         except Exception:
-            # Without Spark there is no stream either; the code that runs the batches reports that.
+            # Without Spark, there is no stream either, which the code that runs the batches reports.
             logger.debug("an entry could not be added", exc_info=True)
             self._is_closed.set()

@@ -67,8 +67,8 @@ The records limit how far recovery must read back.
 """
 
 MOST_NAMED_SPLITS = 1000
-"""With at most this many splits, every commit contains the positions of all splits; with more splits, only of those
-that it advances."""
+"""Up to this number of splits, every commit contains the positions of all splits. With more splits, it contains only
+the positions that it advances."""
 
 
 def _note_all(context: Context, source: SourceRecord, version: int, *, run: int, epoch: int) -> None:
@@ -111,7 +111,7 @@ class Ingest:
     streaming: StreamingRun
     session: SparkSession | None = None
     unproved: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """The ranges of the batch in progress, if its records do not show the term of their log."""
+    """The ranges of the batch in progress, if the records do not contain the terms of their logs."""
 
     @staticmethod
     def start(
@@ -148,7 +148,8 @@ class Ingest:
         if output is not None:
             output.fit(schema, statistics=statistics)
         else:
-            # Before the fence, whose commit may trigger Delta's clean-up of old commits and their positions.
+            # Runs before the fence, because the fence's commit may trigger Delta's clean-up of old commits and their
+            # positions.
             note_positions(context, source, run=run.run, epoch=run.epoch)
             fault("ingest.after_first_note")
             output = JobOutput.open(
@@ -168,7 +169,8 @@ class Ingest:
         # A new slot created for this source may begin after the position. Its reader determines the position.
         is_unread = isinstance(kind, ChangeConnector) and is_new_upstream(context, snapshot, source, known)
         if not is_unread and any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in asked):
-            # The look is older than the positions: an earlier run may have read on until the fence.
+            # The look may be older than the positions, because an earlier run may have continued to read until the
+            # fence.
             upstream = kind.look(options)
             require_readable(source.name, asked, states, upstream, kind)
         terms = LogTerms.open(source.name, kind, options, {split: states[split] for split in asked}, upstream.splits)
@@ -245,7 +247,7 @@ class Ingest:
         ranges = self._ranges(self._ends(batch))
         moved = {split: (start, end) for split, (start, end) in ranges.items() if end > start}
         expected = record_count(self.kind, self.options, moved)
-        # Outside the batch: a stop must not wait for a batch that is rate-limited.
+        # The wait is outside the batch, because a stop must not wait for a batch that is rate-limited.
         if not self.throttle.take(expected):
             raise FencedError(f"{self.spec.job} was stopped")
         with self.streaming.batch():
@@ -264,7 +266,7 @@ class Ingest:
 
             rows = rows_of(heads)
             fault("ingest.in_batch")
-            # What a fetcher leaves to Spark may be too large for this process.
+            # A batch that a fetcher leaves to Spark may be too large for this process.
             is_few = expected <= SMALL_ROWS and has_small_batches(self.kind)
             is_small = is_few and not is_large(records) and (self.fetcher is None or read is not None)
             small = as_stored(rows.toArrow(), self.schema) if is_small else None
@@ -449,7 +451,7 @@ class Ingest:
                 else:
                     self.streaming.cancel()
         finally:
-            # Also without a JVM: a batch may still be committing through delta-rs in this process.
+            # Needed even without a JVM, because a batch may still be committing through delta-rs in this process.
             self.streaming.forbid()
             if end is None:
                 self._close_clients()
@@ -457,7 +459,7 @@ class Ingest:
                 # The next run needs the slot.
                 self.capture.feed.close()
             elif self.feed is not None:
-                # Nothing more is read from the upstream, and a session at a broker is free for the next run.
+                # The run reads nothing more from the upstream, and the next run can use the session at the broker.
                 self.feed.close()
         fault("ingest.after_stop")
         if end is None:

@@ -55,11 +55,11 @@ class ReaderQuery:
     def start(self, records: DataFrame, positions: Mapping[str, int], write: Write) -> StreamingQuery:
         """Starts the query on a stream that begins at the positions."""
         warehouse = self.context.warehouse
-        # Left by a speculative query whose process was killed before its run was claimed.
+        # may remain from a speculative query whose process was killed before its run was claimed
         warehouse.remove(self.checkpoint)
         # Hadoop without its native library starts a process for each folder that it creates.
         warehouse.make_folders(*(f"{self.checkpoint}/{name}" for name in _FOLDERS))
-        # The file that Spark would write, but written without starting a process.
+        # Writes the file that Spark would write, but without starting a process.
         warehouse.write_text(f"{self.checkpoint}/metadata", f'{{"id":"{uuid.uuid4()}"}}')
         beginning = self.kind.beginning(positions)
         if beginning is not None:

@@ -59,7 +59,7 @@ class SourceStream:
     def stream(self, states: Mapping[str, SplitState]) -> DataFrame:
         """The stream from these positions: the open stream if it begins there, otherwise a new one."""
         if self._begun is not None and self._begun[0] == states:
-            # Makes the connector's classes visible to this thread too.
+            # makes the connector's classes visible to this thread too
             self.context.sessions.load(packages_of(self.kind, self.statement))
             return self._begun[1].result()
         return self._open(states)

@@ -54,8 +54,7 @@ class StoppedReader:
     def abandon(self) -> None:
         """Discards the warm start.
 
-        A concurrent :meth:`take_prepared` waits for the end of this call, because two queries cannot have the same
-        name.
+        A concurrent :meth:`take_prepared` waits until this call ends, because two queries cannot have the same name.
         """
         with self._taking:
             prepared = self._take()
@@ -65,11 +64,11 @@ class StoppedReader:
     def _take(self) -> WarmStart | None:
         prepared, self.prepared = self.prepared, None
         if prepared is None or prepared.exception() is not None:
-            return None  # The error will occur again, or is gone.
+            return None  # If the cause still exists, the next run raises the error again.
         return prepared.result()
 
     def close(self) -> None:
-        """Like :meth:`abandon`, but also records the reader's positions. For a reader without a next run."""
+        """Like :meth:`abandon`, but also records the reader's positions, for a reader without a next run."""
         self.abandon()
         if self.reader is not None:
             self.reader.note()

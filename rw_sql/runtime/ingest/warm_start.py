@@ -33,7 +33,7 @@ _GOOD_SECONDS = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class WarmStart:
-    """Everything that a run needs before it writes anything: the catalog, the state of the upstream, the expected
+    """The facts that a run needs before it writes anything: the catalog, the state of the upstream, the expected
     positions, and the stream from these positions. ``early`` is its speculative query, if one was started.
     """
 
@@ -69,7 +69,8 @@ class WarmStart:
             begins = {split: states[split] for split in spec.splits if split in states}
             if session is not None:  # A job that is retried while the upstream is unavailable opens nothing.
                 opening.begin(begins)
-            # Before anything is written: while the upstream is unavailable, each retry would add a run and a fence.
+            # This check precedes all writes, because each retry would otherwise add a run and a fence while the
+            # upstream is unavailable.
             upstream = look_anew(kind, options)
             require_splits(spec.splits, upstream)
             if session is None:

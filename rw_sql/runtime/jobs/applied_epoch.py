@@ -1,4 +1,4 @@
-"""The epoch that the owner in this process has applied so far, job by job."""
+"""The newest epoch that the owner in this process has applied, for each job."""
 
 from __future__ import annotations
 

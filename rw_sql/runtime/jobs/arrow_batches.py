@@ -1,8 +1,8 @@
 """Large batches of a source that Arrow decodes and writes instead of Spark, where that is possible.
 
 Decoding is most of the CPU time of a large batch of JSON, and writing most of the rest. Spark still reads the records
-and runs the tasks. Which records Arrow decodes, :mod:`rw_sql.runtime.decoding.json_blocks` decides record by record;
-Spark decodes the others, so the rows are the same as without Arrow.
+and runs the tasks. :mod:`rw_sql.runtime.decoding.json_blocks` decides for each record whether Arrow decodes it; Spark
+decodes the other records, so the rows are the same as without Arrow.
 """
 
 from __future__ import annotations
@@ -65,10 +65,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LARGE_ROWS = 100_000
-"""Batches of at most this number of records are decoded by Spark: starting its Python processes takes longer."""
+"""Spark itself decodes batches of at most this number of records, because starting its Python processes takes
+longer."""
 
 _REST_BATCHES = 20
-"""The number of batches that Spark decodes after one of which Arrow did not decode most records."""
+"""After a batch in which Arrow could not decode most records, Spark decodes this number of batches."""
 
 _TYPES = {
     "BIGINT": pa.int64(),
@@ -84,7 +85,7 @@ _TYPES = {
 """The types that Arrow reads from JSON by the rules of ``docs/reference/formats.md``."""
 
 _INCLUDED = {"key": "key", "partition": "partition", "topic": "partition", "timestamp": "timestamp"}
-"""The columns of records that INCLUDE reads."""
+"""For each word of INCLUDE, the column of the records that it reads."""
 
 _INCLUDES = {*_INCLUDED, "offset", "file"}
 _SUFFIX = f',"{END}":true}}\n'
@@ -125,7 +126,7 @@ class ArrowBatches:
         if not kinds or None in kinds:
             return None
         if json_rules(encode_options(statement)).timestamptz == "utc_without_suffix":
-            return None  # Texts with a zone are errors.
+            return None  # texts with a time zone are errors in this mode, which Arrow would accept
         schema = pa.schema(list(zip(names, kinds, strict=True)))
         return ArrowBatches(statement, BlockReader(schema, END, _SUFFIX), run)
 
@@ -150,9 +151,9 @@ class ArrowBatches:
     ) -> Reported | None:
         """Saves the rows of records as Parquet files in a new folder; ``schema`` are the table's columns.
 
-        ``rows_of`` makes the log's rows with Spark from records that Arrow does not decode, and ``by_spark`` saves
-        them. Returns None, and leaves nothing, if the Python processes of this Spark cannot run Arrow. Raises
-        MiscountError if a file that a task wrote is not there.
+        For records that Arrow does not decode, ``rows_of`` makes the log's rows with Spark, and ``by_spark`` saves
+        these rows. Returns None, and leaves nothing, if the Python processes of this Spark cannot run Arrow. Raises
+        MiscountError if a file that a task wrote does not exist.
         """
         spark, parts = records.sparkSession, f"{folder}.parts"
         warehouse.remove(parts)
@@ -217,7 +218,7 @@ class ArrowBatches:
     ) -> DataFrame | None:
         """The log's rows for records, decoded into files of a folder that is replaced; None as for :meth:`save`.
 
-        Raises MiscountError if the number of rows is not as ``expected``.
+        Raises MiscountError if the number of rows differs from ``expected``.
         """
         warehouse.remove(folder)
         kinds = log_schema(self.statement)
@@ -245,13 +246,13 @@ def _codec(name: str) -> str:
 
 
 def _text(raw: Column) -> Column:
-    """A record with the last member, if its last character is a brace; else as it is."""
+    """A record extended by the member ``END``, if its last character is a brace; otherwise the unchanged record."""
     cut = f.concat(f.substring(raw, f.lit(1), f.octet_length(raw) - 1), f.lit(_SUFFIX.encode()))
     return f.when(f.endswith(raw, f.lit(b"}")), cut).otherwise(raw).alias("_rw_text")
 
 
 def _read_again(records: DataFrame, kept: tuple[str, ...], files: list[str]) -> DataFrame:
-    """Records from files, with the columns that records have; those that nothing reads are NULL."""
+    """Records from files, with the columns of other records; columns that no code reads are NULL."""
     known = {column.name: column for column in records.schema.fields}
     schema = StructType([StructField(VALUE, BinaryType()), *(known[name] for name in kept)])
     frame = records.sparkSession.read.schema(schema).parquet(*files)

@@ -1,7 +1,7 @@
-"""The batches of a reader whose rows do not pass through Spark: a thread of this process in place of a query.
+"""Writes the batches of a reader whose rows do not pass through Spark, by a thread of this process in place of a query.
 
-A query of Spark would write two files, plan an empty batch, and sleep between two looks for work. The reader needs none
-of this, because each of its runs begins at the position in its log.
+For each batch, a query of Spark would write two files and plan an empty batch; between batches, it would sleep. The
+reader needs none of this, because each of its runs begins at the position in its log.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _END_SECONDS = 1.0
-"""How long a stop waits for the batch in progress. It may commit nothing after :meth:`StreamingRun.forbid`."""
+"""How long a stop waits for the batch in progress. After :meth:`StreamingRun.forbid`, the batch can commit nothing."""
 
 
 class BatchThread:
-    """Writes one batch for each announced one, in order, until a batch fails or :meth:`stop`. Thread-safe."""
+    """Writes the announced batches in order, until a batch fails or :meth:`stop` is called. Thread-safe."""
 
     def __init__(self, name: str, write: Callable[[str, int], None], *, interval_seconds: float = 0.0) -> None:
-        """``write`` receives the number of a batch, as text and as an integer. ``interval_seconds`` is the least time
-        between the beginnings of two batches."""
+        """``write`` receives the number of a batch, as text and as an integer. ``interval_seconds`` is the minimum time
+        between the starts of two batches."""
         self._write = write
         self._interval_seconds = interval_seconds
         self._announced = 0
@@ -51,11 +51,11 @@ class BatchThread:
 
     @property
     def error(self) -> Exception | None:
-        """The error of the batch that failed; None if none has."""
+        """The error of the failed batch; None if no batch has failed."""
         return self._error
 
     def stop(self) -> None:
-        """Writes no further batch. Waits a short time for the one in progress, which is not interrupted."""
+        """Writes no further batch. Waits a short time for the batch in progress, which is not interrupted."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()

@@ -1,4 +1,5 @@
-"""The jobs that a catalog requires, derived from those of an earlier snapshot: only what a change may affect."""
+"""The jobs that a catalog requires. They are derived from the jobs of an earlier snapshot: only jobs that a change may
+affect are computed again."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def desired_jobs_of_group(
 ) -> dict[str, JobSpec]:
     """The jobs that the catalog ``now`` requires of the owner of a resource group.
 
-    ``jobs`` are those of the same group in the snapshot ``before``; without one, all are derived.
+    ``jobs`` are the jobs of the same group in the snapshot ``before``; without ``before``, all jobs are derived.
     """
     if before is not None and before.epoch == now.epoch:
         return jobs
@@ -46,7 +47,7 @@ def desired_jobs_since(before: Snapshot, jobs: Mapping[str, JobSpec], now: Snaps
 
 
 def _affected(before: Snapshot, now: Snapshot) -> set[int] | None:
-    """The objects whose jobs may differ between two snapshots; None for any."""
+    """The objects whose jobs may differ between two snapshots; None if all may differ."""
     if any(snapshot.all("rebuild") or snapshot.all("refresh") for snapshot in (before, now)):
         return None
     changed: set[int] = set()
@@ -69,7 +70,7 @@ def _affected(before: Snapshot, now: Snapshot) -> set[int] | None:
         for id_ in changed:
             affected.update(record.id for record in snapshot.dependents_of(id_))
         for id_ in tuple(affected):
-            # A source's reader depends on what reads the source.
+            # A source's reader depends on the objects that read the source.
             record = snapshot.get(id_)
             if isinstance(record, MaterializedViewRecord | SinkRecord):
                 affected.update(record.inputs)

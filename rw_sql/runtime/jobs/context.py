@@ -37,10 +37,9 @@ if TYPE_CHECKING:
 class Context:
     """One attached warehouse in this process. ``owner`` is this process's name in the lease.
 
-    ``group`` is the resource group whose jobs this process runs, if it runs any. ``owning`` is set while it does;
-    ``applied`` then contains the epoch that they have adopted. ``lease_watches`` observe the owners of other groups.
-    ``made`` contains objects that packages above this one
-    create once per warehouse.
+    ``group`` is the resource group whose jobs this process runs, if it runs any. ``owning`` is set while this process
+    runs jobs; ``applied`` then contains the epoch that the jobs have adopted. ``lease_watches`` observe the owners of
+    other groups. ``made`` contains objects that packages above this one create once per warehouse.
     """
 
     warehouse: Warehouse
@@ -62,7 +61,8 @@ class Context:
         self.wakes.note_batch(job)
 
     def has_owner(self, lease: Lease | None = None) -> bool:
-        """True if a process runs the jobs: this one, or the holder of the lease (None: that of this process's group).
+        """True if a process runs the jobs: this process, or the holder of ``lease`` (None: the lease of this process's
+        group).
 
         In the owner's own process, the result does not depend on the heartbeat, which may be late.
         """

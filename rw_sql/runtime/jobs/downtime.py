@@ -1,4 +1,5 @@
-"""Periods in which no process ran the jobs of a resource group. They do not count as waiting for its readers.
+"""Periods in which no process ran the jobs of a resource group. For the group's readers, these periods do not count as
+waiting.
 
 After a week without jobs, the readers are a week behind, but this does not mean that they are stuck. Two kinds of
 periods are recorded: the time before an owner takes the lease, and gaps between an owner's heartbeats (because the
@@ -33,8 +34,8 @@ Stretch = tuple[int, int]
 
 
 def note_downtime(warehouse: Warehouse, last: Lease | None, at_ms: int) -> None:
-    """Records that no process ran the jobs of a lease's group from its last heartbeat until ``at_ms``, if that is long
-    enough."""
+    """Records that no process ran the jobs of a lease's group from the last heartbeat until ``at_ms``, if this period
+    is long enough."""
     if last is None or at_ms - last.heartbeat_ms < LEAST_MS:
         return
     known = downtime(warehouse, last.group)
@@ -51,7 +52,8 @@ def downtime(warehouse: Warehouse, group: str = DEFAULT_GROUP) -> list[Stretch]:
 
 
 def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
-    """The recorded periods of a group, and the one in progress: another group may have no owner now.
+    """The recorded periods of a group. For a group of another process, also the period in progress, if that group has
+    no owner now.
 
     That group's next owner records the period in progress, but upkeep of other groups needs it before then.
     """
@@ -67,7 +69,7 @@ def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
 
 
 def waited_ms(since_ms: int, now_ms: int, stretches: Iterable[Stretch]) -> int:
-    """The time from one moment to another, without these periods, in milliseconds.
+    """The time from one moment to another in milliseconds, not counting these periods.
 
     A period that ends in the future is ignored, because the clock must have been set back since.
     """

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def groups_of_jobs(jobs: Collection[str], *snapshots: Snapshot) -> frozenset[str]:
-    """The groups of jobs in any of these catalogs: a dropped or moved job belongs to its group before the statement
-    too."""
+    """The groups of jobs in any of these catalogs. For a dropped or moved job, this includes its group before the
+    statement."""
     return frozenset(
         group_of(snapshot, job_object(job))
         for snapshot in snapshots
@@ -40,8 +40,8 @@ def owned_groups(context: Context) -> frozenset[str]:
 def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Mapping[str, Lease]:
     """The leases of other processes that may still run jobs as they were before an epoch, by group.
 
-    ``without`` is a group that does not count. A lease that another process could take does not count either: its owner
-    has ended, or is fenced in an object store.
+    ``without`` is a group to ignore. A lease that another process could take is ignored too, because its owner has
+    ended or is fenced in an object store.
     """
     return {
         group: lease
@@ -53,7 +53,8 @@ def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Ma
 def _may_run(context: Context, lease: Lease) -> bool:
     """True if the owner of a group may still run jobs.
 
-    The heartbeat of a process on another machine is by that machine's clock: its renewals are observed instead.
+    For a process on another machine, observed renewals count instead of the heartbeat's time, which comes from that
+    machine's clock.
     """
     at, is_here = now_ms(), lease.host == this_machine()
     if is_here or lease.is_released:
@@ -93,7 +94,8 @@ def holding(context: Context, epoch: int) -> Mapping[str, Lease]:
     """The leases, by group, of other owners that may still run jobs which the catalog of an epoch no longer assigns to
     their groups.
 
-    An owner stops its jobs without waiting for other owners: two owners that exchange jobs do not wait for each other.
+    An owner stops its jobs without waiting for other owners, so two owners that exchange jobs do not wait for each
+    other.
     """
     return {
         group: lease
@@ -105,7 +107,7 @@ def holding(context: Context, epoch: int) -> Mapping[str, Lease]:
 def least_applied(context: Context) -> int:
     """The newest epoch that the owners of all groups have applied; -1 if there was never an owner.
 
-    An owner that has ended runs no job; it counts only if no group has an owner.
+    An owner that has ended runs no job, so its epoch counts only if no group has an owner.
     """
     leases = context.metastore.jobs.leases()
     groups = owned_groups(context)

@@ -38,7 +38,7 @@ UNLIMITED = f"{2**40}b"
 """The byte limit for a batch that must contain all available input."""
 
 WAITING = "WAITING"
-"""The first word of the reason of a job that stalls because its input does not exist yet."""
+"""The first word of the stall reason of a job whose input does not exist yet."""
 
 _INPUT_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
@@ -111,7 +111,8 @@ def input_frame(
         reader = reader.option("ignoreDeletes", "true")
     path = table or path_of(context.warehouse, given)
     if not given.path and YoungTable.of(context.warehouse, path) is not None:
-        # The same rows as the snapshot with which a stream begins, but without Spark jobs that compute it.
+        # Returns the same rows as the snapshot at the beginning of a stream, but without the Spark jobs that compute
+        # that snapshot.
         reader = reader.option("startingVersion", "0")
     frame = reader.load(path)
     if given.live_from is not None:
@@ -179,8 +180,8 @@ def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> Da
 def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
     """The rows of an input at a version, with the columns visible to queries.
 
-    A view over a source beside an input that replaces its rows is recomputed from the source's log, which has
-    undecodable records too.
+    If another input replaces its rows, a view over a source is recomputed from the source's log, which also contains
+    undecodable records.
     """
     rows = rows_at(spark, path_of(context.warehouse, given), version)
     if given.kind == "source":

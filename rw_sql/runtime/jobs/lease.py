@@ -42,8 +42,8 @@ A busy process may write its heartbeat late, and the clocks of machines differ.
 """
 
 CLOCKS_SECONDS = 3600.0
-"""The time without a heartbeat, in seconds, after which a lease need not be observed before it is taken. The clocks of
-two machines do not differ by so much."""
+"""The time without a heartbeat, in seconds, after which a process may take a lease without observing it first. The
+clocks of two machines do not differ by this much."""
 
 
 def new_owner_name() -> str:
@@ -112,15 +112,16 @@ def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:
 class LeaseWatch:
     """Observes lease renewals with this process's monotonic clock. Any thread may call it.
 
-    The times in the lease are those of its owner's clock, which may be ahead or behind, or may have been set.
+    The times in the lease come from its owner's clock, which may be wrong or may have been changed.
     """
 
     clock: Callable[[], float] = time.monotonic
     _seen: tuple[tuple[str, int], float] | None = None
-    """The newest heartbeat, and when it was first seen. Replaced as a whole: threads may read it meanwhile."""
+    """The newest heartbeat, and when it was first seen. The pair is replaced as a whole, because other threads may read
+    it at the same time."""
 
     def is_renewed(self, lease: Lease, now_ms: int) -> bool:
-        """True if the lease was renewed within LEASE_SECONDS, or has been observed for less than that time.
+        """True if the lease was renewed within LEASE_SECONDS, or has been observed for a shorter time.
 
         A lease that is older than any plausible difference of clocks need not be observed.
         """
@@ -141,7 +142,7 @@ def try_take(
     watch: LeaseWatch | None = None,
     group: str = DEFAULT_GROUP,
 ) -> Lease | None:
-    """Takes the lease of a group if it is free; returns None if it is not, or if another process took it first."""
+    """Takes the lease of a group if it is free; returns None if it is not free, or if another process took it first."""
     old = facts.lease(group)
     at = now_ms()
     if not _is_free(old, at, is_local=is_local, watch=watch):
@@ -167,9 +168,10 @@ def try_take(
 def _is_free(old: Lease | None, at: int, *, is_local: bool, watch: LeaseWatch | None) -> bool:
     """True if no process owns the warehouse any more.
 
-    Where the heartbeat decides, renewals that ``watch`` observes count, not the times in the lease: an owner whose
-    clock was ahead would keep the lease after its end for as long as the clocks differ, and one whose clock is behind
-    would lose it at once. A process on the same machine has the same clock, so it need not observe an expired lease.
+    Where the heartbeat decides, the renewals that ``watch`` observes count instead of the times in the lease. By these
+    times, an owner whose clock is ahead would keep the lease too long after its end, and an owner whose clock is behind
+    would lose the lease at once. A process on the same machine has the same clock, so it need not observe an expired
+    lease.
     """
     if old is None or old.is_released:
         return True

@@ -1,9 +1,10 @@
-"""Checks that the records of a source come from the log that was read before, also if that log has lost records.
+"""Checks that the records of a source still come from the log that was read before, which may have lost records.
 
-A log that lost records continues with others at the same offsets, in a greater term (Kafka: leader epoch). Each commit
-stores the terms of its positions. A run compares them with the upstream's when it starts and with each batch, and asks
-the upstream about a position only if they differ, as after each change of a partition's leader. A backfill compares the
-terms in its history with the upstream's before it reads a chunk and before it commits one.
+A log that lost records continues with other records at the same offsets, in a greater term (Kafka: leader epoch). Each
+commit stores the terms of its positions. A run compares these terms with the upstream's terms when it starts and with
+each batch. Only if they differ, as after each change of a partition's leader, does it ask the upstream about the
+position. A backfill compares the terms in its history with the upstream's before it reads a chunk and before it commits
+one.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _MOST_NAMED = 8
 
 @dataclass(slots=True)
 class LogTerms:
-    """The terms of one run of a source's reader. ``known`` are those in which the records before the run's positions
-    were in the log; splits without a known term are absent."""
+    """The terms of one run of a source's reader. ``known`` are the terms in which the log had the records before the
+    run's positions; splits without a known term are absent."""
 
     name: str
     kind: TermConnector
@@ -68,8 +69,8 @@ class LogTerms:
     def require_read(self, ranges: Mapping[str, tuple[int, int]]) -> None:
         """Checks a batch whose records have no terms, after it was read and before it is committed.
 
-        Raises StalledError: as :meth:`open`, or if the log may have lost records while they were read, so that the
-        batch has to be read again.
+        Raises StalledError in the same cases as :meth:`open`, and if the log may have lost records while they were
+        read; the batch must then be read again.
         """
         try:
             now = self.kind.terms(self.options, tuple(ranges))

@@ -41,8 +41,8 @@ _SECONDS = 8.0
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 5.0, 3600.0
 
 _RETRIES: dict[tuple[str, int], tuple[float, float]] = {}
-"""For each source whose objects could not be dropped, by (warehouse, source): when to try again, by the monotonic
-clock, and the delay after that. An upstream that is gone for good must not delay the owner with every statement.
+"""For each source whose objects could not be dropped, by (warehouse, source): the time of the next try on the monotonic
+clock, and the delay after that try. An upstream that no longer exists must not delay the owner at every statement.
 """
 
 
@@ -81,8 +81,8 @@ def _place(definition: str) -> dict[str, str]:
 
 
 def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str, str]) -> bool:
-    """True if a source that is not in the catalog ``snapshot`` still has a slot on the server of these options: it is
-    dropped soon, and another one can take its place."""
+    """True if a source that is not in the catalog ``snapshot`` still has a slot on the server of these options. The
+    slot is dropped soon, which makes room for another slot."""
     warehouse = context.warehouse
     for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
         id_ = name.removeprefix("ranges-")
@@ -119,7 +119,7 @@ def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bo
         _RETRIES[place] = next_due
     else:
         for former in made.get("former", []):
-            # Not repeated: what the source has read formerly may be out of reach for good.
+            # Tried only once, because a former upstream of the source may be unreachable for ever.
             is_whole = isinstance(former, dict)
             _released(context, snapshot, former if is_whole else made, former["definition"] if is_whole else former)
     return is_done

@@ -31,8 +31,8 @@ _RATE_INTERVAL_MS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """The minimum interval between batches (0: as soon as there is data) and the maximum number of records in a
-    batch.
+    """The minimum interval between batches (0: a batch starts as soon as there is data) and the maximum number of
+    records in a batch.
 
     ``per_second`` is the maximum average rate of records over any sequence of batches; None without a limit.
     """
@@ -49,7 +49,7 @@ def pace_of(options: Mapping[str, str], cores: int = 2) -> BatchLimits:
     """
     interval_ms = int(options.get(BARRIER_INTERVAL, "0"))
     limit = rate_limit(options)
-    # With an interval of a minute, more arrives between two batches than within a second.
+    # During a longer interval, more records arrive between two batches.
     most = max(BATCH_RECORDS, min(BATCH_RECORDS * interval_ms // 1000, _MOST_IN_AN_INTERVAL)) * max(2, cores) // 2
     if limit is None:
         return BatchLimits(interval_ms=interval_ms, batch_records=most)

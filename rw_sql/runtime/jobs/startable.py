@@ -35,7 +35,7 @@ def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
 def still_asked(
     kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
-    """The splits, without deleted ones that were completely read: nothing of theirs is missing."""
+    """The splits, without deleted splits that were completely read and therefore lack no records."""
     if not isinstance(kind, RangedConnector):
         return splits
     return tuple(
@@ -67,8 +67,8 @@ def require_same(
 def require_incarnations(name: str, known: Mapping[str, str | None], now: Mapping[str, str | None]) -> None:
     """Raises StalledError if a part of an upstream, such as a topic, is not the one from which a batch was read.
 
-    ``now`` lacks the parts that do not exist. That need not last: a broker that has just started may not know its
-    topics yet, and a topic that was deleted may be created again. The next start of the reader shows which it is.
+    ``now`` lacks the parts that do not exist. A missing part may be temporary: a broker that has just started may not
+    know its topics yet. Or a deleted topic may be created again. The next start of the reader shows which case it is.
     Unknown values count as equal, as in :func:`rw_sql.model.split_status.identity_status`.
     """
     for part, life in known.items():
@@ -79,7 +79,7 @@ def require_incarnations(name: str, known: Mapping[str, str | None], now: Mappin
 
 
 def _why_another(kind: Connector | ChangeConnector | None, state: SplitState, seen: UpstreamSplit) -> str:
-    """What a database is now, for the message of a change data capture source."""
+    """The present identity of a database, for the message of a change data capture source."""
     if not isinstance(kind, ChangeConnector):
         return ""
     return f"{kind.explain_other(state, seen)}: its tables are read again after "
@@ -122,7 +122,8 @@ def _passed(
     states: Mapping[str, SplitState],
     upstream: Upstream,
 ) -> StalledError:
-    """The stall of a change data capture source whose slot is not where its log ends."""
+    """The stall of a change data capture source whose position is too old for the server, or after the end of the
+    server's log."""
     split = found[0]
     there = upstream.splits[split].start if status == EXPIRED else upstream.splits[split].end
     what = kind.passed_text if status == EXPIRED else "the server's log ends at"

@@ -28,12 +28,12 @@ IDLE = "idle: nothing to read, the next record wakes it"
 
 
 def present_statuses(context: Context) -> dict[str, JobStatus]:
-    """The status of each job by its name. Without an owner of its group no job runs, regardless of the last reported
+    """The status of each job by its name. A job whose group has no owner does not run, regardless of its last reported
     status."""
     statuses = dict(context.metastore.jobs.job_statuses())
     owned, snapshot = owned_groups(context), context.metastore.snapshot()
     if context.metastore.jobs.leases().keys() <= {DEFAULT_GROUP} <= owned:
-        return statuses  # Without groups, ten thousand jobs need no look one by one.
+        return statuses  # If only the default group exists, ten thousand jobs need no individual check.
     return {
         job: status if group_of(snapshot, status.object_id) in owned else replace(status, state=STOPPED, run=None)
         for job, status in statuses.items()
@@ -41,7 +41,7 @@ def present_statuses(context: Context) -> dict[str, JobStatus]:
 
 
 def jobs_at_rest(context: Context) -> frozenset[str]:
-    """The jobs that the owner reports as at rest: they have read everything, or will be woken within a moment."""
+    """The jobs that the owner reports as being at rest. They have read everything, or will be woken very soon."""
     return frozenset(
         job
         for job, status in present_statuses(context).items()
@@ -52,7 +52,7 @@ def jobs_at_rest(context: Context) -> frozenset[str]:
 def as_taken_over(
     statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int, group: str = DEFAULT_GROUP
 ) -> list[JobStatus]:
-    """The statuses that a new owner reports for the jobs of its group without a final status, because it has not
+    """The statuses that a new owner reports for jobs of its group that have no final status, because the owner has not
     started them yet."""
     wanted = desired_jobs(snapshot)
     return [
@@ -65,10 +65,10 @@ def as_taken_over(
 def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None = None) -> dict[str, JobStatus]:
     """The status of each job as all surfaces show it: SHOW statements, the status page and the metrics.
 
-    It is the status that the owner reported, if it is still valid, and STARTING if none was reported. Without an owner
-    of its group no job runs. Until the owner has applied a pause, the readers of the paused source count as possibly
-    running, regardless of their reported status. ``real`` is the catalog of the warehouse if ``snapshot`` is what a
-    block would make of it.
+    It is the status that the owner reported, if it is still valid, and STARTING if none was reported. A job whose group
+    has no owner does not run. Until the owner has applied a pause, the readers of the paused source count as possibly
+    running, regardless of their reported status. If ``snapshot`` is the catalog that a block would produce, ``real`` is
+    the warehouse's present catalog.
     """
     statuses = present_statuses(context)
     owned = owned_groups(context)
@@ -76,7 +76,7 @@ def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None =
         return statuses
     applied = {group: lease.applied_epoch for group, lease in context.metastore.jobs.leases().items()}
     if real is not None:
-        # If only statements of the block pause the source, its reader stops before they are committed.
+        # If only the block pauses the source, the source's reader stops before the block is committed.
         for source in snapshot.all("source"):
             if not pauses_of(snapshot, source.id) or pauses_of(real, source.id):
                 continue

@@ -36,7 +36,7 @@ _FIRST_PLAN_SECONDS = 600.0
 
 
 class BrokenOffError(Exception):
-    """A batch ended because its query was being stopped, regardless of the immediate error.
+    """A batch ended because its query was being stopped, whatever the immediate error was.
 
     Spark recognizes an interrupted Python batch by Py4J's wording in the traceback. Its regular expression
     (``StreamExecution.PROXY_ERROR``) overflows the stack on long tracebacks. This exception is therefore short and
@@ -54,7 +54,8 @@ class StreamingRun:
     from any other thread."""
 
     def __init__(self, job_id: str, note: Callable[[str, int, float], None] | None = None) -> None:
-        """``note`` receives the job, the end of each successful batch, in milliseconds since 1970, and its seconds."""
+        """``note`` receives the job and, for each successful batch, its end in milliseconds since 1970 and its duration
+        in seconds."""
         self.query: StreamingQuery | None = None
         self.thread: BatchThread | None = None
         """The thread that writes the batches in place of a query."""
@@ -92,14 +93,15 @@ class StreamingRun:
                 return
             finally:
                 self._busy_since = None
-            # Outside the handler: the original error must not be in the traceback.
+            # Raised outside the handler, because the original error must not be in the traceback.
             raise BrokenOffError
 
         return guarded
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """A context manager for writing a batch. A stop waits a short time for its end (:meth:`wait_idle`)."""
+        """A context manager for writing a batch. A stop waits a short time for the end of the block
+        (:meth:`wait_idle`)."""
         self._idle.clear()
         try:
             yield

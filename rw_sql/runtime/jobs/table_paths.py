@@ -82,8 +82,8 @@ def with_remedy(
 
     Such a change is either an update or delete, which a reader of appended rows cannot follow, or a VACUUM.
 
-    ``again`` are the statements that re-create the reader; ``rebuild`` are those that re-create it from the existing
-    rows.
+    ``again`` are the statements that re-create the reader; ``rebuild`` are the statements that re-create it from the
+    existing rows.
     """
     if failure is None:
         return failure
@@ -110,7 +110,7 @@ def with_remedy(
 
 
 def _vacuumed(context: Context, tables: Iterable[DeltaTableRecord], reason: str) -> tuple[str, int] | None:
-    """For a failure that reports a missing file: the external table, as statements name it, and the version that added
+    """For a failure that reports a missing file: the external table's name in statements, and the version that added
     the file. Otherwise None.
 
     If that version was cleaned up too, the oldest existing version is returned.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Wakes:
     """The jobs that should be woken. Thread-safe.
 
-    ``on_request`` is called after each request; the owner's loop sets it. A job that is not at rest is not affected.
+    ``on_request`` is called after each request; the owner's loop sets it. Jobs that are not at rest are not affected.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Wakes:
         return at is not None and time.monotonic() - at <= within_seconds
 
     def watch_inputs(self, jobs: frozenset[str]) -> None:
-        """Names the running jobs whose output a job at rest reads; their next batch is reported at once."""
+        """Sets the running jobs whose output a job at rest reads; the next batch of such a job is reported at once."""
         self._inputs = jobs
 
     def note_batch(self, job: str) -> None:

@@ -66,9 +66,9 @@ def flush(
 ) -> tuple[ResultRow, ...]:
     """Waits for all sources, views and sinks except paused and stalled ones, which the result names.
 
-    Views and sinks on a stalled or unreachable source are complete except for that source's records. Raises SqlError
-    NOT_APPLIED_YET after ``timeout`` seconds without any progress. A job counts as stalled if it stalled some
-    seconds ago and has not recovered since.
+    Views and sinks over a stalled or unreachable source are complete except for that source's records. Raises SqlError
+    NOT_APPLIED_YET after ``timeout`` seconds without any progress. A job counts as stalled if it stalled some seconds
+    ago and has not recovered since.
 
     ``discover_now`` makes the owner in this process look for a source's new splits; an owner in another process does
     so on its own schedule. ``shown`` is the object from which a status line reads the progress.
@@ -111,7 +111,7 @@ class _Waiting(Protocol):
     """One condition that FLUSH waits for."""
 
     def is_over(self) -> bool:
-        """True if FLUSH need not wait for this condition any more."""
+        """True if FLUSH no longer needs to wait for this condition."""
         ...
 
     def marks(self) -> dict[str, object]:
@@ -129,7 +129,7 @@ def _wait(context: Context, waiting: _Waiting, limit: StallTimeout, shown: Waiti
     began = marked_at = time.monotonic()
     while not waiting.is_over():
         context.sessions.require_alive()
-        # Computing marks costs some reads: they are only computed after a while.
+        # Marks are computed only after a while, because each computation costs some reads.
         if time.monotonic() - marked_at >= min(_MARK_SECONDS, limit.seconds / 2):
             limit.note(waiting.marks())
             marked_at = time.monotonic()
@@ -166,18 +166,19 @@ def _behind(number: int | None, what: str) -> str:
 
 
 def _looks_at_clusters(context: Context, snapshot: Snapshot, sources: list[SourceRecord]) -> dict[int, Upstream]:
-    """The ends of the sources that share a cluster, by id: two requests instead of several for each source."""
+    """The ends of the sources that share a cluster, by source id. This takes two requests instead of several for each
+    source."""
     found: dict[int, Upstream] = {}
     for group in by_cluster(context, snapshot, sources)[0]:
         try:
             found |= look_at_cluster(group)
-        except OSError:  # The look at each source reports the reason.
+        except OSError:  # The separate look at each source reports the reason.
             continue
     return found
 
 
 def _complete(context: Context, source_id: int, upstream: Upstream | None) -> ResultRow | None:
-    """The answer for a source that has read up to these ends already; None if it must be looked at on its own."""
+    """The answer for a source that has already read up to these ends; None if the source needs a separate look."""
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)
     if upstream is None or upstream.missing or not isinstance(source, SourceRecord):
@@ -185,7 +186,7 @@ def _complete(context: Context, source_id: int, upstream: Upstream | None) -> Re
     if pauses_of(snapshot, source_id) or is_throttled(source):
         return None
     if any(seen.incarnation is None for seen in upstream.splits.values()):
-        return None  # Only its own look says whether it is still the same cluster.
+        return None  # Only a separate look shows whether the cluster is still the same.
     high_water = _SourceHighWater(context=context, source_id=source_id, upstream=upstream, discover_now=None)
     if not high_water.has_arrived(snapshot, source):
         return None
@@ -289,7 +290,7 @@ class _SourceHighWater:
         }
 
     def left(self) -> str:
-        """The number of missing records, and the status of its jobs."""
+        """The number of missing records, and the status of the source's jobs."""
         snapshot, readers = self._readers()
         missing = max((self._missing(snapshot, reader) for reader in readers), default=0)
         name = readers[0].source.name if readers else str(self.source_id)
@@ -364,8 +365,8 @@ def _flush_reader(
 
 @dataclass(slots=True, kw_only=True)
 class _Reading:
-    """The condition that a view or sink has read its inputs up to an earlier version, by the current catalog: another
-    session may pause, drop or replace it meanwhile.
+    """The condition that a view or sink has read its inputs up to an earlier version. It uses the current catalog,
+    because another session may pause, drop or replace the object in the meantime.
 
     ``notice`` is the reason why FLUSH no longer waits for it.
     """
@@ -404,7 +405,7 @@ class _Reading:
         return stall is not None
 
     def _high_water(self, snapshot: Snapshot) -> HighWater:
-        """The versions to read. A rebuild replaces tables: then those of the new tables."""
+        """The versions to read. If a rebuild replaces tables, the values of the new tables."""
         ids = (self.reader.id, *self.reader.inputs)
         tables = tuple(table_path(self.context.warehouse, snapshot, id_) for id_ in ids)
         if self._ends is None or tables != self._tables:
@@ -425,7 +426,8 @@ class _Reading:
         return f'{self.reader.kind.replace("_", " ")} "{self.reader.name}"'
 
     def marks(self) -> dict[str, object]:
-        """Batches planned and committed, versions of its table, progress of its backfill, and the status of its job."""
+        """The planned and committed batches, the versions of the table, the progress of the backfill, and the status of
+        the job."""
         warehouse, facts = self.context.warehouse, self.context.metastore.jobs
         progress = facts.backfills().get(self.job)
         mark = (
@@ -438,7 +440,7 @@ class _Reading:
         return {self._name: mark}
 
     def left(self) -> str:
-        """The number of input rows that the view or sink has not read, and the status of its job."""
+        """The number of input rows that the view or sink has not read, and the status of the job."""
         behind = rows_behind(self.context, self.context.metastore.snapshot(), self.reader, self.checkpoint)
-        # If no whole row is missing, the job still has to read a version without rows.
+        # Even if no whole row is missing, the job still has to read a version without rows.
         return f"{self._name} {_behind(behind or None, 'row')} {_state(self.context, [self.job])}"

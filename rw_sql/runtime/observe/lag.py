@@ -166,7 +166,7 @@ def _behind(
 def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], seconds: float) -> dict[int, Upstream]:
     """Requests the ends of all upstreams in parallel, and returns the results that arrive in time.
 
-    One request serves all sources of a cluster: a thousand of them need no thousand threads.
+    One request serves all sources of a cluster, so a thousand sources do not need a thousand threads.
     """
     found: dict[int, Upstream] = {}
 
@@ -176,7 +176,7 @@ def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], se
     def look_together(group: list[Looked]) -> None:
         try:
             found.update(look_at_cluster(group, seconds))
-        except OSError:  # It does not answer: the jobs' own reasons say so.
+        except OSError:  # If an upstream does not answer, the reasons of its jobs state it.
             return
 
     clusters, apart = by_cluster(context, snapshot, sources)
@@ -251,7 +251,7 @@ def _rows_after(context: Context, table: str, reached: Mapping[str, int], upstre
     for version in range(first, newest + 1):
         try:
             actions = read_actions(context.warehouse, table, version)
-        except FileNotFoundError:  # removed by clean-up: the view will not find it either
+        except FileNotFoundError:  # clean-up has removed the commit, so the view will not find it either
             return Lag()
         own = None if upstream is None else rows_of_table(actions, upstream)
         added = added_rows(actions) if own is None else own

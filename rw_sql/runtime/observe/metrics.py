@@ -96,7 +96,7 @@ class _Operations:
 class _Committed:
     """The rows added to a job's table up to a version.
 
-    Counting begins with the run that is the newest at the first measurement.
+    Counting begins with the run that is the newest one at the first measurement.
     """
 
     version: int
@@ -195,7 +195,7 @@ class Metrics:
 
     def _of_jobs(self, snapshot: Snapshot) -> Iterator[Sample]:
         statuses = shown_statuses(self._context, snapshot)
-        # The last status of a dropped object may remain: no owner changes it any more.
+        # The last status of a dropped object may remain, because no owner changes it any more.
         statuses = {job: status for job, status in statuses.items() if snapshot.get(status.object_id) is not None}
         lags = measure_lag(self._context, snapshot)
         at = now_ms()
@@ -226,7 +226,7 @@ class Metrics:
             batch = figures.last_batch(job)
             if batch is not None:
                 yield Sample(name="rw_sql_job_last_batch_duration_seconds", labels=labels, value=batch[1])
-                if job.startswith("sink-"):  # for other jobs every process reads it from the job's table
+                if job.startswith("sink-"):  # for other jobs, every process reads the value from the job's table
                     yield Sample(name="rw_sql_job_last_batch_timestamp_seconds", labels=labels, value=batch[0] / 1000)
 
     def _count_rows(self, snapshot: Snapshot) -> list[Sample]:
@@ -283,7 +283,7 @@ class Metrics:
     def count_rows(self) -> None:
         """Counts the rows added to the jobs' tables since the last call.
 
-        Must be called before clean-up removes the commits with these numbers.
+        Must be called before clean-up removes the commits that contain these numbers.
         """
         with self._lock:
             self._count_rows(self._context.metastore.snapshot())
@@ -302,9 +302,10 @@ class Metrics:
                 if made is not None and made.batch < 0 and made.run == run:  # the start of the run
                     break
             self._tables[table] = counted
-        # One version at a time: if the store fails between two, the next call counts each of them once.
+        # Counts one version at a time, so that the next call counts each version once even if the store fails in
+        # between.
         while counted.version < newest:
-            # Clean-up may have removed it before the first look.
+            # Clean-up may have removed the commit before the first measurement.
             with suppress(FileNotFoundError):
                 counted.add(read_actions(warehouse, table, counted.version + 1))
             counted.version += 1

@@ -31,7 +31,7 @@ _CPU_SHARE = 0.03
 """The share of a core that checks of one cluster may use. A cluster with more splits is checked less often."""
 
 TOPICS_SECONDS = 10.0
-"""The interval at which topics are checked for new partitions and for being created again, in seconds."""
+"""The interval in seconds at which topics are checked: whether they have new partitions or were re-created."""
 
 _ONE_BY_ONE_SECONDS = 1.0
 """The minimum interval for a connector that does not define how often its readers check."""
@@ -51,8 +51,8 @@ _UNREACHABLE_CHECKS = 3
 """The number of failed checks in a row after which the sources of a cluster are reported as unreachable."""
 
 _UNKNOWN_CHECKS = 12
-"""The number of checks in a row without the end of a split after which its source is started, to report the reason. A
-leader that moves takes less."""
+"""After this number of checks in a row without the end of a split, the split's source is started, to report the reason.
+The move of a leader takes less time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +67,8 @@ class Watched:
 class Finding:
     """The result of one check: records to read by job, sources whose splits may have changed, and problems by job.
 
-    ``answered`` are the jobs whose upstream answered; an earlier problem of theirs is over. ``unknown`` are the jobs
-    with a split whose end could not be read in several checks: a start of the job shows the reason.
+    ``answered`` are the jobs whose upstream answered, so that earlier problems are over. ``unknown`` are the jobs with
+    a split whose end could not be read in several checks: a start of the job shows the reason.
     """
 
     behind: Mapping[str, int] = field(default_factory=dict)
@@ -91,7 +91,8 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Group:
-    """Sources that one thread checks: those of one cluster, or a share of those that are checked one by one."""
+    """Sources that one thread checks: the sources of one cluster, or some of the sources that are checked one by
+    one."""
 
     kind: Connector
     options: Mapping[str, str]
@@ -102,8 +103,8 @@ class _Group:
     topics_at: float = 0.0
     topics_failures: int = 0
     spent: tuple[float, ...] = ()
-    """The CPU times of the last two checks of all ends, in seconds. The smaller one counts: a collection of Python's
-    garbage that happens during a check takes ten times as long as the check."""
+    """The CPU times of the last two checks of all ends, in seconds. The smaller time counts, because a run of Python's
+    garbage collector during a check takes ten times as long as the check."""
 
     failures: int = 0
     due: threading.Event = field(default_factory=threading.Event)
@@ -127,7 +128,7 @@ class _Group:
         )
 
     def interval(self, options: Mapping[str, str]) -> float:
-        """The interval of checks of one source: that at which its own reader would find new records."""
+        """The interval between checks of one source: the interval at which its reader would find new records."""
         if not isinstance(self.kind, RangedConnector):
             return max(LEAST_SECONDS, _ONE_BY_ONE_SECONDS)
         if self.kind.poll_seconds is not None:
@@ -135,10 +136,11 @@ class _Group:
         return discovery_seconds(self.kind, options)
 
     def note_check(self, job: str, options: Mapping[str, str], spent: float, took: float) -> None:
-        """Plans the next check of one source. The last one took ``spent`` seconds of CPU time, ``took`` seconds in all.
+        """Plans the next check of one source. The previous check took ``spent`` seconds of CPU time, and ``took``
+        seconds in all.
 
-        A check that fails may have waited for its timeout, during which no other source of the thread is checked: the
-        next check of this source therefore follows after a multiple of that time.
+        A failed check may have waited for its timeout, during which the thread checks no other source. The next check
+        of this source therefore follows after a multiple of this time.
         """
         turn = self.turns[job]
         wait = self.interval(options)
@@ -264,7 +266,7 @@ class UpstreamWatcher:
                     if group.turns.get(job) is turn:
                         group.note_check(job, options, spent, took)
                 if not is_answered:
-                    return  # It may have taken seconds: those that answer come first again.
+                    return  # The check may have taken seconds, so sources that answer come first again.
 
     def _check_all(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> None:
         splits = list(dict.fromkeys(split for watched in members.values() for split in watched.states))
@@ -284,7 +286,7 @@ class UpstreamWatcher:
         try:
             changed = self._changed_topics(group, kind, members)
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # Ends are known without topics: the jobs have no problem, and the next check of the topics retries.
+            # The ends are known without the topics, so the jobs have no problem; the next check retries the topics.
             group.topics_failures += 1
             if group.topics_failures == 1:
                 logger.warning("topics could not be checked: %s", cause_line(str(error)) or type(error).__name__)
@@ -357,7 +359,7 @@ def discovery_seconds(kind: Connector, options: Mapping[str, str]) -> float:
 def _behind(watched: Watched, ends: Mapping[str, int]) -> int:
     """The number of offsets beyond a source's positions, as far as the ends of its splits are known.
 
-    An end below the position counts as one: the reader has to be started to say why.
+    An end below the position counts as one offset, because the reader must be started to report the reason.
     """
     found = (ends[split] - state.offset for split, state in watched.states.items() if split in ends)
     return sum(1 if more < 0 else more for more in found)

@@ -46,7 +46,7 @@ def wait_until_made(
 ) -> tuple[ResultRow, ...]:
     """Waits for the views and tables of these jobs (None: all) to be complete.
 
-    Returns the incomplete ones, with reasons.
+    Returns the incomplete objects, with reasons.
 
     Ends after ``seconds`` without any progress. A rebuild is complete when queries read the new table. Views whose
     job is stalled, or is not run by any process, are not waited for. ``tell`` is called with the progress of each

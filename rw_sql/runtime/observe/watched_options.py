@@ -27,7 +27,7 @@ CHECK_SECONDS = 10.0
 class WatchedOptions:
     """The values of secrets with which sources at rest are watched, by job.
 
-    A running reader fails if its password is no longer accepted, and its next start reads the new one. A source at
+    A running reader fails if its password is no longer accepted, and its next start reads the new password. A source at
     rest has no reader: if its upstream does not answer, :meth:`check` compares the values with the present ones.
     ``changed`` is called on another thread with the jobs whose values have changed. Thread-safe, except for
     :meth:`check`.
@@ -61,7 +61,7 @@ class WatchedOptions:
         self._checking = run_in_background(partial(self._check, found), "secrets")
 
     def _check(self, jobs: Collection[str]) -> None:
-        # Each secret is read once: a thousand sources may have the same.
+        # Each secret is read only once, because a thousand sources may use the same secret.
         values: dict[SecretReference, str | None] = {}
         changed = []
         for job in jobs:
@@ -79,4 +79,4 @@ class WatchedOptions:
             return self._context.resolve((("", reference),), self._context.metastore.snapshot())[""]
         except Exception as error:
             logger.debug("secret %s cannot be read", reference.name, exc_info=error)
-            return None  # The problem that is reported stays.
+            return None  # The reported problem remains.

@@ -42,7 +42,8 @@ def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int, pa
     times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": conf}
     warehouse.write_text(f"{checkpoint}/metadata", json.dumps({"id": str(uuid.uuid4())}))
     warehouse.write_text(f"{checkpoint}/commits/0", 'v1\n{"nextBatchWatermarkMs":0}')
-    # Written last: it makes the checkpoint valid. After a kill before it, everything is written again.
+    # This file is written last, because it makes the checkpoint valid. If a kill comes before, all files are written
+    # again.
     warehouse.write_text(f"{checkpoint}/offsets/0", f"v1\n{json.dumps(times)}\n{_offset(table, version)}")
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _MOST_OTHERS = 200
-"""The number of commits of other tables after which a table of a captured database has to read all of them."""
+"""If more commits of other tables follow, a table of a captured database must read all of these commits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +69,11 @@ def captured_table(reader: MaterializedViewRecord | SinkRecord) -> str | None:
 def last_data_version(context: Context, table: str, *, is_feed: bool = False, upstream: str | None = None) -> int:
     """The newest version that adds rows or, with ``is_feed``, adds or removes rows; -1 if there is none.
 
-    With ``upstream``, the newest that adds rows of this upstream table to the log, unless many other commits follow it.
+    With ``upstream``, the newest version that adds rows of this upstream table to the log, unless many other commits
+    follow it.
 
-    If the relevant commits were cleaned up, returns the newest version that it could be: a reader beyond that
-    version has read all rows.
+    If the relevant commits were cleaned up, returns the newest version that they can have had, because a reader beyond
+    that version has read all rows.
     """
     oldest = 0
     others: list[int] = []

@@ -1,4 +1,4 @@
-"""What an interrupted start leaves in a query's checkpoint.
+"""Removes the files that an interrupted start leaves in a query's checkpoint.
 
 Spark and rw_sql write a checkpoint's file under a temporary name and then rename it. A kill or a stop between these two
 steps leaves the temporary file. Spark ignores it from the second batch on. A query without any batch, however, is not
@@ -16,7 +16,7 @@ _FOLDERS = ("offsets", "commits")
 
 
 def remove_leftovers(warehouse: Warehouse, checkpoint: str) -> None:
-    """Removes temporary files from a checkpoint without a planned batch; changes nothing in any other.
+    """Removes temporary files from a checkpoint without a planned batch; does not change other checkpoints.
 
     No query may run on the checkpoint.
     """

@@ -51,7 +51,7 @@ class ReadRanges:
 
 _lock = threading.Lock()
 _folded: dict[str, ReadRanges] = {}
-# The version that each file is known to have.
+# The known version of each file.
 _written: dict[str, int] = {}
 
 
@@ -172,7 +172,7 @@ def held_log(warehouse: Warehouse, source: SourceRecord) -> tuple[int, Mapping[s
         if restored_version(actions) is not None:
             break
         commit = job_commit(actions)
-        # A commit without rows has no bucket: its rows count as deleted only if others are.
+        # A commit without rows has no bucket, so its offsets count as deleted only if those of other commits do.
         if commit is not None and commit.ranges and bucket is not None:
             kept.append(commit)
     pieces: dict[str, tuple[LogPiece, ...]] = {}

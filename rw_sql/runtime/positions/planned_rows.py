@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """The number of rows that a batch reads: an upper limit, and the exact number, which excludes undecodable
-    records. None means unknown. ``size`` are the bytes of the files that contain them."""
+    """The number of rows that a batch reads: an upper limit, and the exact number, which excludes undecodable records.
+    None means unknown. ``size`` is the size in bytes of the files that contain the rows."""
 
     most: int | None = None
     exact: int | None = None

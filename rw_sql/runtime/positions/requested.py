@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def request_position(warehouse: Warehouse, source: SourceRecord, position: int) -> None:
-    """Makes the reader commit its position as soon as it reaches this one, even without a change.
+    """Makes the reader commit its position as soon as it reaches this position, even without a change.
 
-    An idle position is committed rarely: FLUSH need not wait for that.
+    An idle position is committed rarely: with this request, FLUSH need not wait for such a commit.
     """
     warehouse.write_text(_path(warehouse, source), str(position))
 
@@ -21,7 +21,7 @@ def requested_position(warehouse: Warehouse, source: SourceRecord) -> int:
     """The newest requested position; 0 if there is none."""
     try:
         return int(warehouse.read_text(_path(warehouse, source)))
-    except (FileNotFoundError, ValueError):  # A file that is being written is empty.
+    except (FileNotFoundError, ValueError):  # While the file is being written, it may be empty.
         return 0
 
 

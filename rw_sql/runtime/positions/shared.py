@@ -27,7 +27,8 @@ ALL_SPLITS = ""
 
 
 def known_state(row: StoredState, note: NotedPosition | None) -> str:
-    """A split's position: the noted one, or the one set by a statement if that is newer or if there is no note."""
+    """A split's position: the noted position, or the position set by a statement if that is newer or if there is no
+    note."""
     return note.state if note is not None and _counts(note, row) else row.state
 
 
@@ -39,10 +40,10 @@ def _counts(note: NotedPosition, row: StoredState) -> bool:
 def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapshot, source: SourceRecord) -> Positions:
     """The next record of every split that has a state.
 
-    A statement's state is valid from its epoch on. Commits of runs that started before the statement do not advance
-    the state, so that a batch committed between the statement and the stop of such a run does not undo the
-    statement. Among other commits, the newest one that contains the split determines its position. The notes limit
-    how far back commits must be read.
+    A statement's state is valid from its epoch on. Commits of runs that started before the statement do not advance the
+    state, so that a batch committed between the statement and the stop of such a run does not undo the statement. Among
+    the other commits, the newest commit that contains the split determines the split's position. The notes limit how
+    far back commits must be read.
     """
     kind = connector(source.connector)
     fragment = ingest_fragment(source.id)
@@ -72,7 +73,8 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
     read: set[str] = set()
     if missing or not noted:
         for at, commit in job_commits(warehouse, table, down_to=min((floor[s] for s in missing), default=0)):
-            if at > version:  # Committed later: a position must match the log version returned with it.
+            # Later commits are ignored, because a position must match the log version returned with it.
+            if at > version:
                 continue
             read.update(split for split, (start, end) in commit.ranges.items() if end > start)
             for split in missing & commit.ranges.keys():

@@ -51,7 +51,7 @@ def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: 
         versions = planned_versions_of(warehouse, checkpoint, table_id)
         since = began_ms
         if versions:
-            # Cleaned up: older than any limit.
+            # The commit was cleaned up, so it is older than any limit.
             since = None if versions[-1] > newest else commit_time_ms(warehouse, table, versions[-1]) or 0
         needs = _needs(versions, record, object_id, is_first=newest_planned(warehouse, checkpoint) == 0)
         reader = Reader(
@@ -123,7 +123,7 @@ def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) ->
 def _offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str, Any]]:
     try:
         lines = warehouse.read_text(f"{checkpoint}/offsets/{batch}").split("\n")[2:]
-    except FileNotFoundError:  # Spark keeps a limited number of them.
+    except FileNotFoundError:  # Spark keeps a limited number of entries.
         return []
     return [json.loads(line) for line in lines if line.startswith("{")]
 

@@ -29,8 +29,8 @@ _SEEN = "rw_sql: keys met"
 
 
 def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str]) -> DataFrame:
-    """The differences between two tables: with KEEP true, the rows of ``fresh`` that are missing in ``table`` or
-    have other values there; with KEEP false, the keys of ``table`` that are missing in ``fresh``.
+    """The differences between two tables. With KEEP true: the rows of ``fresh`` that are missing in ``table`` or have
+    other values there. With KEEP false: the keys of ``table`` that are missing in ``fresh``.
 
     Both have the same columns. Keys and rows are compared by hash, so that only keys and hashes of the table's rows
     are shuffled. If several rows have the same key, the choice among them is deterministic. ``table`` is None if it
@@ -38,8 +38,8 @@ def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str])
     """
     columns = fresh.columns
     hashed = _hashed(_hashed(fresh, columns, _ROW), keys, _KEY)
-    # Partitioned and sorted as the join below requires. Using the keys themselves would shuffle all rows twice, because
-    # a null-safe join uses other columns.
+    # The rows are partitioned and sorted as the join below requires. Using the keys themselves would shuffle all rows
+    # twice, because a null-safe join uses other columns.
     order = Window.partitionBy(*_KEY).orderBy(*_ROW)
     single = hashed.withColumn(_THERE, f.row_number().over(order)).where(f"{_THERE} = 1")
     if table is None:

@@ -139,7 +139,7 @@ class RefreshJob:
         while self.work is not None and not self.work.done():
             cancel = self.cancel
             if cancel is not None:
-                with suppress(Py4JError):  # If the JVM is gone, so is its work.
+                with suppress(Py4JError):  # If the JVM has ended, its work has ended too.
                     cancel()
             wait([self.work], _LOOK_SECONDS)
 
@@ -194,7 +194,7 @@ class RefreshJob:
         if record.status == REFRESHING:
             source = source_of(snapshot, record)
             if source is not None and pauses_of(snapshot, source.id):
-                return False  # Triggered before the pause; it starts afterwards.
+                return False  # The refresh was triggered before the pause, and starts after it.
             self._load(snapshot, record)
         elif record.status == FINISHING:
             self._finish(record)
@@ -234,7 +234,7 @@ class RefreshJob:
                 loaded = load(spark, reader, options, table, self.output, staged_in)
             fault("refresh.loaded")
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # For any error of the client, Arrow or Spark: the table is unchanged, and the reason is recorded.
+            # Applies to any error of the client, Arrow or Spark: the table stays unchanged, and the reason is recorded.
             self._fail(record, _reason(error, options))
             return
         finally:
@@ -365,7 +365,7 @@ class RefreshJob:
 
 
 _TELLING = (PySparkException, Py4JError, DeltaError, OSError, SqlError, StalledError)
-"""The exceptions whose message is sufficient. For all others, the type is added."""
+"""The exceptions whose message is sufficient. For all others, the message also contains the type."""
 
 
 def _reason(error: Exception, options: Mapping[str, str]) -> str:

@@ -76,7 +76,7 @@ def load(
     given = [column for column in statement.columns if column.generated is None]
     columns = {field_of(c): spark_type(c.data_type) for c in given}
     encode = statement.format
-    # Kept until everything is read: the reader's resources are released with it.
+    # The reference is kept until everything is read, because the reader's resources are released with the frame.
     if isinstance(reader, ColumnReader):
         upstream = reader.read_columns(spark, options, columns, _misfit_of(table.name, given, staging.keys))
     elif encode is not None and encode.encode in ("CSV", "JSON") and isinstance(reader, LineReader):

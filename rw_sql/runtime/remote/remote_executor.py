@@ -79,7 +79,7 @@ class RemoteExecutor:
             return Executor(self._context, None).run(statement, session)
         answer = self._ask(text, session, ends_block=isinstance(statement, ast.Commit | ast.Rollback))
         while answer.question is not None and session.ask is not None and session.ask(answer.question):
-            # Between the question and the confirmation, the effects may have changed: then the owner asks again.
+            # If the effects change between the question and the confirmation, the owner asks again.
             answer = self._ask(_confirmation(answer.question), session)
         if answer.error is not None:
             raise error_of(answer.error)
@@ -110,12 +110,13 @@ class RemoteExecutor:
             is_stored = True
             answer = self._wait(request, session)
         except BaseException as error:
-            # Whatever ended the wait: the owner must not run later what the user saw fail.
+            # Whatever ended the wait, the owner must not later run a statement that failed for the user.
             if self._is_withdrawn(request, is_stored=is_stored):
                 raise
             if ends_block:  # The owner's block ends with the statement, whether it succeeds or not.
                 session.block = None
-            # It confirms one statement, which the owner may run: it must not confirm another one.
+            # The confirmation covers one statement, which the owner may still run, so it must not confirm another
+            # statement.
             session.parameters.pop("unsafe_confirmation", None)
             if isinstance(error, KeyboardInterrupt):
                 raise StatementInterrupted("stopped waiting; the process that runs the jobs continues it") from None
@@ -129,7 +130,7 @@ class RemoteExecutor:
         return answer
 
     def _is_withdrawn(self, request: Request, *, is_stored: bool) -> bool:
-        """Withdraws a request; returns True if no owner will run it. ``is_stored``: it was certainly added."""
+        """Withdraws a request; returns True if no owner will run it. ``is_stored``: the request was certainly added."""
         try:
             if self._withdraw(request):
                 return True
@@ -195,7 +196,8 @@ class RemoteExecutor:
         return self._missing()
 
     def _owned_group(self) -> str:
-        """The group whose owner runs the next statement: that of the last one, else the default group, else any.
+        """The group whose owner runs the next statement: the group of the previous statement, otherwise the default
+        group, otherwise any group.
 
         Raises SqlError if no process can run a statement.
         """

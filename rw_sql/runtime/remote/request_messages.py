@@ -32,7 +32,7 @@ class StatementBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorBody:
-    """An SqlError. Its span refers to the statement's text."""
+    """An SqlError. The error's span refers to the statement's text."""
 
     code: str
     message: str
@@ -45,9 +45,9 @@ class ErrorBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerBody:
-    """The outcome of a statement: rows, or an error; with the state of its session afterwards.
+    """The outcome of a statement: rows or an error, and the state of its session afterwards.
 
-    ``question``: the statement needs a confirmation, and the error says so. The metastore keeps the answer for some
+    ``question``: the statement needs a confirmation, which the error requests. The metastore keeps the answer for some
     time after ``answered_ms``.
     """
 
@@ -62,7 +62,7 @@ class AnswerBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressBody:
-    """What a running statement waits for, and the jobs that it waits for (None: all)."""
+    """The condition for which a running statement waits, and the jobs concerned (None: all)."""
 
     what: str
     jobs: tuple[str, ...] | None = field(default=())

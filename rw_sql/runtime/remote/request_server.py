@@ -47,15 +47,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.2, 1.0
-"""How often the owner checks for requests: in an object store each check is a request to the store."""
+"""The interval in seconds at which the owner checks for requests; in an object store, each check is a request to the
+store."""
 
 _PROGRESS_SECONDS = 1.0
 _STORE_AGAIN_SECONDS = 1.0
 """The pause after an answer could not be stored."""
 
 CLOCKS_SECONDS = 600.0
-"""How much the clocks of a session and of the owner may differ, in seconds, before the owner takes a request of the
-session for one that nobody waits for."""
+"""The maximum difference in seconds between the clocks of a session and of the owner. If they differ by more, the owner
+may treat a request as abandoned."""
 
 _TIDY_SECONDS = 60.0
 """How often the owner removes the texts of answered statements from the table's files."""
@@ -107,11 +108,11 @@ class RequestServer:
                 self.look()
                 if time.monotonic() - self._tidied_at >= _TIDY_SECONDS:
                     self._tidied_at = time.monotonic()
-                    # In an object store this takes hundreds of requests to the store.
+                    # In an object store, this takes hundreds of requests.
                     run_in_background(self._tidy, "requests-upkeep")
             except (SqlError, OSError, DeltaError) as error:
                 logger.warning("requests of other sessions cannot be read: %s", error)
-            except Exception:  # the sessions wait for this thread, whatever one of the requests does to it
+            except Exception:  # catches every error, because all sessions wait for this thread
                 logger.exception("requests of other sessions cannot be read")
 
     def _tidy(self) -> None:
@@ -145,9 +146,10 @@ class RequestServer:
         self._forget_sessions()
 
     def _end_abandoned(self, request: Request) -> None:
-        """Answers a request that a dead owner has taken: its effects, if any, are in the catalog.
+        """Answers a request that an owner had taken before it ended. The effects of the statement, if any, are in the
+        catalog.
 
-        The session keeps its parameters. Its block was in the memory of that owner, so it is aborted.
+        The session keeps its parameters. The block was in the memory of that owner, so it is aborted.
         """
         answer = _error_answer(request, owner_ended(request.taken_by))
         done = replace(request, state=DONE, answer=to_json(answer))
@@ -180,7 +182,7 @@ class RequestServer:
         questions: list[Question] = []
 
         def ask(question: Question) -> bool:
-            """Refuses: the other process asks its user, and confirms with the token."""
+            """Always refuses, because the other process asks its user and confirms with the token."""
             questions.append(question)
             return False
 
@@ -223,10 +225,11 @@ class RequestServer:
 
 
 def _lateness(request: Request) -> float:
-    """The seconds since the session of a request has given up waiting, by the clocks of both; negative before that.
+    """The seconds since the session of a request must have stopped waiting, according to both clocks; negative while it
+    still waits.
 
-    A session that runs withdraws its request then. If it was killed, the request stays, and without an owner for as
-    long as there is none: after a week, nobody expects its statement any more.
+    A running session withdraws its request when it stops waiting. If the session was killed, the request remains until
+    an owner reads it, perhaps a week later, when no user expects the statement any more.
     """
     waits = SessionState()
     try:
@@ -267,7 +270,7 @@ def answer_lost() -> SqlError:
 
 
 def store_failed(error: Exception) -> SqlError:
-    """The error for a request that its session can neither follow nor withdraw."""
+    """The error for a request that its session could neither follow nor withdraw."""
     return SqlError(
         OWNER_MISSING,
         f"the wait for the statement failed ({type(error).__name__}: {error}): the statement may or may not have "

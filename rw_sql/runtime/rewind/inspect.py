@@ -79,7 +79,7 @@ def _table(context: Context, object_id: int, path: str, version: int) -> TableBa
         if version < 0:
             return TableBack(object_id=object_id, lost=GONE)
         then = DeltaTable(path, version=version)
-        # Files that are still part of the table exist in any case.
+        # Only files that are no longer part of the table may be missing.
         gone = set(then.file_uris()) - set(now.file_uris())
     except DeltaError:
         return TableBack(object_id=object_id, lost=GONE)

@@ -102,7 +102,7 @@ def wanted_points(context: Context, snapshot: Snapshot, source: SourceRecord) ->
         for record in reversed(found)
         if record.epoch not in known and ingest_fragment(source.id) in prediction_from_json(record.prediction)
     ]
-    # An operation after an unfinished REWIND depends on it: its point is made later.
+    # An operation after an unfinished REWIND depends on the REWIND, so its point is made later.
     done = facts.rewound()
     pending = [r.epoch for r in snapshot.all("rewind") if r.source_id == source.id and r.epoch not in done]
     return tuple(record for record in wanted if all(record.epoch <= epoch for epoch in pending))
@@ -261,7 +261,7 @@ def stands_of(context: Context, snapshot: Snapshot, source: SourceRecord, log_ve
     unfinished = unfinished_backfills(context.metastore, snapshot)
     for reader in readers:
         if view_job(reader.id) in unfinished:
-            # Its checkpoint refers to its staging table, which is deleted when it is live.
+            # The view's checkpoint refers to its staging table, which is deleted when the view is live.
             raise NotYet(f"{reader.kind.replace('_', ' ')} {reader.name} had not completed its backfill")
     stands: dict[int, Stand] = {}
     versions = {source.id: log_version}
@@ -278,7 +278,7 @@ def _stand(context: Context, reader: Reader) -> Stand:
     is_view = isinstance(reader, MaterializedViewRecord)
     checkpoint = (warehouse.view_checkpoint if is_view else warehouse.sink_checkpoint)(reader.id, reader.generation)
     committed = max((int(n) for n in warehouse.list_names(f"{checkpoint}/commits") if n.isdecimal()), default=-1)
-    # After the checkpoint: its committed batch is then in the table.
+    # Read after the checkpoint, so that the checkpoint's committed batch is in the table.
     version = version_of_batch(context, warehouse.data(reader.id, reader.generation), committed)
     return Stand(record=reader, checkpoint=checkpoint, version=version, batch=committed)
 
@@ -293,7 +293,8 @@ def version_of_batch(context: Context, table: str, batch: int) -> int:
             continue
         if (found.batch if found.batch >= 0 else found.done) <= batch:
             return version
-        # A fence states the batch before it; upkeep after a later batch includes its rows too.
+        # A fence contains the number of the batch before it. Upkeep after a later batch would include that batch's rows
+        # too.
         version = -1
     return version
 
@@ -355,7 +356,7 @@ def _copy_all(context: Context, folder: str, stands: Iterable[Stand]) -> None:
             try:
                 copy_checkpoint(context, stand.checkpoint, f"{root}/{stand.folder}", stand.batch)
             except FileNotFoundError as error:
-                # Spark deletes files of old batches meanwhile: the next listing lacks them.
+                # Spark may delete files of old batches during the copy; the next listing lacks them.
                 if attempt == _COPIES:
                     raise NotYet(f"the checkpoint of {stand.record.name} could not be copied: {error}") from error
             else:
@@ -419,8 +420,8 @@ def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
 def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
     """Deletes all but the newest points of a source, and copies without a point.
 
-    Keeps the copies that an unfinished REWIND needs, and those for operations after the newest noted one: another
-    owner may be making them.
+    Keeps the copies that an unfinished REWIND needs, and the copies for operations after the newest recorded one,
+    because another owner may be making them.
     """
     facts = context.metastore.jobs
     done = facts.rewound()

@@ -124,7 +124,7 @@ def _restore(
     if at is not None:
         return at
     run = context.metastore.jobs.claim_run(job, snapshot.epoch, context.owner)
-    # Its fence is a commit, so that there is a version to restore from, and it stops earlier runs.
+    # Opening the output commits a fence, which stops earlier runs and ensures that there is a version to restore from.
     output = JobOutput.reopen(context.warehouse, table, job=job, run=run.run, epoch=run.epoch, generation=generation)
     fault("rewind.fenced")
     return output.restore(version, rewind=rewind, done=done)

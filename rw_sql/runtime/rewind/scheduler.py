@@ -73,8 +73,8 @@ class Rewinding:
         self._found: tuple[tuple[SourceRecord, tuple[OperationRecord, ...]], ...] = ()
 
     def withheld(self, snapshot: Snapshot, busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-        """The jobs that must not run now. ``busy`` are the jobs that run, or are being started or stopped, here or
-        by the owner of the group that they leave.
+        """The jobs that must not run now. ``busy`` are the jobs that run, or are being started or stopped, in this
+        process or by the owner of the group that they leave.
 
         Starts the work that the returned jobs wait for, as soon as all of them are stopped.
         """
@@ -93,7 +93,7 @@ class Rewinding:
             spec = busy.get(job)
             is_rewound = any(rewind.source_id == source.id for rewind in pending)
             if spec is not None and not is_rewound and spec == ingest_spec(snapshot, source):
-                continue  # The operation does not change the reader: it continues.
+                continue  # The operation does not change the reader, so the reader continues.
             found.add(job)
             if job not in busy:
                 aim = tuple(record.epoch for record in records)
@@ -103,16 +103,16 @@ class Rewinding:
             jobs = rewind_jobs(snapshot, rewind)
             owed.update(jobs)
             if any(source.id == rewind.source_id for source, _ in waiting):
-                # The REWIND itself first gets a rewind point, so that it can be undone. But sinks must not
-                # run during that time: a sink already has a new generation, and without the copy of its
-                # checkpoint it would send everything again.
+                # The REWIND itself first gets a rewind point, so that it can be undone. Sinks must not run during that
+                # time, because a sink already has a new generation, and without the copy of its checkpoint it would
+                # send all rows again.
                 found.update(job for job in jobs if job.startswith("sink-"))
                 continue
             found.update(jobs)
             if not any(job in busy for job in jobs):
                 self._carry_out(snapshot, rewind, jobs)
         self._works = {id_: work for id_, work in self._works.items() if work.is_working or work.retry_at}
-        # Nothing is applied while tables of a source are replaced that was moved to another group meanwhile.
+        # No epoch counts as applied while tables are replaced of a source that has been moved to another group.
         moved = {id_ for id_, work in self._works.items() if work.is_working and group_of(snapshot, id_) != group}
         owed.update(map(ingest_fragment, moved))
         self.owed = frozenset(owed)
@@ -120,8 +120,8 @@ class Rewinding:
 
     @property
     def is_working(self) -> bool:
-        """True while a rewind point is made or a REWIND is carried out: no other owner may start the jobs, moved or
-        not."""
+        """True while a rewind point is made or a REWIND is carried out. No other owner may start the jobs during this
+        time, even if they were moved."""
         return any(work.is_working for work in self._works.values())
 
     def stop(self) -> None:

@@ -108,9 +108,9 @@ def _fenced(context: Context, spec: SinkSpec, writer: SinkWriter, run: int, chec
 
 
 def _require_marks(context: Context, spec: SinkSpec, options: Mapping[str, str]) -> None:
-    """Raises StalledError if the target lacks marks of the batches that the sink has written: it is another table of
-    the same name, or an older copy. The sink would continue with its next batch, and earlier rows would be missing
-    there."""
+    """Raises StalledError if the target lacks marks of the batches that the sink has written, because it is then
+    another table with the same name, or an older copy. If the sink continued with its next batch, earlier rows would be
+    missing in the target."""
     kind = sink_connector(spec.connector)
     known = last_commit(context.warehouse, context.warehouse.data(spec.sink_id, spec.generation), spec.generation)
     if known is None or known.newest_batch < 0 or not isinstance(kind, MarkingSink):
@@ -168,7 +168,7 @@ class Sink:
     def start(context: Context, spec: SinkSpec) -> Sink:
         """Looks at the target, claims a run, fences earlier ones, finds the last completed batch, and starts.
 
-        Raises StalledError. If the target cannot accept rows, it does so before anything is written.
+        Raises StalledError. If the target cannot accept rows, this fails before anything is written.
         """
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.sink_id)
@@ -176,7 +176,8 @@ class Sink:
             raise StalledError("the catalog has changed")
         kind = sink_connector(spec.connector)
         options = context.resolve(spec.options, snapshot)
-        # Before anything is written: while the target is unavailable, each retry would add a run and a fence.
+        # This check precedes all writes, because each retry would otherwise add a run and a fence while the target is
+        # unavailable.
         _require_target(kind.look(options, spec.shape))
         _require_marks(context, spec, options)
         tables: dict[int, DeltaTable] = {}
@@ -229,7 +230,7 @@ class Sink:
             is_unfit = isinstance(error, TargetUnfitError)
             raise StalledError(f"{'UNFIT' if is_unfit else 'UNREACHABLE'} {error}", is_lasting=is_unfit) from error
         except BaseException:
-            # On any exception, Ctrl-C included: nothing else refers to this writer.
+            # Applies to any exception, including Ctrl-C, because no other code refers to this writer.
             writer.close()
             raise
         return job
@@ -283,7 +284,7 @@ class Sink:
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         if batch <= self.done:
-            # It is complete, but Spark must still compute the batch to update the query's state.
+            # The batch is complete, but Spark must still compute it to update the query's state.
             frame.write.format("noop").mode("overwrite").save()
             return
         with self.streaming.batch():
@@ -340,8 +341,8 @@ class Sink:
         return left.slice(0, 0) if error.is_rest_written else left
 
     def _misfit(self, said: str) -> StalledError:
-        """The reason why the target no longer accepts rows: that it is another one, the result of a new look at it or,
-        without one, its message."""
+        """The reason why the target no longer accepts rows: that it was replaced, the result of a new look at it or, if
+        the look finds no problem, the target's message."""
         options = self.context.resolve(self.spec.options, self.context.metastore.snapshot())
         try:
             _require_marks(self.context, self.spec, options)
@@ -387,7 +388,8 @@ class Sink:
         fault("sink.before_stop")
         self.streaming.wait_idle(GRACE_SECONDS)
         try:
-            # Before stopping the query, which waits for its batch, and so perhaps for a target that does not answer.
+            # The write is cancelled first, because stopping the query waits for its batch, and the target may not
+            # answer.
             self.writer.cancel()
             self.streaming.cancel()
         finally:

@@ -1,4 +1,4 @@
-"""Arguments of ``spark.sql``, which Delta Lake's parser loses on newer versions of Spark."""
+"""Passes the arguments of ``spark.sql``, which Delta Lake's parser loses on newer versions of Spark."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _IN_THE_ANALYZER = "spark.sql.legacy.parameterSubstitution.constantsOnly"
 """Spark's setting that makes its analyzer replace markers such as ``:name``, as Spark 4.0 does.
 
-Without it, the parser replaces them, but the one of Delta Lake 4.4 passes the text on without the arguments: every
-statement with a marker fails with UNBOUND_SQL_PARAMETER.
+Without it, the parser replaces them. But Delta Lake 4.4's parser passes on the text without the arguments, so that
+every statement with a marker fails with UNBOUND_SQL_PARAMETER.
 """
 
 

@@ -24,14 +24,15 @@ MARK = "rw_sql.warehouse"
 
 
 def current_database(spark: SparkSession) -> str:
-    """The session's current database; that of Spark's own catalog, if the session uses another catalog."""
+    """The session's current database; if the session uses another catalog, the current database of Spark's own
+    catalog."""
     catalog = spark.catalog
     return catalog.currentDatabase() if catalog.currentCatalog() == SPARK_CATALOG else _DEFAULT
 
 
 def delta_prefix(spark: SparkSession) -> str:
-    """What precedes the path of a Delta table in a query of the session. In another catalog, Spark does not find the
-    table without the name of its own."""
+    """The prefix before the path of a Delta table in a query of the session. If the session uses another catalog, Spark
+    finds the table only with the name of its own catalog."""
     return "delta." if spark.catalog.currentCatalog() == SPARK_CATALOG else f"{SPARK_CATALOG}.delta."
 
 

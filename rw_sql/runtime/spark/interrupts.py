@@ -94,7 +94,7 @@ def watch(spark: SparkSession) -> None:
 def interruptible() -> Iterator[None]:
     """A context manager inside which Ctrl-C ends the main thread's work in Spark.
 
-    If the embedding program has its own handler, that one is kept.
+    If the embedding program has its own handler, that handler is kept.
     """
     handler = signal.getsignal(signal.SIGINT) if _is_main() else None
     if handler is not _on_interrupt and handler is not signal.default_int_handler and not _is_pysparks(handler):
@@ -200,7 +200,7 @@ def _cancel(call: int) -> None:
         try:
             context.cancelJobsWithTag(_TAG)
         except (Py4JError, PySparkException, OSError):
-            return  # The JVM is gone: the call ends by itself.
+            return  # The JVM has ended, so the call ends by itself.
         if time.monotonic() > deadline:
             if _main.is_calling and _main.call == call:
                 signal.pthread_kill(_main.ident, signal.SIGINT)
@@ -226,7 +226,7 @@ def _is_no_left_call(record: logging.LogRecord) -> bool:
 def _raise_if_interrupted() -> None:
     if _main.is_interrupted and not _main.shields:
         _main.is_interrupted = False
-        raise KeyboardInterrupt from None  # The error of the cancelled call has no information.
+        raise KeyboardInterrupt from None  # The error of the cancelled call contains no information.
 
 
 def _guarded(send: Callable[..., Any]) -> Callable[..., Any]:

@@ -44,7 +44,7 @@ def remember_jars(package: str, found: Sequence[str]) -> None:
 
 
 def keep_file(file: Path, content: bytes) -> None:
-    """Writes a file of the cache folder whole or not at all. Raises OSError."""
+    """Writes a file of the cache folder completely or not at all. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as made:
         made.write(content)
@@ -70,10 +70,10 @@ def jar_settings(package: str, config: Mapping[str, str], *, starts_jvm: bool = 
 
 
 def without_jars_of_spark(jars: Sequence[str]) -> list[str]:
-    """The jars among those that Ivy resolved of which Spark itself has no version.
+    """Those of the jars resolved by Ivy that Spark does not have in any version.
 
-    Spark's class loaders prefer Spark's own, so the others are only copied to every executor: of Delta's jars, 70 of 86
-    MB.
+    Spark's class loaders prefer Spark's own jars, so the other jars would only be copied to every executor: 70 of 86 MB
+    of Delta's jars.
     """
     spark = {_VERSION.sub("", jar.name) for jar in (spark_folder() / "jars").glob("*.jar")}
     # Ivy names a file group_artifact-version.jar, and Spark artifact-version.jar.

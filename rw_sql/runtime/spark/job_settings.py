@@ -2,8 +2,8 @@
 
 The rows of a view, a table or a sink depend on its definition and its input, never on the settings of the process that
 runs its job: another process, with other settings, may continue the job at any time. The settings that change what a
-query means are therefore fixed here. Those that change only how Spark computes, such as memory, joins, compression and
-state stores, are the user's.
+query means are therefore fixed here. Settings that change only how Spark computes, such as memory, joins, compression
+and state stores, are left to the user.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 QUERY_SETTINGS = {
-    # Also against the environment variable SPARK_ANSI_SQL_MODE.
+    # This also overrides the environment variable SPARK_ANSI_SQL_MODE.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
@@ -25,7 +25,7 @@ QUERY_SETTINGS = {
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.storeAssignmentPolicy": "ANSI",
 }
-"""The settings that change what a query means and that are set most often, with the values for jobs."""
+"""The most frequently used settings that change what a query means, with the values for jobs."""
 
 _QUERY_PREFIXES = (
     "spark.sql.ansi.",
@@ -70,10 +70,10 @@ JOB_SETTINGS = {
     "spark.databricks.delta.merge.materializeSource": "auto",
     # A batch may re-read old versions; upkeep keeps them as long as needed.
     BY_AGE: "false",
-    # As delta-rs and others write them; for Spark's default, INT96, Parquet has no minimum and maximum.
+    # delta-rs and others use this type too. For Spark's default, INT96, Parquet stores no minimum and maximum.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.writeLegacyFormat": "false",
-    # For Delta's writes of a log: a batch has one bucket, and sorting by bucket is unnecessary.
+    # For Delta's writes of a log, sorting by bucket is unnecessary, because a batch has one bucket.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
     # A Spark configured otherwise would silently skip rows in missing or truncated files.
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -85,7 +85,7 @@ JOB_SETTINGS = {
 
 LOCAL_CHECKPOINT_SETTINGS = {
     # Spark's preferred manager checks for links before a rename, which without Hadoop's native library starts a process
-    # each time, sixteen per batch. Both rename complete files and check whether the target exists.
+    # each time, sixteen per batch. Both managers rename complete files and check whether the target exists.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),

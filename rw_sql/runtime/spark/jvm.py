@@ -1,9 +1,9 @@
-"""The private parts of PySpark that rw_sql uses: the objects of the JVM behind sessions, frames and queries.
+"""Accesses the private parts of PySpark that rw_sql uses: the JVM's objects behind sessions, frames and queries.
 
 Only three other modules of ``rw_sql`` read such attributes: :mod:`rw_sql.runtime.spark.frames`, whose class *is* a
 DataFrame, and :mod:`rw_sql.connectors.kafka.spark_reader` and :mod:`rw_sql.connectors.support.range_stream`, which run
-without ``rw_sql.runtime``. If a release of
-PySpark renames one of them, this module changes. Each access is a call through py4j's socket: tens of microseconds.
+without ``rw_sql.runtime``. If a release of PySpark renames one of them, this module changes. Each access is a call
+through py4j's socket, which takes tens of microseconds.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _NEWEST_JOBS = 5
 """The maximum number of a tag's jobs to look at; older ones have ended."""
 
 _SHORT_NAMES = ("ArrowIteratorServer", "PythonErrorUtils", "PythonSQLUtils", "PythonUtils")
-"""The classes of PySpark's that its ``sql``, ``createDataFrame`` and parser of types request."""
+"""The classes that PySpark requests in ``sql``, ``createDataFrame`` and its parser of types."""
 
-# By context and name: py4j itself keeps no class.
+# Cached by context and name, because py4j itself caches no classes.
 _classes: WeakKeyDictionary[SparkContext, dict[str, Any]] = WeakKeyDictionary()
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """The class of the JVM with this whole name. The first use of a name in a Spark context costs one call.
+    """The JVM's class with this full name. The first use of a name in a Spark context costs one call.
 
-    ``_jvm.java.lang.Thread`` would cost one for each part of the name, in which Java looks for a class of that name in
-    every jar; for the first part, it looks in each package that PySpark imports too.
+    ``_jvm.java.lang.Thread`` would cost one call for each part of the name. In each call, Java looks for a class of
+    that name in every jar; for the first part, it also looks in each package that PySpark imports.
     """
     session: Any = spark
     classes = _classes.setdefault(spark.sparkContext, {})
@@ -45,8 +45,8 @@ def keep_short_names(spark: SparkSession) -> None:
     """Lets PySpark find the classes that it uses by their short names, in each ``sql`` and ``createDataFrame``, without
     a call to the JVM.
 
-    Java would look each time for a class of the short name, and for one in each package that PySpark imports, in every
-    jar: ten times, without a result until the last.
+    Otherwise, Java would search every jar each time: for a class with the short name, and for one in each package that
+    PySpark imports. Of these ten searches, only the last finds the class.
     """
     from py4j.java_gateway import JavaClass
 
@@ -105,7 +105,8 @@ def optimized_plan(frame: DataFrame) -> Any:
 
 
 def planned_bytes(frame: DataFrame) -> int:
-    """Spark's estimate of the size of a frame's rows; their size in memory if they are persisted and were computed."""
+    """Spark's estimate of the size of a frame's rows; the exact size in memory if the rows are persisted and
+    computed."""
     return int(str(optimized_plan(frame).stats().sizeInBytes()))
 
 

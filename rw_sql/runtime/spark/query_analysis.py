@@ -131,7 +131,7 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
     if request.form == WHOLE:
         found = replace(found, operators=_operators(analyzed_plan(frame)))
     if len({name.lower() for name in frame.columns}) < len(frame.columns):
-        return found  # The caller refuses it, and can name the column.
+        return found  # The caller refuses such a column and can name it.
     try:
         Schema.from_json(schema)
     except (ValueError, TypeError) as error:

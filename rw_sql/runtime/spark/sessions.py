@@ -50,9 +50,9 @@ ORIGINAL_SQL = "_rw_sql_original"
 _FETCH_ATTEMPTS = 3
 
 _MOST_FREE = 16
-"""The number of sessions of ended queries that are kept for the next ones."""
+"""The number of sessions of ended queries that are kept for later queries."""
 
-# Loaded jars stay loaded in a Spark context, whichever warehouse requested them.
+# Jars stay loaded in a Spark context, regardless of the warehouse that requested them.
 _loaded: WeakKeyDictionary[SparkContext, set[str]] = WeakKeyDictionary()
 _loading = threading.Lock()
 _threads: WeakKeyDictionary[SparkContext, tuple[Any, Any]] = WeakKeyDictionary()
@@ -149,7 +149,7 @@ class SparkSessions:
         return session
 
     def _resettable(self, session: SparkSession) -> tuple[str, ...]:
-        # Many jobs start at once; only the first one reads all settings.
+        # If many jobs start at once, only the first one reads all settings.
         with self._reading:
             if self._to_reset is None:
                 found = settings_to_reset(session.conf.getAll)
@@ -161,7 +161,7 @@ class SparkSessions:
 
         Spark never frees some parts of a session, so jobs that rest and wake must not create sessions without limit.
         """
-        # Its temporary views are the inputs of the query that has ended.
+        # The session's temporary views are the inputs of the query that has ended.
         java_session(session).sessionState().catalog().clearTempTables()
         with self._releasing:
             free = self._free.setdefault(str(session.conf.get(SHUFFLE_PARTITIONS)), [])
@@ -301,8 +301,8 @@ def leave_dead_jvm() -> None:
         warnings.simplefilter("ignore", RuntimeWarning)
         context = active_context()
         if context is not None:
-            # pyspark treats a dead JVM like one with a faulty answer: if its port refuses, the first stop() ends early,
-            # and only the second, which no longer calls the JVM, releases the rest.
+            # pyspark treats a dead JVM like a JVM with a faulty answer. If the port refuses connections, the first
+            # stop() ends early, and only the second stop(), which no longer calls the JVM, releases the rest.
             with suppress(OSError):
                 context.stop()
             context.stop()

@@ -111,12 +111,12 @@ def _refusal(warehouse: Warehouse, context: SparkContext) -> str:
         context.setJobGroup(group, group, interruptOnCancel=True)
         return _ask(warehouse, context)
 
-    # A separate thread has a job group of its own.
+    # A separate thread has its own job group.
     asking = prepare(ask, "shared-folder")
     try:
         answers = asking.result(_ASK_SECONDS)
     except (PySparkException, Py4JError, TimeoutError) as error:
-        # Executors without Python, or without a free core. The rows of each batch are counted in any case.
+        # The executors may have no Python or no free core. The rows of each batch are counted in any case.
         context.cancelJobGroup(group)
         why = cause_line(str(error)) or f"no answer within {_ASK_SECONDS:g} s"
         logger.warning("could not find out whether executors see %s: %s", warehouse.uri, why)
@@ -172,7 +172,7 @@ def _is_there(warehouse: Warehouse, path: str, token: str) -> bool:
 def _look(context: SparkContext, folder: str, token: str, tasks: int) -> list[_Answer]:
     seconds = _SECONDS_A_TASK
 
-    # Nested, so that it reaches executors by value: they may not have this package.
+    # The function is nested, so that executors receive it by value; they may not have this package.
     def look(number: int, _: Iterable[int]) -> Iterator[tuple[str, int, str, str, str]]:
         import os
         import socket

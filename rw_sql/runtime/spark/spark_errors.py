@@ -42,7 +42,7 @@ def known_names(
     def own() -> list[str]:
         try:
             return [*names()]
-        except (SqlError, OSError):  # The catalog cannot be read: the error of the statement matters more.
+        except (SqlError, OSError):  # If the catalog cannot be read, the error of the statement matters more.
             return []
 
     def relations() -> list[str]:
@@ -103,7 +103,7 @@ def _fault_of(error: CapturedException, text: str) -> SparkFault:
 
 
 def _span(error: PySparkException, told: str, text: str) -> Span | None:
-    """The position in the text: that of the error's context, otherwise that of the word at the error's line and
+    """The position in the text: the position of the error's context, otherwise of the word at the error's line and
     column."""
     for start, fragment in _contexts(error):
         # Java counts in units of UTF-16.

@@ -47,7 +47,7 @@ def _of_stage(store: Any, stage: int) -> tuple[int, ...]:
 
     try:
         told = store.lastStageAttempt(stage)
-    except Py4JJavaError:  # It is not submitted yet, or was forgotten.
+    except Py4JJavaError:  # The job is not submitted yet, or Spark has forgotten it.
         return ()
     return (
         told.numCompleteTasks(),

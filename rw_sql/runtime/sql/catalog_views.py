@@ -56,8 +56,8 @@ _OWN_FOLDERS = frozenset({"data", "checkpoints", CATALOG_DATABASE})
 """The folders of a warehouse that only rw_sql writes. Spark stores the user's own tables beside these folders."""
 
 _changing = threading.RLock()
-"""Held while a view is created, replaced or dropped: sessions of one Spark share a database, and each has the views of
-the warehouse created there."""
+"""Held while a view is created, replaced or dropped, because all sessions of one Spark create their warehouse's views
+in a shared database."""
 
 _shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 """The warehouse that the views in ``rw_catalog`` show. All sessions of one Spark share these views."""
@@ -86,8 +86,8 @@ class SparkViews:
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {SPARK_CATALOG}.{CATALOG_DATABASE}")
 
     def before(self, text: str) -> None:
-        """Creates the ``rw_catalog`` views of this warehouse, ``<source>$errors`` and ``<sink>$rejected`` if a
-        statement or table name mentions them, and those of the views that a thread has not created yet.
+        """Creates the views that a statement or table name mentions: the ``rw_catalog`` views of this warehouse,
+        ``<source>$errors``, ``<sink>$rejected``, and views that the thread has not created yet.
 
         They are created on demand because Spark analyzes each view at its creation, which takes seconds, and most
         sessions never need them.
@@ -109,7 +109,7 @@ class SparkViews:
         _shown[context] = uri
 
     def _create_uncovered(self, text: str) -> None:
-        """Creates the views that a text mentions and that no table, view or database of the user hides any more."""
+        """Creates the views that a text mentions and that objects of the user no longer hide."""
         with self._late.lock:
             for name in [name for name in self._hidden if name.rpartition(".")[2].casefold() in text]:
                 self._can(name, self._create, name, self._hidden[name])
@@ -332,7 +332,7 @@ class SparkViews:
         return is_done
 
     def _has_database(self, snapshot: Snapshot, name: str) -> bool:
-        """True unless the schema of a name has no database, because the user has one of its name."""
+        """True unless the schema of a name has no database, because a database of the user has the schema's name."""
         schema = schema_of(snapshot, name)
         return schema == PUBLIC or self._is_own_database(schema)
 
@@ -372,7 +372,7 @@ class SparkViews:
         self._known[name] = view
 
     def _refresh_schemas(self, snapshot: Snapshot) -> None:
-        """Creates the databases of new schemas and drops those of dropped ones."""
+        """Creates the databases of new schemas, and drops the databases of dropped schemas."""
         wanted = [record.name for record in snapshot.all("schema")]
         uri = self._context.warehouse.uri
         for name in [name for name in self._schemas if name not in wanted]:
@@ -387,13 +387,13 @@ class SparkViews:
                 )
 
     def _make_database(self, name: str) -> bool:
-        """Creates the database of a schema; returns False if the user has one of its name."""
+        """Creates the database of a schema; returns False if a database of the user has its name."""
         self._schemas[name] = databases.make_database(self._spark, name, self._context.warehouse.uri)
         return self._schemas[name]
 
     def remove(self, others: Sequence[SparkViews] = ()) -> None:
-        """Drops the views of this warehouse. Keeps ``rw_catalog``, the user's own objects, and what the ``others``, the
-        views of other sessions of the warehouse, show too."""
+        """Drops the views of this warehouse. Keeps ``rw_catalog``, the user's own objects, and the views that
+        ``others`` (the views of other sessions of the warehouse) still show."""
         self.close()
         self._failed.drop()
         for name in [name for name in self._known if self.is_odd(name)]:  # Temporary views belong to this session.

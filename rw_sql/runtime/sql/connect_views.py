@@ -39,7 +39,8 @@ logger = logging.getLogger(__name__)
 class ConnectViews(SparkViews):
     """The temporary views of one attached warehouse in one session of Spark Connect."""
 
-    def __init__(self, context: Context, spark: SparkSession) -> None:  # the base class creates a database
+    def __init__(self, context: Context, spark: SparkSession) -> None:
+        # Does not call the base class, which creates a database.
         self._context = context
         self._spark = spark
         self.database = spark.catalog.currentDatabase()
@@ -55,7 +56,7 @@ class ConnectViews(SparkViews):
         """Creates the views of the catalog, of failed records and of rejected rows that a text mentions."""
         folded = text.casefold().replace("``", "`")  # A backtick within a name is doubled.
         if any(name.rpartition(".")[2].casefold() in folded for name in self._covered):
-            self._epoch = -1  # The user may have renamed the object that hides it.
+            self._epoch = -1  # The user may have renamed the object that hid the view.
             self.refresh()
         self._failed.show(folded)
         if CATALOG_DATABASE not in folded:
@@ -79,7 +80,7 @@ class ConnectViews(SparkViews):
             if self._known.get(name) == view:
                 continue
             if not self._can(name, self._is_ready, view):
-                is_complete = False  # Its job will make it.
+                is_complete = False  # The view's job will create the table.
                 continue
             if name not in self._known and self._spark.catalog.tableExists(quoted_for_spark(name)):
                 if name not in self._covered:
@@ -113,7 +114,7 @@ class ConnectViews(SparkViews):
                 self._spark.catalog.dropTempView(name)
             for name in self._of_catalog:
                 self._spark.catalog.dropTempView(f"{CATALOG_DATABASE}.{name}")
-        except PySparkException as error:  # The server has ended, and the views with it.
+        except PySparkException as error:  # The server has ended, so the views no longer exist.
             logger.info("the views of a session of Spark Connect are not dropped: %s", error)
         self._known.clear()
         self._of_catalog.clear()
@@ -147,7 +148,7 @@ class ConnectViews(SparkViews):
         return text
 
     def _found(self, snapshot: Snapshot, parts: tuple[str, ...], path: tuple[str, ...]) -> str | None:
-        """The name in the catalog that a written name has; None for what Spark finds by itself."""
+        """The name in the catalog of a written name; None if Spark finds the name by itself."""
         if len(parts) == 2:
             schema = parts[0].lower()
             is_alias = schema == SCHEMA_ALIAS and not self.has_users_database(SCHEMA_ALIAS)
@@ -172,7 +173,7 @@ class ConnectViews(SparkViews):
         return name in self._covered
 
     def is_temporary(self, name: str) -> bool:
-        """True if a user's own object has this name, so that rw_sql's cannot be meant."""
+        """True if a user's own object has this name, so that the name cannot refer to rw_sql's object."""
         return name in self._covered
 
     def has_users_database(self, name: str) -> bool:

@@ -1,7 +1,8 @@
-"""Creates many Spark views in a thread: a session is attached before they exist, and a statement that mentions one of
-them creates it first.
+"""Creates many Spark views in a thread. A session is attached before they exist, and a statement first creates the
+views that it mentions.
 
-Spark analyzes each view at its creation, which takes 10 to 20 ms: for a thousand views, longer than all else.
+Spark analyzes each view at its creation, which takes 10 to 20 ms. For a thousand views, this takes longer than the rest
+of attaching.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class LateViews:
         self._is_closed = False
 
     def take(self, due: Mapping[str, MaterializedViewRecord]) -> Mapping[str, MaterializedViewRecord]:
-        """Takes the views that the thread creates, in place of those it had; returns the others."""
+        """Gives the thread views to create, in place of its earlier ones; returns the views that the caller must
+        create."""
         with self.lock:
             if len(due) > AT_ONCE and self._thread is None:
                 self._due = dict(due)
@@ -57,7 +59,7 @@ class LateViews:
             return {name: view for name, view in due.items() if name not in self._due}
 
     def create_mentioned(self, text: str) -> None:
-        """Creates the views that a statement needs: those whose name it has, or all if it lists them."""
+        """Creates the views that a statement needs: the views that it names, or all if the statement lists views."""
         if not self._due:
             return
         folded, needs_all = text.casefold(), _LISTS.search(text) is not None
@@ -66,7 +68,7 @@ class LateViews:
                 self._create(name, self._due.pop(name))
 
     def close(self) -> None:
-        """Ends the thread. The views that it has not created are not created."""
+        """Ends the thread. Views that it has not created yet stay missing."""
         with self.lock:
             self._due.clear()
 

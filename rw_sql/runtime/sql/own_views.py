@@ -33,7 +33,7 @@ class OwnTemporaryViews:
 
     def make(self, name: str, select: str) -> None:
         """Creates or replaces a view."""
-        # Before it exists: otherwise another thread would take it for the user's.
+        # Recorded before the view exists, because another thread would otherwise take it for the user's view.
         self._texts[name.lower()] = select.removeprefix("AS ")
         plain_sql(self._spark, f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} {select}")
         found = self._find(name)
@@ -63,6 +63,6 @@ class OwnTemporaryViews:
 
 
 def _text(view: Any) -> str | None:
-    """The text of a temporary view; None for one that was made of a DataFrame."""
+    """The text of a temporary view; None for a view that was made from a DataFrame."""
     text = view.desc().viewText()
     return str(text.get()) if text.isDefined() else None

@@ -46,7 +46,8 @@ class SessionNames:
         snapshot = self.metastore.snapshot()
         if name is None:
             return bool(snapshot.all("schema"))
-        if name == self.views.database:  # USE default goes back to public, as it does to Spark's default.
+        # USE default returns to public, because the views of public are in Spark's default database.
+        if name == self.views.database:
             return self.search_path() != DEFAULT_PATH
         return is_schema(snapshot, name) and (name != PUBLIC or not self.spark.catalog.databaseExists(PUBLIC))
 

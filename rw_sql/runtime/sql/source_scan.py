@@ -79,7 +79,7 @@ def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
 
 
 _newest: tuple[Snapshot, dict[str, SourceRecord]] | None = None
-"""The sources of the newest snapshot by folded name, so that a statement need not look at ten thousand of them."""
+"""The sources of the newest snapshot by folded name, so that a statement need not go through ten thousand sources."""
 
 
 def _folded(snapshot: Snapshot) -> dict[str, SourceRecord]:
@@ -92,9 +92,7 @@ def _folded(snapshot: Snapshot) -> dict[str, SourceRecord]:
 
 @dataclass(slots=True)
 class SourceScan:
-    """One source in a Spark query: the offsets from the startup mode to the end that the upstream had when it was
-    asked.
-    """
+    """One source in a Spark query: the offsets from its startup mode to the upstream's end at the time of the request."""
 
     context: Context
     source: SourceRecord
@@ -158,7 +156,7 @@ class SourceScan:
     def _rows(self, spark: SparkSession) -> DataFrame:
         statement = definition_of(self.source)
         names = [f"`{name}`" for name, _ in source_columns(statement)]
-        if sends_once(self.source.connector):  # The upstream never sends a change twice.
+        if sends_once(self.source.connector):  # The upstream sends each change only once.
             self.context.ensure_log(self.source)
             log = spark.read.format("delta").load(self.context.log_path(self.source))
             return log.where(f"{ERROR} IS NULL").select(*names)
@@ -174,7 +172,7 @@ class SourceScan:
 
 
 def of_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
-    """The rows of another session's frame, for queries of ``spark``. Their types and casts stay as they are."""
+    """The rows of another session's frame, for queries of ``spark``. Their types and casts stay unchanged."""
     frames = java_class(spark, "org.apache.spark.sql.classic.Dataset")
     return ClassicDataFrame(frames.ofRows(java_session(spark), analyzed_plan(frame)), spark)
 

@@ -48,7 +48,8 @@ _OPERATIONS = 1000
 """The number of newest unsafe operations whose outcomes are checked."""
 
 _OUTCOME_SECONDS = 60.0
-"""The age in seconds after which the process that committed an unsafe operation no longer records its outcome."""
+"""The age in seconds after which an unsafe operation without an outcome is a finding, because its process no longer
+records one."""
 
 _APPLIED = "applied"
 
@@ -75,7 +76,7 @@ class Finding:
 
 
 def examine(context: Context) -> tuple[Finding, ...]:
-    """All findings of a warehouse, the gravest kinds first."""
+    """All findings of a warehouse, the most serious kinds first."""
     snapshot = context.metastore.snapshot()
     return (
         *(found for lease in context.metastore.jobs.leases().values() for found in _of_owner(context, lease)),
@@ -94,8 +95,8 @@ def repair(context: Context) -> tuple[Finding, ...]:
 
     Nothing that a job or statement may still use is removed.
 
-    Folders are removed only while no process runs the jobs. If a process does, it removes them itself after its next
-    statement.
+    Folders are removed only while no process runs the jobs. A process that runs the jobs removes the folders itself
+    after its next statement.
     """
     snapshot, applied = context.metastore.snapshot(), least_applied(context)
     locks = [lock for lock in context.metastore.jobs.quiesce_locks() if _is_left(context, snapshot, lock)]
@@ -198,7 +199,7 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_jobs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Differences between the jobs that the catalog requires and those that the owner reports."""
+    """Differences between the jobs that the catalog requires and the jobs that the owner reports."""
     statuses = context.metastore.jobs.job_statuses()
     gone = sorted(job for job, status in statuses.items() if snapshot.get(status.object_id) is None)
     if gone:

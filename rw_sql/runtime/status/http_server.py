@@ -75,7 +75,7 @@ def _text(code: HTTPStatus, said: str, *headers: tuple[str, str]) -> _Answer:
 
 
 def _again(path: str) -> tuple[tuple[str, str], ...]:
-    """The headers of an answer that will soon be another one. A browser loads the page again by itself."""
+    """The headers of an answer that is valid only for a moment, so that a browser reloads the page by itself."""
     return ("Retry-After", "2"), *((("Refresh", "5"),) if path == "/" else ())
 
 
@@ -179,7 +179,7 @@ class StatusServer:
                 return False
         elif scheme.lower() != "bearer":
             return False
-        # In constant time: the duration of a comparison must not reveal how much of a guess is right.
+        # Compares in constant time, because the duration must not reveal how much of a guess is right.
         return hmac.compare_digest(secret, self._token)
 
 

@@ -100,7 +100,7 @@ class OperationLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """Lags and rates, and the time of their measurement; empty before the first one."""
+    """Lags and rates, and the time of their measurement; empty before the first measurement."""
 
     at_ms: int | None = None
     lags: Mapping[str, Lag] = field(default_factory=dict)
@@ -239,8 +239,8 @@ def read_lineage(context: Context, snapshot: Snapshot, of: str | None = None) ->
 
 
 def _lease(context: Context) -> Lease | None:
-    """The lease of this process's group; in a process without jobs, that of another group if the default has no
-    owner."""
+    """The lease of this process's group; in a process without jobs, the lease of another group if the default group has
+    no owner."""
     leases = context.metastore.jobs.leases()
     own = leases.get(context.group)
     if own is None or not context.has_owner(own):
@@ -313,7 +313,7 @@ def _is_statement(text: str) -> bool:
 def _operations(context: Context, snapshot: Snapshot) -> tuple[OperationLine, ...]:
     """The newest unsafe operations.
 
-    They are read again only if something was committed or applied since the last call.
+    They are read again only after a commit, or after an epoch was applied.
     """
     stamp = (context.metastore.version(), least_applied(context))
     known: tuple[object, tuple[OperationLine, ...]] | None = context.made.get("status_operations")

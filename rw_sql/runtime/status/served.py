@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 STANDING_BY = "standing by: another process runs the jobs"
 
 PATIENCE_SECONDS = 10.0
-"""How long in seconds a ready process still counts as ready while it applies a statement."""
+"""The seconds for which a ready process still counts as ready while it applies a statement."""
 
 COUNT_SECONDS = 30.0
 """The interval in seconds at which rows are counted if there are no scrapes.
@@ -82,5 +82,6 @@ class ServedWarehouse:
         try:
             self.metrics.count_rows()
         except (SqlError, OSError, DeltaError) as error:
-            # The jobs must not end because a store does not answer for a moment: the next count includes these rows.
+            # The error is ignored, because the jobs must not end if a store does not answer for a moment. The next
+            # count includes these rows.
             logger.warning("the rows of the jobs cannot be counted for the metrics now: %s", cause_line(str(error)))

@@ -41,7 +41,8 @@ def owner_text(owner: OwnerStatus, epoch: int, at_ms: int) -> str:
     if owner.state == "SUSPENDED":
         last = ago(owner.heartbeat_ms, at_ms)
         return f"owner: process {owner.pid} is suspended, last heartbeat {last}. kill -CONT {owner.pid} resumes it"
-    host = (owner.host or "").partition(" ")[0]  # followed by ids that distinguish a machine's boots and containers
+    # The name is followed by ids that distinguish a machine's boots and containers.
+    host = (owner.host or "").partition(" ")[0]
     late = f", last heartbeat {ago(owner.heartbeat_ms, at_ms)}" if owner.state == "LATE" else ""
     since = "" if owner.since_ms is None else f", for {duration(max(0, at_ms - owner.since_ms) / 1000)}"
     return f"owner: process {owner.pid} on {host}{since}{late}; {applied}"

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def prepare(work: Callable[[], T], name: str) -> Future[T]:
-    """Starts ``work`` on its own thread; the future has its result or exception."""
+    """Starts ``work`` on its own thread; the future receives the result or the exception."""
     future: Future[T] = Future()
 
     def run() -> None:

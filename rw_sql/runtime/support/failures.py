@@ -1,4 +1,4 @@
-"""The reason why a job ended: a stall that an operator can act on, or the innermost cause of an error."""
+"""The reasons why jobs end: a stall that an operator can resolve, or the innermost cause of an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rw_sql.object_stores import join_causes
 
 
 class StalledError(Exception):
-    """A job cannot run now, for a reason that an operator can act on.
+    """A job cannot run now, for a reason that an operator can resolve.
 
     ``is_final``: the job is not retried until a statement changes something. ``is_lasting``: the problem persists until
     someone fixes it, possibly in another system; the job is retried at the longest interval.
@@ -31,9 +31,9 @@ class StalledError(Exception):
 class Failure:
     """The reason why a job ended without being stopped.
 
-    ``is_final``: it is not retried until a statement changes something.
+    ``is_final``: the job is not retried until a statement changes something.
 
-    ``is_lasting``: it is retried at the longest interval.
+    ``is_lasting``: the job is retried at the longest interval.
     """
 
     reason: str

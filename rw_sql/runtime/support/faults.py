@@ -71,7 +71,7 @@ def kill(name: str) -> None:
         _armed.tell(name)
     if _armed.kills in ("jvm", "both") and _armed.jvm_pid:
         os.kill(_armed.jvm_pid, signal.SIGKILL)
-        # A process takes a moment to die, and the following code relies on its being dead.
+        # Waits until the process has ended, because the following code relies on it.
         while process_start(_armed.jvm_pid):
             time.sleep(0.001)
     if _armed.kills in ("python", "both"):

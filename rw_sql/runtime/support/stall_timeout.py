@@ -32,7 +32,7 @@ class StallTimeout:
         """Compares the marks and signs of life with those of the previous call, and restarts the time if they have
         changed.
 
-        The first call starts the full time, because earlier progress is unknown.
+        The first call starts the full timeout, because earlier progress is unknown.
         """
         now = self._clock()
         for name, mark in marks.items():

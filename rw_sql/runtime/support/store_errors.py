@@ -22,7 +22,7 @@ _AGAIN = "run it again once the store answers; rw-sql doctor examines the wareho
 def store_error(error: Exception, done: str = NOTHING_CHANGED) -> SqlError:
     """The error for a statement during which the store failed. ``done`` describes the effects that remain.
 
-    For an error during the commit, it says that nobody knows yet whether the statement is committed.
+    For an error during the commit, the message states that it is not known yet whether the statement is committed.
     """
     told = cause_line(str(error)) or type(error).__name__
     if isinstance(error, CommitUnknown):

@@ -30,8 +30,8 @@ class Warehouse:
     def at(location: str) -> Warehouse:
         """The warehouse at a path or URI. Paths are made absolute; a URI of the scheme ``file`` becomes a path.
 
-        Raises SqlError INVALID_PARAMETER for a location that the libraries of a warehouse refuse or read differently,
-        and FILE_UNREADABLE for a path that depends on a folder that does not exist.
+        Raises SqlError INVALID_PARAMETER for a location that not all of the warehouse's libraries read alike, and
+        FILE_UNREADABLE for a path that depends on a folder that does not exist.
         """
         location = local_location(location)
         if "://" not in location:
@@ -49,7 +49,8 @@ class Warehouse:
 
     @cached_property
     def files(self) -> AbstractFileSystem:
-        """The warehouse's file system. It caches no listings, because other processes and Spark write there too.
+        """The warehouse's file system. It caches no listings, because other processes and Spark write to the warehouse
+        too.
 
         It raises OSError if the store does not answer, whatever its client raises.
         """

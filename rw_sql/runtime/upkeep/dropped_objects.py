@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _SINCE: dict[tuple[str, int, int], int | None] = {}
-"""A cache of the times since when the tables of rebuilt views have been in use, by (warehouse, view, generation).
+"""A cache of the times at which the tables of rebuilt views came into use, by (warehouse, view, generation).
 
 Finding such a time requires reading all operations; it never changes.
 """
@@ -66,8 +66,8 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
         job = view_job(record.id) if isinstance(record, MaterializedViewRecord) else sink_job(record.id)
         folders = (f"{warehouse.uri}/data/{record.id}", f"{warehouse.uri}/checkpoints/{job}")
         found = [(folder, name) for folder in folders for name in warehouse.list_names(folder) if name.isdecimal()]
-        # The catalog is read again after the listing: a statement may have begun a rebuild since, for which the owner
-        # of another resource group has made folders. What either catalog needs is kept.
+        # The catalog is read again after the listing, because a statement may have begun a rebuild, for which the owner
+        # of another resource group has created folders. All folders that one of the two catalogs needs are kept.
         needed = _needed(context, snapshot, record.id) | _needed(context, context.metastore.snapshot(), record.id)
         for folder, name in found:
             if int(name) not in needed:
@@ -90,7 +90,7 @@ def _used_elsewhere(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
 
 
 def _kept(context: Context, snapshot: Snapshot, record: MaterializedViewRecord | SinkRecord) -> int:
-    """The generation that is kept in addition to the current one; 0 if none is kept any more."""
+    """The generation that is kept in addition to the current one; 0 if no other generation is kept any more."""
     if not isinstance(record, MaterializedViewRecord):
         return record.generation - 1
     window = rollback_window_ms(snapshot)

@@ -56,7 +56,7 @@ MAX_HOLD_SECONDS = 7 * 24 * 3600.0
 class Retention:
     """The retention of a source's log: the maximum age of rows and size of files, None for no limit.
 
-    ``max_hold_seconds`` is how long rows are kept for a reader that makes no progress.
+    ``max_hold_seconds`` is the time for which rows are kept for a reader that makes no progress.
     """
 
     seconds: float | None = None
@@ -110,7 +110,7 @@ class Upkeep:
         try:
             self.run()
         except (DeltaError, OSError) as error:
-            # The next run repeats the steps that failed here; the rows are safe without them.
+            # The next run repeats the failed steps; the rows do not depend on them.
             logger.warning("upkeep of %s: %s", self.output.path, error)
 
     def run(self) -> None:
@@ -127,7 +127,7 @@ class Upkeep:
             output.write_checksum(recount=True)
             fault("upkeep.dropped")
         except CommitFailedError:
-            # Another process committed in between: a run that takes over.
+            # Another process, whose run takes over, has committed in between.
             output.require_own_run()
             return
         output.table.create_checkpoint()
@@ -137,7 +137,7 @@ class Upkeep:
             table=output.path,
             pending=warehouse.replaced_files(self.object_id, self.generation),
         )
-        # A view or sink that has not begun may be choosing its start version at this moment.
+        # A view or sink that has not begun may just be choosing its start version.
         if all(reader.needs is not None for reader in readers):
             keep_from = files.oldest_needed(self._bound(readers))
             if keep_from is not None and self.note is not None:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from rw_sql.runtime.views.strategy import ViewRun
 
 MOST_SECONDS = 1.0
-"""The longest wait. A statement of another process that waits for the table waits as long."""
+"""The longest wait. If a statement of another process waits for the table, this is also its longest additional wait."""
 
 _LOOK_SECONDS = 0.02
 """The time between two looks at the log, each of which is one call to the file system."""
 
 _ASKED_SECONDS = 2.0
-"""FLUSH asks for the jobs for which it waits several times in this time."""
+"""Within this time, FLUSH requests the jobs for which it waits several times."""
 
 
 def await_own_rows(run: ViewRun, batch: int, is_over: Callable[[], bool]) -> None:

@@ -149,7 +149,8 @@ class View:
         checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
         _require_checkpoint(context, spec, checkpoint)
         require_versions(context, spec, checkpoint)
-        # Before anything is written: while an upstream is unavailable, each retry would add a run and a fence.
+        # This check precedes all writes, because each retry would otherwise add a run and a fence while an upstream is
+        # unavailable.
         readers = DirectReaders.look(context, spec, snapshot, checkpoint)
         was_live = is_live(context, spec, checkpoint)
         goes_direct = not was_live and is_direct(context, spec)
@@ -184,7 +185,7 @@ class View:
             else:
                 job._begin_backfill(goes_direct=goes_direct)
         except BaseException:
-            # On any exception, Ctrl-C included: nothing else refers to these readers.
+            # Applies to any exception, including Ctrl-C, because no other code refers to these readers.
             job._close_readers()
             raise
         return job
@@ -293,9 +294,9 @@ class View:
             logger.warning("%s: %d records of source %s could not be decoded", self.spec.job, errors, source)
 
     def _then_waiting(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-        """The function that writes a batch, and that then waits if the next one would have nothing to write.
+        """The function that writes a batch, and then waits if the next batch would have no rows to write.
 
-        Outside the batch: a stop does not wait for it.
+        The wait is outside the batch, so that a stop does not wait for it.
         """
 
         def write_and_wait(frame: DataFrame, batch: int) -> None:
@@ -309,7 +310,7 @@ class View:
         self._tell_errors()
         ranges = self.readers.ranges(batch) if self.readers is not None else {}
         if batch <= self.done:
-            # Its rows are in the table, but Spark must still compute the batch to update the query's state.
+            # The batch's rows are in the table, but Spark must still compute the batch to update the query's state.
             frame.write.format("noop").mode("overwrite").save()
             if self.readers is not None:
                 self.readers.read_to(ranges)
@@ -350,7 +351,7 @@ class View:
         if self.backfill is not None:
             failure = self.backfill.failure()
             if failure is not None and self.streaming.stall is not None:
-                return self.streaming.stall.failure  # The batch's own reason, not what Spark makes of it.
+                return self.streaming.stall.failure  # the batch's own reason, not Spark's version of it
             if failure is not None or self.backfill.is_running:
                 return failure
         failure = self.streaming.failure()
@@ -361,9 +362,9 @@ class View:
         )
 
     def begin_feed(self, spec: ViewSpec) -> bool:
-        """Adopts, while the query runs, a specification whose only difference is that the table has a change feed.
+        """Adopts, while the query runs, a specification that differs only in that the table has a change feed.
 
-        Returns False if the job must be restarted for it.
+        Returns False if the job must be restarted.
         """
         if self.spec.has_change_feed or replace(self.spec, has_change_feed=True) != spec:
             return False
@@ -399,7 +400,7 @@ class View:
                     self._tell_errors()
                 self.streaming.stop()
         finally:
-            # Also without a JVM: a batch may still be committing through delta-rs in this process.
+            # Needed even without a JVM, because a batch may still be committing through delta-rs in this process.
             self.streaming.forbid()
             self._close_readers()
         record = self.context.metastore.snapshot().get(self.spec.view_id)
@@ -409,7 +410,7 @@ class View:
 
     def _stop_backfill(self, backfill: Backfill) -> None:
         while backfill.is_running:
-            # Each time: it may be about to read a chunk, or to start a query.
+            # Repeats the stop, because the backfill may be about to read a chunk or to start a query.
             backfill.stop()
             query = self.streaming.query
             if query is not None and query.isActive:

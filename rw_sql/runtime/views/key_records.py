@@ -51,7 +51,7 @@ def then_of(known: Column, given: Column, columns: Sequence[str], rows: KeyedRow
 
 
 def is_as_new(known: Column, given: Column, version_columns: Sequence[str]) -> Column:
-    """True if a row is not older than the existing one: column by column, with NULL older than all values."""
+    """True if a row is not older than the existing one. Compares column by column; NULL is older than all values."""
     from pyspark.sql import functions as f
 
     answer = f.lit(True)
@@ -73,7 +73,7 @@ def order(frame: DataFrame) -> list[str]:
 
 
 def order_of(columns: Sequence[str]) -> list[str]:
-    """Those of the columns that sort the records of a batch."""
+    """The columns, out of ``columns``, by which the records of a batch are sorted."""
     # A record that changes a row's key deletes the old key first.
     return [name for name in (*ORDER, OP) if name in columns]
 

@@ -73,7 +73,7 @@ class Keyed:
         planned = Streamed(self.run).planned(batch)
         self._is_idle = planned.most == 0
         if self._is_idle:
-            return  # The log has records of other tables only.
+            return  # The log has only records of other tables.
         form = self._form = self._form or _Form(tuple(frame.columns), is_exact(frame, self.rows.primary_key))
         has_last = form.is_captured or (self.rows.conflict == OVERWRITE and not self.rows.version_columns)
         if has_last and planned.is_small and self._has_written_few(frame, batch, form):
@@ -93,9 +93,8 @@ class Keyed:
             write_changes(self.run, changes, batch, self.rows.primary_key)
 
     def await_rows(self, batch: int, is_over: Callable[[], bool]) -> None:
-        """Called after a batch. After one without rows of this table, waits for rows, until ``is_over``, or for a
-        second: the log of a captured database has the commits of all tables, and for each of them Spark would run a
-        batch of this one."""
+        """Called after a batch. After a batch without rows of this table, waits for rows, until ``is_over``, or for a
+        second, because Spark would otherwise run a batch for each commit of another table in the log."""
         if self._is_idle and not self.run.tables:
             await_own_rows(self.run, batch, is_over)
 

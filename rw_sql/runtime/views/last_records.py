@@ -35,8 +35,8 @@ def last_of_each(frame: DataFrame, key: Sequence[str], more: Sequence[str] = ())
 def last_rows(frame: DataFrame, key: Sequence[str], more: Sequence[str] = (), *, is_exact: bool) -> pa.Table:
     """Like :func:`last_of_each`, as a table of Arrow, for a batch that is small enough for this process.
 
-    Spark only decodes the records: grouping a few rows by a window costs Spark more than all the rest of the batch, and
-    each further step must be analyzed and planned for each batch. ``is_exact``: see :func:`is_exact`.
+    Spark only decodes the records. Grouping a few rows by a window would cost Spark more than the rest of the batch,
+    and Spark must analyze and plan each step for each batch. ``is_exact``: see :func:`is_exact`.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -62,7 +62,7 @@ def _last(rows: pa.Table, key: Sequence[str], sorted_by: Sequence[str]) -> pa.Ta
         return rows
     ages = {}
     for name in sorted_by:
-        # NULL is the least value of a column, as in Spark.
+        # NULL is the smallest value of a column, as in Spark.
         ages[f"{name} is known"], ages[name] = pc.is_valid(rows[name]), rows[name]
     rows = rows.take(pc.sort_indices(pa.table(ages), sort_keys=[(name, "ascending") for name in ages]))
     numbered = rows.select(list(key)).append_column("_rw_at", pa.array(range(rows.num_rows), pa.int64()))

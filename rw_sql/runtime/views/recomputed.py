@@ -160,7 +160,7 @@ class Recomputed:
 
 
 def exact_text(name: str) -> Column:
-    """A struct as text that is equal only for equal values."""
+    """A struct as text; only equal values have equal texts."""
     from pyspark.sql import functions
 
     return functions.to_json(name, EXACT_JSON)

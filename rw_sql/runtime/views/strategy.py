@@ -43,7 +43,7 @@ class ViewRun:
     @property
     def _first_bytes(self) -> str | None:
         """The byte limit per batch for an input with a watermark: no limit in the view's first batch, afterwards the
-        usual one.
+        usual limit.
 
         All existing rows are read in the first batch, because no row counts as late there, regardless of the order
         of the rows.

@@ -1,4 +1,4 @@
-"""Replaces the tables of views by rebuilt ones when these have caught up."""
+"""Replaces the tables of views by rebuilt tables that have caught up."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
         feeds, feeds_before = ({table} if id_ in those else set() for those in (fed, fed_before))
         old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds_before)
         new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation), feeds=feeds)
-        # For a table that the old query does not read, the new query must have read the rows that existed at the first
-        # look. No query would ever reach the present end of a table that grows all the time.
+        # Of a table that the old query does not read, the new query must have read the rows that existed at the first
+        # check. It could never reach the present end of a table that grows all the time.
         place = (warehouse.uri, view.id, rebuild.generation, table)
         if table not in old and place not in _ENDS:
             _ENDS[place] = _last_data(context, given) + 1

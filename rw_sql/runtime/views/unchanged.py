@@ -99,8 +99,8 @@ def _untold(given: Column, row: StructType, paths: dict[str, str]) -> Column:
 
 
 def _unknown(known: Column, unchanged: Column, stays: Column) -> Column:
-    """The paths with unknown values: all omitted values if no row is known, otherwise those that were unknown before
-    and stay so."""
+    """The paths with unknown values: all omitted values if no row is known, otherwise the omitted values that were
+    already unknown."""
     none = f.array().cast(_NONE)
     marks = f.filter(unchanged, lambda path: path != MOVED)
     before = known.getField(UNKNOWN)
@@ -155,7 +155,7 @@ def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFram
     is_moved = f.coalesce(f.array_contains(UNCHANGED, MOVED), f.lit(False))
     moves = f.broadcast(moved.select(*at).withColumn(_IS_MOVED, f.lit(True)))
     events = frame.withColumn(_KEY, key).join(moves, at, "left").join(gone.alias("gone"), at, "left")
-    # The record's delete of the old key is handled with the row.
+    # A record's delete of its old key is handled together with the moved row.
     events = events.where(f.col(_IS_MOVED).isNull() | (f.col(OP) != DELETE))
     event = f.struct(
         f.struct(*order(frame)).alias("at"),

@@ -1,7 +1,7 @@
 """What to write in Spark's SQL instead of constructs and functions of RisingWave and PostgreSQL.
 
-:mod:`to_spark` refuses the constructs, because their counterparts in Spark have another meaning in some cases: the user
-has to choose. The functions are those that Spark does not have.
+:mod:`to_spark` refuses the constructs, because their counterparts in Spark have another meaning in some cases. The user
+must therefore choose. The functions are those that Spark does not have.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EQUIVALENTS = {
     "ToChar": Equivalent("function to_char", "date_format(x, 'yyyy-MM-dd') or format_number(x, 2)"),
     "Unnest": Equivalent("function unnest", "FROM t LATERAL VIEW explode(array) AS x"),
 }
-"""By the name of sqlglot's class of the construct."""
+"""Keys are the names of sqlglot's classes."""
 
 EPOCH = "unix_micros(x) / 1000000"
 """For ``extract(epoch FROM x)``."""
@@ -100,7 +100,7 @@ _TABLE_FUNCTIONS = {
     "jsonb_array_elements": f"FROM t LATERAL VIEW {_JSON_ARRAY} AS x",
     "unnest": "FROM t LATERAL VIEW explode(array) AS x",
 }
-"""Those of them that in FROM need another text."""
+"""Functions that need another text in FROM."""
 
 
 def missing_function_hint(name: str, known: Collection[str], *, in_from: bool = False) -> str:

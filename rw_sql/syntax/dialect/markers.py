@@ -29,7 +29,8 @@ def without_fields(text: str) -> str:
 def with_values(text: str, args: Mapping[str, object] | Sequence[object] | None) -> str:
     """A statement with literals in the place of its markers, for a parser that does not get the arguments.
 
-    Texts are kept, because they may name a relation: ``IDENTIFIER(:name)``. Other values become NULL.
+    Text values are inserted unchanged, because they may name a relation: ``IDENTIFIER(:name)``. Other values become
+    NULL.
     """
     text = without_fields(text)
     if not args:

@@ -24,7 +24,7 @@ DROP_DATABASE = "DROP DATABASE"
 class Changed:
     """A name or path that a statement would change. ``verb`` are the words before it, such as ``DROP VIEW``.
 
-    A path has one part, as a string does, or two: a format and the path, as in ``delta.`/path` ``.
+    A path in quotes has one part; a path such as ``delta.`/path` `` has two: a format and the path.
     """
 
     verb: str
@@ -76,7 +76,7 @@ def changed_names(text: str) -> Iterator[Changed]:
         if found is not None:
             yield _changed(text, found)
     elif first["holds"]:
-        # A script of statements, or a script inside a string.
+        # A block of several statements, or a statement inside a string.
         yield from (_changed(text, found) for found in _TARGET.finditer(text, first.start("holds")))
     elif _INSERT.search(text):
         told = without_strings(text)

@@ -107,7 +107,7 @@ def _relation(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     parts = name_parts(fault.parameters.get("relationName") or fault.parameters.get("name", ""))
     span = _place(text, fault, parts)
     while len(parts) > 1 and _find(text, parts[:1]) is None:
-        parts = parts[1:]  # what Spark puts in front of a name
+        parts = parts[1:]  # words that Spark writes before a name
     name = parts[-1] if parts else ""
     near = near_names(name.lower(), {*known.relations()}, most=1)
     kind = known.others().get(name.lower()) if len(parts) == 1 else None
@@ -122,7 +122,7 @@ def _relation(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
         span = _find(text, parts[:-1]) or span
     else:
         word = spark_name(near[0]) if near else ""
-        meant = word if "`" in word else f'"{word}"'  # as it is typed, if it needs marks
+        meant = word if "`" in word else f'"{word}"'  # quoted as in a statement, if necessary
         hint = f"did you mean {meant}?" if near else query_hints.no_such_relation(text, name)
     return SqlError(UNDEFINED_OBJECT, f'relation "{".".join(parts)}" does not exist', hint=hint, span=span)
 
@@ -392,7 +392,7 @@ _FOLLOWING = {
     "an expression": frozenset({"SELECT", "BY", ",", "=", "<", ">", "+", "-", "*", "/", "THEN", "ELSE"}),
     "the name of a relation": frozenset({"FROM", "JOIN", "INTO", "TABLE"}),
 }
-"""What must follow a word with which a statement ends too early."""
+"""For each word at which a statement may end too early: the part that must follow."""
 
 _TYPES = frozenset({
     "array", "bigint", "binary", "boolean", "byte", "char", "date", "decimal", "double", "float", "int", "integer",
@@ -432,8 +432,8 @@ _SAYERS: dict[str, Callable[[SparkFault, str, KnownNames], SqlError]] = {
 
 
 def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
-    """The position of the last part of a name: at Spark's reported position or, otherwise, where the name occurs in
-    the text. If neither matches, Spark's reported position."""
+    """The position of the last part of a name: at the position that Spark reports or, if the name is not there, where
+    it occurs in the text. If the name does not occur, the position that Spark reports."""
     if not parts:
         return fault.span
     start, end = (fault.span.start, fault.span.end) if fault.span is not None else (0, len(text))
@@ -441,7 +441,7 @@ def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
 
 
 def _find(text: str, parts: tuple[str, ...], start: int = 0, end: int | None = None) -> Span | None:
-    """The span of a name in a text, outside strings. Of a dotted name, it is the span of the last part."""
+    """The span of a name in a text, outside strings. For a dotted name, the span of its last part."""
     shown = without_strings(text)
     inner = [rf"`{re.escape(part.replace('`', '``'))}`|(?<![\w$]){re.escape(part)}(?![\w$])" for part in parts]
     last = rf"(?P<last>{inner[-1]})"

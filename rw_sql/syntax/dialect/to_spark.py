@@ -79,7 +79,7 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
     writer.name_columns(tree)
     tree = writer.rewrite_windows(tree)
     writer.check(tree)
-    # Bottom up: a replacement contains children that are already rewritten.
+    # Works from the leaves up, so that a replacement contains children that are already rewritten.
     for node in reversed(list(tree.walk())):
         replacement = writer.rewrite(node)
         if replacement is not node:
@@ -87,7 +87,7 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
     if is_emit_on_window_close and writer.time_column is None:
         writer.refuse("EMIT ON WINDOW CLOSE without TUMBLE or HOP", "group by a window's window_start", tree)
     try:
-        # With warnings only, the writer would omit clauses, and the query would change its meaning.
+        # If the generator only warned, it would omit clauses and so change the meaning of the query.
         text = tree.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError as error:
         raise SqlError(
@@ -105,7 +105,7 @@ _LITERAL_INTERVAL = re.compile(r"\s*([0-9]{1,15})\s*([a-z]+)\s*", re.IGNORECASE)
 def watermark_delay(watermark: Watermark) -> str:
     """The delay of ``c - INTERVAL 'delay'`` for Spark's ``withWatermark``: ``10 minutes``.
 
-    Raises SqlError NOT_SUPPORTED for other expressions, because Spark's watermarks are a column minus a constant.
+    Raises SqlError NOT_SUPPORTED for other expressions, because a watermark in Spark is a column minus a constant.
     """
     from sqlglot import exp, parse_one
 
@@ -235,7 +235,8 @@ class _Writer:
                 else:
                     kept.append(key)
             if is_grouped:
-                # By the struct, not its fields: only the struct carries the watermark to the state store.
+                # Groups by the struct instead of its fields, because only the struct carries the watermark to the state
+                # store.
                 group.set("expressions", [exp.column("window"), *kept])
         items: list[exp.Expr] = []
         for item in select.expressions:

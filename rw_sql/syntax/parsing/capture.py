@@ -55,7 +55,7 @@ def _read(place: Place, read: Callable[[QueryReader], None]) -> Token:
     try:
         read(reader)
     except RecursionError as error:
-        # The reader counts levels, but Python's stack may be nearly full when it is called.
+        # The reader limits the nesting, but Python's stack may already be nearly full when the reader is called.
         raise SqlError(
             TOO_COMPLEX,
             "this is nested too deeply",

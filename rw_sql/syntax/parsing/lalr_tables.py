@@ -52,8 +52,8 @@ class Tables:
     table.
 
     ``spelled`` maps a word to the keywords that begin with it, the longest first, each with its words: IF →
-    IF_NOT_EXISTS, IF_EXISTS. ``captures`` maps a state to the terminal to cut out. ``starts`` and ``accepts`` map a
-    start rule to the states in which it begins and is complete.
+    IF_NOT_EXISTS, IF_EXISTS. ``captures`` maps a state to the terminal to cut out. ``starts`` maps a start rule to the
+    state in which it begins, ``accepts`` to the state in which it is complete.
     """
 
     actions: tuple[Actions, ...]

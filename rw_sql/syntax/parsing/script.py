@@ -72,7 +72,7 @@ def _segments(tokens: list[Token]) -> Iterator[tuple[int, int]]:
 def _parse(text: str, tokens: list[Token], first: int, last: int) -> Statement:
     statement = Parser(text, tokens, first, last).parse()
     start = tokens[first]
-    # The statement was just created and is not shared yet: cheaper than replacing a frozen record.
+    # The statement is new and not shared yet, so it is modified in place, which is cheaper than a copy.
     object.__setattr__(statement, "span", Span(start.start, tokens[last - 1].end, start.line, start.column))
     assert isinstance(statement, Statement)
     return statement
@@ -182,7 +182,7 @@ def span_of(text: str, start: int, end: int) -> Span:
 def refuse_invisible(text: str) -> None:
     """Raises SqlError at an invisible character outside strings and comments of a Spark statement.
 
-    Spark refuses it too, but with a message in which the character is invisible.
+    Spark refuses such a character too, but the character is invisible in its message.
     """
     for match, _, _ in lexemes(SPARKS, text, 0):
         if _INVISIBLE.fullmatch(match[0]):

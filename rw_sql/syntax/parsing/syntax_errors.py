@@ -53,7 +53,7 @@ _PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
         ("UNSAFE RENAME ADD", "a change after ALTER SOURCE"),
     )
 )
-"""Descriptions of the expected construct, used where all of the given terminals are accepted.
+"""Descriptions of the expected construct, each with the terminals that the grammar must accept for it.
 
 The first match applies.
 """
@@ -155,8 +155,8 @@ def _of_others(token: Token, expected: str, before: Sequence[Token]) -> str | No
 
 
 _UNSAID = ('"."', "ALLOW", "CASCADE", "EMIT", "REASON")
-"""The keywords that hints leave out: consent and its reason should be the user's own decision, and EMIT is rarely
-meant."""
+"""The keywords that hints leave out: consent and its reason should be the user's own decision, and EMIT is rarely the
+intended word."""
 
 _SPOKEN = (("number", "a number"), ("identifier", "a name"), ("literal string", "a text in quotes: '…'"))
 _CLAUSES = ("FORMAT", "WITH", "INCLUDE")

@@ -1,8 +1,8 @@
 """A view's query in the forms that its job can maintain, with its classification.
 
-If the rows of a view are replaced, its table needs the columns that identify them. Identifying columns that the
-query does not select are added as hidden columns, whose names begin with ``_rw_key_``. Conditions of HAVING, or of
-WHERE around an aggregation, become the column KEEP, because a row that stops matching must leave the table. All
+If the rows of a view are replaced, its table needs the columns that identify them. If the query does not select an
+identifying column, the form adds it as a hidden column, whose name begins with ``_rw_key_``. Conditions of HAVING, or
+of WHERE around an aggregation, become the column KEEP, because a row that stops matching must leave the table. All
 texts are Spark's SQL.
 """
 
@@ -60,7 +60,7 @@ class Form:
     """A form of the query, and the columns in it that identify a row."""
 
     def __init__(self, tree: exp.Select, keys: tuple[str, ...]) -> None:
-        """``tree`` is the form's own: nothing else uses it afterwards."""
+        """Takes over ``tree``: the caller must not use it afterwards."""
         self.keys = keys
         self._tree = tree
 
@@ -74,8 +74,8 @@ class Form:
 class ViewQuery:
     """A parsed query.
 
-    ``kind`` classifies its core; ``why`` is the reason for OTHER. The forms are derived from :attr:`text`, so they
-    have the meaning of the original query only if :attr:`text` does. The *core* is the query itself, or the
+    ``kind`` classifies its core; ``why`` is the reason if the kind is OTHER. The forms are derived from :attr:`text`,
+    so they have the meaning of the original query only if :attr:`text` does. The *core* is the query itself, or the
     innermost query inside selects that only choose columns and rows.
     """
 
@@ -180,7 +180,7 @@ class ViewQuery:
         return spent_sql(only(core, listed))
 
     def touched_rows(self) -> str | None:
-        """For a DISTINCT over a single relation: the result row for each input row."""
+        """For a DISTINCT over a single relation: a query that returns the result row of each input row."""
         if self.kind != DISTINCT or len(self._chain) != 1 or not self.is_direct:
             return None
         core = copy_of(self._chain[0])
@@ -330,7 +330,7 @@ def _group_keys(core: exp.Select) -> list[tuple[exp.Expr, str | None]]:
 
 
 def _add_keys(core: exp.Select, keys: Sequence[tuple[exp.Expr, str | None]]) -> list[str]:
-    """The names of these keys in a select; adds missing keys.
+    """The names of the keys in a select; adds missing keys to the select.
 
     Each key comes with the qualifier that a select item may omit, or None.
     """

@@ -17,7 +17,7 @@ def with_schemas(text: str, dialect: str, name_of: Callable[[str, int, int], str
 
     ``name_of`` receives an unqualified name (folded unless quoted) and its range in the text, and returns the
     replacement, or None to keep the name. A query that sqlglot cannot parse is left unchanged; a later check reports
-    the reason.
+    the error.
     """
     from sqlglot.errors import SqlglotError
 

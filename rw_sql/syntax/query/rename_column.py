@@ -68,7 +68,7 @@ def _written(name: str, dialect: str) -> str:
 
 
 def _named(tree: exp.Expr, column: str, relation: str) -> list[tuple[int, int, bool]]:
-    """The ranges in which the column occurs, and whether each occurrence's name becomes part of a value."""
+    """The ranges in which the column occurs, each with whether the name there becomes part of a value."""
     from sqlglot import exp
 
     found = []

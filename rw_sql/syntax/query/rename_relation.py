@@ -53,7 +53,7 @@ def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: 
         column = argument.this if isinstance(argument, exp.Alias) else argument
         edits.append((*_range(column.args.get("table"), column.this, written), _text(written, dialect)))
     if edits and len(called) > 1:
-        # The schema before the relation of a column no longer belongs there.
+        # Removes the schema in front of a column's relation, because the relation's alias has no schema.
         for column in tree.find_all(exp.Column):
             schema, relation = column.args.get("db"), column.args.get("table")
             if schema is not None and relation is not None and f"{schema.name}.{relation.name}".lower() == old.lower():

@@ -51,7 +51,7 @@ _STAND_IN = "windo_"
 
 
 _PARSER_FAULTS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What sqlglot raises, besides its own errors, for calls with too few arguments, such as ``map(a)``."""
+"""The errors that sqlglot raises, besides its own, for calls with too few arguments, such as ``map(a)``."""
 
 
 @lru_cache(maxsize=64)
@@ -173,7 +173,7 @@ def _shared_tables(query: str) -> tuple[exp.Table, ...]:
 
 
 def catalog_name(table: exp.Table) -> str:
-    """The name that a table in a query would have in the catalog, folded unless quoted."""
+    """The name in the catalog of a table in a query, folded unless quoted."""
     from sqlglot import exp
 
     schema = table.args.get("db")
@@ -207,7 +207,7 @@ def table_places(query: str) -> tuple[TablePlace, ...]:
     """
     from sqlglot import exp
 
-    plain_tree(query)  # Only Spark's SQL has places: raises SqlglotError otherwise.
+    plain_tree(query)  # Only trees of Spark's SQL contain positions; raises SqlglotError for other trees.
     places: dict[int, TablePlace] = {}
     for table in _shared_tables(query):
         parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
@@ -224,7 +224,7 @@ def table_places(query: str) -> tuple[TablePlace, ...]:
 
 
 def replaced_tables(query: str, names: Mapping[str, str]) -> str:
-    """The query with tables replaced, by their names as written. Qualified columns remain valid."""
+    """The query with tables replaced; ``names`` maps names as written to new names. Qualified columns remain valid."""
     for place in reversed(table_places(query)):
         name = names.get(place.written)
         if name is not None and (name != place.written or "." in name):

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 ROWS, GROUPS, ONE_ROW, DISTINCT, JOIN, OTHER = "rows", "groups", "one row", "distinct", "join", "other"
 
 QUERY_WITHIN = "it has a query within an expression"
-"""The reason why such a query is recomputed as a whole: the inner query may read rows of other groups or join keys."""
+"""The reason why a query with an inner query is recomputed as a whole: the inner query may read rows of other groups or
+join keys."""
 
 _UNORDERED = ("order", "limit", "offset", "sort", "cluster", "distribute", "qualify", "windows", "laterals", "pivots")
 _GROUPINGS = ("rollup", "cube", "grouping_sets", "totals", "all")
@@ -152,7 +153,7 @@ def is_true(condition: exp.Expr) -> exp.Expr:
 
 
 def guarded(item: exp.Expr, keep: exp.Expr) -> exp.Expr:
-    """An item that is computed only for rows that match the condition.
+    """A select item that is computed only for rows that match the condition.
 
     For other rows, it might fail, for example by a division that the condition guards.
     """

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
 _ROW_FIELD = re.compile(r"col\d+\Z")
-"""Spark's names for the fields of (a, b)."""
+"""Spark's names for the fields of a row such as (a, b)."""
 _BEHIND_QUERIES = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "ORDER", "LIMIT", "OFFSET", "FETCH"})
 
 
@@ -330,7 +330,8 @@ class ExpressionReader(FormReader):
             self.mentioned.append(first)
 
     def arrow_parameters(self, begun: int) -> set[str]:
-        """The names right before an arrow since token ``begun``: ``x -> x + 1``, ``(x, y) -> x + y``."""
+        """The parameters of all arrows between token ``begun`` and this position: ``x -> x + 1``, ``(x, y) -> x +
+        y``."""
         found: set[str] = set()
         for at in range(begun + 1, self.at - 1):
             if self.tokens[at].text != "-" or self.tokens[at + 1].text != ">":

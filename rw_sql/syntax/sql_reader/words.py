@@ -79,7 +79,7 @@ NO_COLUMNS = frozenset({
     "CURRENT_CATALOG", "CURRENT_DATABASE", "CURRENT_DATE", "CURRENT_ROLE", "CURRENT_SCHEMA", "CURRENT_TIME",
     "CURRENT_TIMESTAMP", "CURRENT_USER", "LOCALTIME", "LOCALTIMESTAMP", "SESSION_USER", "USER",
 })  # fmt: skip
-"""Names that are values, not columns."""
+"""Names that stand for values such as ``current_date``, not for columns."""
 ORDERED_BY_ONE = frozenset({"PERCENTILE_CONT", "PERCENTILE_DISC", "APPROX_PERCENTILE", "MODE"})
 QUANTIFIERS = frozenset({"ALL", "ANY", "SOME"})
 CONDITIONS = QUANTIFIERS | {"EXISTS"}

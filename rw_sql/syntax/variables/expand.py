@@ -70,8 +70,8 @@ def expand(
 
     ``variables`` are the variables set in advance; the mapping is not modified. ``file`` is the origin of the text:
     paths of ``\\ir`` are relative to it. ``braced`` are the values of ``${name}``; without them, ``${name}`` is left
-    unchanged. Raises SqlError, located in the faulty file. If ``on_error`` is given, it receives the errors instead,
-    and the faulty text is left unchanged (:attr:`Expanded.faults` has the positions).
+    unchanged. Raises SqlError, located in the file with the error. If ``on_error`` is given, it receives the errors
+    instead, and the faulty text is left unchanged (:attr:`Expanded.faults` has the positions).
     """
     expander = _Expander(_Scope(variables or {}), read_file, on_error, braced)
     expander.file(Origin(file=file, text=text), ())
@@ -189,8 +189,8 @@ class _Expander:
                 end = copied = reference.end
                 self._refer(reference, origin)
             elif has_braced and not is_comment and (found := BRACED.search(text, at)) and found.start() < end:
-                # A string or a quoted name is one piece, which may contain several variables; a bare value continues
-                # after its piece.
+                # A string or a quoted name is one piece, which may contain several variables. A value outside quotes
+                # may continue after its piece.
                 while found is not None and found.start() < end:
                     self._append(text[copied : found.start()], origin, copied, found.start(), is_copied=True)
                     copied = found.end()
@@ -221,8 +221,8 @@ class _Expander:
         return "".join(self._out[self._statement :])
 
     def _rules(self, text: str, copied: int, *, is_apart: bool) -> re.Pattern[str]:
-        """The quoting rules of the current statement, which continues at ``copied`` or, if ``is_apart``, begins
-        there."""
+        """The quoting rules of the current statement. At ``copied``, the statement continues or, if ``is_apart``,
+        begins."""
         if self._pattern is None:
             words = ("" if is_apart else self._so_far()) + text[copied : copied + _FIRST_WORDS]
             self._pattern = OURS if could_be_ours(words[:_FIRST_WORDS]) else SPARKS
@@ -245,7 +245,7 @@ class _Expander:
         self._append(value, origin, reference.start, reference.end, is_copied=False)
         self._is_open = True
         if self._size - self._statement_at < _FIRST_WORDS:
-            self._pattern = None  # a variable in its first words may decide how it is routed
+            self._pattern = None  # a variable in the first words may decide whether the statement is rw_sql's
 
     def _refer_braced(self, found: re.Match[str], origin: Origin) -> None:
         assert self._braced is not None

@@ -54,8 +54,8 @@ class Echo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """An error of the expansion, located in its file, and the position in the expanded text at which text was left
-    out."""
+    """An error of the expansion, located in its file, and the position in the expanded text where the faulty text was
+    left out."""
 
     at: int
     error: SqlError

@@ -24,7 +24,7 @@ def analyze(
     is_stored: bool = False,
     dialect: str = "spark",
 ) -> Analysis:
-    """The findings of a query and its output columns, as far as they are certain without Spark.
+    """The output columns of a query and the errors in it, as far as they are certain without Spark.
 
     ``inputs`` are the columns of the relations that the query may read, by name (None: the relation exists, its
     columns are not known). Names are compared without case. ``is_relation`` returns whether Spark has a relation

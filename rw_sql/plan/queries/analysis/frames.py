@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Attribute:
     """A column that expressions can name. Attributes with the same ``origin`` are the same column, found in two ways.
 
-    ``qualifier`` is the folded name of its relation. ``is_hidden`` marks the second of two columns merged by USING,
-    which can only be used with its qualifier.
+    ``qualifier`` is the folded name of its relation. ``is_hidden`` marks the second of two columns that USING merges; a
+    query can use it only with its qualifier.
     """
 
     name: str
@@ -45,7 +45,8 @@ class Output:
     is_missing: bool = False
 
     def read_as(self, qualifier: str) -> Output:
-        """The columns as seen by an outer query: with new origins, but columns of equal origin keep equal origins."""
+        """The columns as an outer query sees them: they get new origins, equal ones for columns whose origins were
+        equal."""
         origins: dict[int, object] = {}
         return Output(
             [
@@ -110,7 +111,7 @@ class Frame:
         return self._by_name.get(name, [])
 
     def visible(self, name: str) -> list[Attribute]:
-        """The attributes to which an unqualified folded name may refer, each origin once."""
+        """The attributes to which an unqualified folded name may refer; only one attribute per origin."""
         return _distinct(attribute for attribute in self.named(name) if not attribute.is_hidden)
 
     def find(self, parts: Sequence[str]) -> tuple[list[Attribute], int] | str | None:
@@ -130,7 +131,7 @@ class Frame:
         found = self.visible(parts[0])
         if found:
             return found, 1
-        # If not all columns are known, a.b may be a field of a column that has the name of a relation.
+        # Unless all columns are known, a.b may be a field of a column with the same name as a relation.
         is_of_known = len(parts) > 1 and self.relations.get(parts[0]) is False
         return OPEN if (self.is_unsure if is_of_known else self.is_open) else None
 

@@ -1,4 +1,4 @@
-"""Values of types that a clause, an operator, a cast or a function does not accept, where the types are certain.
+"""Finds values whose type a clause, an operator, a cast or a function does not accept, if the type is certain.
 
 The rules are those of Spark's analyzer with ANSI mode on or off: a value is reported only if Spark refuses it in both.
 """
@@ -37,7 +37,7 @@ _FIRST_ARGUMENT = {
     ),
     **dict.fromkeys(("avg", "mean", "sum"), _NUMBER),
 }  # fmt: skip
-"""What the first argument of a function has to be."""
+"""For each function: the required type of its first argument."""
 
 _CASTING = ("HAVING", "QUALIFY")
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV"}
@@ -53,7 +53,7 @@ _UNIT_IN_INTERVAL = re.compile(r"[a-z]+", re.IGNORECASE)
 
 
 def condition(kind: exp.DataType | None, written: str, place: str) -> tuple[str, str] | None:
-    """The message and the hint for a value that is no condition; ``place`` is the clause.
+    """The message and the hint for a value that is not a condition; ``place`` is the clause.
 
     Spark casts the value of HAVING to BOOLEAN, so only a value without such a cast is reported there.
     """
@@ -67,7 +67,7 @@ def condition(kind: exp.DataType | None, written: str, place: str) -> tuple[str,
 def operation(
     node: exp.Expr, kinds: Sequence[exp.DataType | None], written: Sequence[str]
 ) -> tuple[int, str, str] | None:
-    """What is wrong with an operator's operands: the number of the operand, the message and the hint."""
+    """The error of an operator's operands, if any: the number of the wrong operand, the message and the hint."""
     sign = next((sign for kind, sign in _ARITHMETIC.items() if type(node) is kind), None)
     if sign is not None or isinstance(node, exp.Neg):
         for number, kind in enumerate(kinds):
@@ -106,7 +106,7 @@ def cast(given: exp.DataType | None, wanted: exp.DataType, written: str) -> tupl
 
 
 def first_argument(name: str, kind: exp.DataType | None, written: str) -> tuple[str, str] | None:
-    """The message and the hint for a function's first argument of a type that the function does not accept."""
+    """The message and the hint if a function does not accept the type of its first argument."""
     wanted = _FIRST_ARGUMENT.get(name)
     if wanted is None or kind is None:
         return None
@@ -127,7 +127,7 @@ def first_argument(name: str, kind: exp.DataType | None, written: str) -> tuple[
 
 
 def interval(text: str) -> tuple[str, str] | None:
-    """The message and the hint for the length of a time window that Spark cannot read; units may be plural."""
+    """The message and the hint if Spark cannot read the length of a time window; units may be plural."""
     given = [unit.lower() for unit in _UNIT_IN_INTERVAL.findall(text) if unit.lower() != "interval"]
     unknown = [unit for unit in given if unit.removesuffix("s") not in _UNITS]
     if _INTERVAL.fullmatch(text) and not unknown:

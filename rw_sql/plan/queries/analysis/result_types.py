@@ -59,12 +59,12 @@ def result_type(call: exp.Anonymous, arguments: Sequence[exp.DataType | None]) -
             keys = [key.name if isinstance(key, exp.Literal) else "" for key in call.expressions[::2]]
             return _struct(keys, arguments[1::2])
         case "date_add" if len(arguments) != 2:
-            return None  # with a unit of time it is another function
+            return None  # with a unit of time, the call is another function
     return _ALWAYS.get(name)
 
 
 def parameter_types(name: str, before: Sequence[exp.DataType | None]) -> tuple[exp.DataType | None, ...]:
-    """The types of a lambda's parameters, given the function's name and the types of the arguments before."""
+    """The types of a lambda's parameters, given the function's name and the types of the preceding arguments."""
     first = before[0] if before else None
     match name:
         case "transform":

@@ -112,7 +112,7 @@ class QueryChecker(RelationChecker):
             output.is_open |= columns.is_open
             items.append((item, columns))
             if not item.is_star and len(columns.columns) == 1 and columns.columns[0].name:
-                # Later items may use it, where FROM has no column of the name.
+                # Later items may use this column, unless FROM has a column with the same name.
                 scope.outputs.setdefault(columns.columns[0].name.lower(), []).append(columns.columns[0])
         keys = self._keys(node, output, items, scope)
         having, qualify = node.args.get("having"), node.args.get("qualify")
@@ -159,7 +159,7 @@ class QueryChecker(RelationChecker):
             if found is not None and not found.fields and not found.is_outer:
                 origin = found.attribute.origin
         if isinstance(item, exp.Alias):
-            # A column under another name has an origin of its own.
+            # A column that gets another name gets a new origin.
             same = origin if isinstance(inner, exp.Column) and inner.name.lower() == item.alias.lower() else object()
             return Output([Attribute(item.alias, "", kind, same)])
         return Output([Attribute(_name_of(inner), "", kind, origin)])
@@ -281,7 +281,7 @@ class QueryChecker(RelationChecker):
     # Set operations and VALUES
 
     def _set_operation(self, node: exp.SetOperation, outer: Scope | None) -> Output:
-        # The tree of a long UNION is left-deep. A loop is used, because recursion would reach Python's limit.
+        # Uses a loop, because the tree of a long UNION is so deep that recursion would reach Python's limit.
         chain = [node]
         while isinstance(chain[-1].left, exp.SetOperation) and not chain[-1].left.args.get("with_"):
             chain.append(chain[-1].left)

@@ -1,4 +1,5 @@
-"""Resolves the target of INJECT CHECKPOINT OFFSETS for each split. A position is always the next to read."""
+"""Resolves the target of INJECT CHECKPOINT OFFSETS for each split. A position always refers to the next record or
+version to read."""
 
 from __future__ import annotations
 

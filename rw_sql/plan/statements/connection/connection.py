@@ -182,7 +182,9 @@ def _require_answer(
         return
     if is_of_sources(kind):
         if captures_changes(connection_source(kind)) and "database.name" not in dict(planned):
-            return  # A source names the database then, and contacts the server when it uses the connection.
+            # Without a database, the server cannot be contacted yet: a source names the database when it uses the
+            # connection.
+            return
         upstream = inspector.upstreams.look(connection_source(kind), planned)
         if not upstream.is_reachable:
             require_upstream(upstream, name, span, kind="connection", options=options, is_switchable=bool(options))
@@ -196,7 +198,8 @@ def _require_answer(
 
 
 def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """VALIDATE {CONNECTION | SOURCE | SINK} n: fails if the server does not answer or a named object does not exist."""
+    """VALIDATE {CONNECTION | SOURCE | SINK} n: fails if the server does not answer, or lacks an object that the
+    definition names."""
     if statement.kind == "SOURCE":
         source = find_source(snapshot, statement.name)
         upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
@@ -233,7 +236,7 @@ def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector
 
 
 def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Plan:
-    """DROP CONNECTION: refused while objects use the connection, unless CASCADE drops these too."""
+    """DROP CONNECTION: refused while objects use the connection, unless CASCADE drops these objects too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("connection", name) is None:
         return nothing(statement, name, f'connection "{name}" does not exist')

@@ -144,7 +144,8 @@ def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
             )
         seen.add(option.key)
     spans = {option.key: option.key_place for option in statement.options}
-    # Checked before a hint repeats the statement: the value of an unknown option may be a secret.
+    # This check comes before any hint that repeats the statement, because the value of an unknown option may be a
+    # secret.
     for error in find_option_errors(spec, dict.fromkeys(seen, ""), spans):
         if error.kind is UNKNOWN_PROPERTY:
             raise error

@@ -63,7 +63,8 @@ def _backend(statement: CreateSecret) -> str:
 
 
 def _refuse_references(options: tuple[Option, ...]) -> None:
-    """Raises SqlError INVALID_PROPERTY for ``SECRET s``: no backend reads its own credentials from a secret."""
+    """Raises SqlError INVALID_PROPERTY if an option's value is ``SECRET s``, because no backend takes its credentials
+    from a secret."""
     for option in options:
         if isinstance(option.value, SecretValue):
             raise SqlError(
@@ -214,7 +215,7 @@ def _has(options: PlannedOptions, secret: SecretRecord) -> bool:
 
 
 def lower_drop_secret(statement: DropSecret, snapshot: Snapshot) -> Plan:
-    """DROP SECRET: refused while objects use the secret, unless CASCADE drops these too."""
+    """DROP SECRET: refused while objects use the secret, unless CASCADE drops these objects too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("secret", name) is None:
         return nothing(statement, name, f'secret "{name}" does not exist')

@@ -40,9 +40,9 @@ _KEY = "connection"
 def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER {SOURCE | SINK} s SET CONNECTION {c | NONE}: validates the result before storing it.
 
-    A property with the same value in the object and in the new connection is removed from the object and taken from
-    the connection. NONE copies the connection's properties to the object, so that its job does not change. If the
-    upstream may be a different one afterwards, this is an unsafe operation, with a preview and a confirmation.
+    If a property has the same value in the object and in the new connection, it is removed from the object. NONE copies
+    the connection's properties to the object, so that its job does not change. If the upstream may be a different one
+    afterwards, this is an unsafe operation, with a preview and a confirmation.
     """
     source = find_connected(snapshot, statement.kind, statement.name)
     current = connected_definition(source)

@@ -173,7 +173,7 @@ def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
 
     The confirmation token covers them, so that it becomes invalid if TO LATEST resolves to other offsets.
 
-    Running sources are not included: they are moved from the position that they have reached at the commit.
+    Running sources are not included, because they move from the position that they have reached at the commit.
     """
     put = (change for change in changes if isinstance(change, PutSplitStates))
     return ";".join(
@@ -194,8 +194,7 @@ def _located(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector: Inspecto
     try:
         return collect(statement.statements, snapshot, inspector, lower)
     except SqlError as error:
-        # The error's position is in a text other than COMMIT, because each statement was valid when it was
-        # typed.
+        # The error's position refers to the text of an earlier statement, not to that of COMMIT.
         error.span = statement.span
         raise
 
@@ -208,7 +207,7 @@ def _moved(effect: Effect, snapshot: Snapshot, then: Snapshot) -> tuple[int, ...
 
 
 def _holds(effect: Effect, snapshot: Snapshot, told: set[int]) -> tuple[ResultRow, ...]:
-    """The result rows about pauses that the block adds or removes, for sources without another result row."""
+    """The result rows about pauses that the block adds or removes, for sources that have no other result row."""
     rows = []
     for id_, record in effect.objects.items():
         hold = record if record is not None else snapshot.get(id_)

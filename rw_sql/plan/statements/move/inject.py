@@ -161,7 +161,7 @@ def _checked(
     else:
         state = _decoded(statement, kind, split, entry)
     seen, old = upstream.splits.get(split), positions.states.get(split)
-    # If the upstream does not respond, the split counts as the incarnation that was read last.
+    # If the upstream does not respond, the split is assumed to be the incarnation that was read last.
     is_of = seen or (
         None
         if old is None
@@ -200,7 +200,7 @@ def _in_range(
     at, start, end = (shown_offset(kind, offset) for offset in (state.offset, seen.start, seen.end))
     again = ""
     if isinstance(kind, ChangeConnector) and state.offset < seen.start:
-        # What a database has sent and what was acknowledged, it does not have any more.
+        # A database discards changes that it has sent and that were acknowledged.
         again = (
             f"; RESET SOURCE SPLITS {sql_name(statement.name.key)} ALLOW GAPS WITH (FORGET_OFFSETS = true) reads its "
             "tables again"

@@ -162,8 +162,8 @@ def _file(inspector: Inspector, target: InjectFromFile, context: InjectContext) 
 
 
 def _unnamed(written: Iterable[str], context: InjectContext) -> list[str]:
-    """The selected splits that are not among the written ones; empty if one of these does not exist, which is an error
-    of its own."""
+    """The selected splits that are not in ``written``. Empty if a split in ``written`` does not exist, which another
+    check reports."""
     options = visible(context.options)
     try:
         named = {id_ if id_ in context.chosen else context.kind.resolve_split(options, id_) for id_ in written}
@@ -215,7 +215,7 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: Inj
         try:
             read = context.kind.read_positions(text) if text else {}
         except (ValueError, TypeError, AttributeError, KeyError):
-            continue  # Another kind of source, whose offset has another form.
+            continue  # The query reads another kind of source, whose offsets have another form.
         for split, offset in read.items():
             if split not in context.chosen:
                 others.add(split)
@@ -245,8 +245,8 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: Inj
 
 
 def _new(missing: Iterable[str], offsets: Iterable[str], context: InjectContext) -> str:
-    """The remark on splits that the upstream got after a query stopped, which the query would read from the first
-    record; the source may have begun at the last one."""
+    """The remark on splits that the upstream got after a query stopped. The query would read them from the first
+    record; the source may have started at the last record."""
     topics = {context.kind.split_topic(split) for split in offsets}
     new = [split for split in missing if context.kind.split_topic(split) in topics]
     if not new:

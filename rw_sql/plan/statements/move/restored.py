@@ -71,7 +71,7 @@ def checked(
 
 
 def _in_its_group(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """Like :func:`as_grouped_now`, with the statement that moves the object back as the error's hint."""
+    """Like :func:`as_grouped_now`, but the error's hint is the statement that moves the object back."""
     try:
         return as_grouped_now(snapshot, record)
     except ValueError as error:
@@ -85,8 +85,8 @@ def _in_its_group(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
 
 
 def _as_named_now(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """An earlier record of a pause, with the present name of its source. Raises ValueError if the source was dropped:
-    nothing could remove the pause of a source that does not exist."""
+    """An earlier record of a pause, with the present name of its source. Raises ValueError if the source was dropped,
+    because no statement could remove the pause of a source that does not exist."""
     if not isinstance(record, PauseRecord) or record.source_id is None:
         return record
     source = snapshot.get(record.source_id)
@@ -102,7 +102,7 @@ def _require_used(then: Snapshot, records: Iterable[ObjectRecord]) -> None:
 
 
 def _require_readers(then: Snapshot, changes: Iterable[Change]) -> None:
-    """Raises ValueError if splits or positions would be restored of a reader that no longer exists."""
+    """Raises ValueError if the changes restore splits or positions of a reader that no longer exists."""
     for change in changes:
         if isinstance(change, AssignSplits | PutSplitStates) and None in (
             then.get(fragment_source(change.fragment)),

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 _NAMING = ("RENAME ", "SET SCHEMA ", "SWAP ")
-"""How the kinds of operations begin that only give an object another name."""
+"""The first words of the kinds of operations that only give an object another name."""
 
 
 def rewind_statement(source: SourceRecord, operation: int) -> str:
@@ -66,8 +66,8 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
 
     The source then continues.
 
-    Refused if there is no rewind point, if its data no longer exist, or if the upstream no longer has the records to
-    continue with. Also refused if a sink has sent rows since then, unless ALLOW DUPLICATES is given.
+    Refused if there is no rewind point, if the point's data no longer exist, or if the upstream no longer has the
+    records to continue with. Also refused if a sink has sent rows since then, unless ALLOW DUPLICATES is given.
     """
     source = find_source(snapshot, statement.name)
     require_movable(source, statement.name.span)
@@ -154,7 +154,8 @@ def _before(
 ) -> BeforeImage:
     """The before-image of this source: for each key, the oldest image since that operation.
 
-    Every split that had a position gets the position that it had reached, even if no operation has changed it since.
+    Every split that had a position gets the position that it had reached, even if no operation has changed the position
+    since.
     """
     fragment = ingest_fragment(source.id)
     objects: dict[int, ObjectRecord | None] = {}
@@ -178,7 +179,7 @@ def _before(
         states[split] = StoredState(
             fragment=fragment, split=split, state=text, epoch=statement.operation, log_version=point.log_version
         )
-    # If the point has no position for a split, the split had none, or it had been reset.
+    # If the point has no position for a split, the split had no position or had been reset.
     states = {
         split: row for split, row in states.items() if row is None or row.state == FORGOTTEN or split in point.states
     }
@@ -193,8 +194,8 @@ def _require_same_name(
     records: Sequence[OperationRecord],
     images: Sequence[BeforeImage],
 ) -> None:
-    """Raises SqlError if the source had another name: what reads it uses its present name, and another object may have
-    the former one."""
+    """Raises SqlError if the source had another name: its readers use the present name, and another object may have the
+    former name."""
     if given_back.name == source.name:
         return
     history = History.of(records)
@@ -222,9 +223,9 @@ def _require_same_connections(
     records: Sequence[OperationRecord],
     images: Sequence[BeforeImage],
 ) -> None:
-    """Raises SqlError if a connection of the source that is given back is not what it was before the operation.
+    """Raises SqlError if a connection that the restored source uses has changed since the operation.
 
-    ``records`` and their ``images`` are the operations since then, oldest first.
+    ``records`` are the operations since then, oldest first, and ``images`` their before-images.
     """
     for id_ in given_back.uses:
         changed = [(record, image) for record, image in zip(records, images, strict=True) if id_ in image.objects]
@@ -232,7 +233,7 @@ def _require_same_connections(
         if not isinstance(old, ConnectionRecord) or now is None or now == old:
             continue
         history = History.of(records)
-        # An operation that was undone, and its undo, are no reason.
+        # Operations that were undone, and their undos, are ignored.
         positions = [
             record
             for record, _ in reversed(changed)
@@ -261,7 +262,7 @@ def _require_settled(statement: RewindSource, snapshot: Snapshot, readers: Seque
 def _require_one_group(
     statement: RewindSource, snapshot: Snapshot, source: SourceRecord, readers: Sequence[ObjectRecord]
 ) -> None:
-    """A REWIND stops all dependents at once, which an owner can do only with the jobs of its group."""
+    """A REWIND stops all dependents at once; an owner can stop only the jobs of its own group."""
     elsewhere = [r.name for r in readers if group_of(snapshot, r.id) != source.resource_group]
     if elsewhere:
         raise _refused(
@@ -286,7 +287,7 @@ def _require_known(statement: RewindSource, late: Sequence[ObjectRecord]) -> Non
 
 
 def _sink_notices(statement: RewindSource, sinks: Sequence[SinkRecord], look: RewindLook) -> tuple[str, ...]:
-    """Notices about sinks. Raises SqlError if one prevents the rewind."""
+    """Notices about sinks. Raises SqlError if a sink prevents the rewind."""
     emitted = {table.object_id for table in look.tables if table.has_emitted}
     out = [sink for sink in sinks if sink.id in emitted]
     if out and "DUPLICATES" not in statement.allow:
@@ -324,8 +325,8 @@ def _plan(
     )
     changes: tuple[Change, ...] = (
         *base,
-        # The sink's batches continue the numbers of the copy, and must not be mistaken for batches that were already
-        # sent.
+        # The sink's batches continue the numbers of the copied checkpoint. With a new generation, they cannot be
+        # mistaken for batches that were already sent.
         *(PutObject(record=replace(sink, generation=sink.generation + 1)) for sink in sinks),
         PutObject(record=rewind),
     )

@@ -28,7 +28,7 @@ _KEY = "connection"
 class SinkImpact:
     """The effect on a sink whose properties change.
 
-    ``doubt`` is the reason why it may write to a different target afterwards, or not at all.
+    ``doubt`` is the reason why the sink may write to a different target after the change, or not at all.
     """
 
     sink: SinkRecord

@@ -40,7 +40,7 @@ def lower_skip_record(statement: SkipRecord, snapshot: Snapshot, inspector: Insp
     source = find_source(snapshot, statement.name)
     require_movable(source, statement.name.span)
     if has_wide_offsets(source.connector):
-        # The number after a position need not be that of a record.
+        # The next number after a position may not be the offset of a record.
         raise SqlError(
             NOT_SUPPORTED,
             f"the offsets of a {source.connector} source do not count records: the record after a position is unknown",
@@ -79,7 +79,8 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
         if sparse:
             what = "the record at"
             notices.append(_may_be_no_record(source.name, split, statement.offset, sparse))
-    new = replace(old, offset=offset, term=None)  # The skipped records may be of a later term.
+    # The term is unknown, because the skipped records may belong to a later term.
+    new = replace(old, offset=offset, term=None)
     after: dict[str, SplitState | None] = {name: positions.states.get(name) for name in assigned}
     rows = preview_splits(kind, upstream, positions, {**after, split: new})
     preview = Preview(
@@ -118,8 +119,8 @@ def _behind_transaction(
     old: SplitState,
     end: int,
 ) -> int:
-    """The position after the next transaction of a change data capture source. Its number is the position before it:
-    positions count bytes, and a transaction is read whole or not at all."""
+    """The position after the next transaction of a change data capture source. SKIP RECORD names a transaction by the
+    position before it, because positions count bytes and a transaction is read whole or not at all."""
     source = reader.source
     name, split = sql_name(source.name), literal(old.split)
     if statement.offset != old.offset:

@@ -150,7 +150,7 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
         found: ObjectRecord | None = old or put.get(id_)
         if follows_source(old, put.get(id_)):
             continue
-        # Every PAUSE creates a new pause object: what matters is the paused source.
+        # Every PAUSE creates a new pause object, so the key is the paused source.
         keys.add(("hold", found.source_id) if isinstance(found, PauseRecord) else ("object", id_))
     keys |= {("split", fragment, split) for fragment, splits in before.splits.items() for split in splits}
     keys |= {("state", fragment, split) for fragment, states in before.states.items() for split in states}
@@ -172,7 +172,7 @@ def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozense
 
 
 def _left_sources(record: OperationRecord) -> frozenset[int]:
-    """The sources from which an operation removed splits that were read, as named by the earlier properties."""
+    """The sources for which an operation removed splits that the earlier properties named and that were read."""
     return frozenset(
         fragment_source(change.fragment)
         for change in changes_from_json(record.changes)
@@ -203,7 +203,7 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector
             statement, inspector, record.objects[0], of=record.statement, reason=statement.reason
         )
     before = _with_positions(record, snapshot, inspector)
-    # The definitions of tables follow from those of their sources.
+    # The definitions of tables are derived from those of their sources.
     back = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))
     return _plan(statement, snapshot, inspector, record, before, back)
 
@@ -233,8 +233,8 @@ def _require_undoable(
         if found.epoch > record.epoch
         and found.kind != DISCOVERY
         and history.is_in_effect(found.epoch)
-        # The undo of a later operation has left no trace here; the undo of an earlier operation has changed the basis
-        # of this one.
+        # An undo of a later operation has removed that operation's effect; an undo of an earlier operation has changed
+        # the state that this one changed.
         and history.undoes.get(found.epoch, 0) <= record.epoch
         and not _only_changes_group(found)
         and (keys & touched_keys(found) or moved & _left_sources(found))
@@ -254,8 +254,8 @@ def _in_order(later: Sequence[OperationRecord], record: OperationRecord) -> str:
 
 
 def _only_changes_group(record: OperationRecord) -> bool:
-    """True if an operation changed nothing but resource groups. It does not stand in the way of an undo once the object
-    is in its former group again, which ``checked`` requires."""
+    """True if an operation changed nothing but resource groups. Such an operation does not prevent an undo if the
+    object is in its former group again, which ``checked`` requires."""
     put = put_records(changes_from_json(record.changes))
     before = before_from_json(record.before)
     if before.splits or before.states or not before.objects:
@@ -372,8 +372,8 @@ def _require_readable(
 ) -> tuple[str, ...]:
     """Raises the refusal if a source could not continue.
 
-    Returns a notice for each source that has to wait until an earlier operation is undone too: the one that led it to
-    another cluster; and for each source whose brokers do not say which cluster they are.
+    Returns a notice for each source that cannot continue until the earlier operation that moved it to another cluster
+    is undone too, and for each source whose brokers do not report their cluster.
     """
     notices: list[str] = []
     for move in moves:
@@ -417,9 +417,9 @@ def _positions_before(record: OperationRecord, move: SourceImpact) -> Iterator[s
 def _later_moves(
     snapshot: Snapshot, inspector: Inspector, record: OperationRecord, move: SourceImpact
 ) -> list[OperationRecord]:
-    """The operations after ``record`` that moved a source on, newest first.
+    """The operations after ``record`` that moved a source, newest first.
 
-    Its upstream or its positions are theirs, which is why the source could not continue after an undo of ``record``.
+    They set the source's present upstream or positions, so the source could not continue after an undo of ``record``.
     """
     records = inspector.operations(since=record.epoch)
     history = History.of(records)
@@ -442,8 +442,8 @@ def _set_positions(record: OperationRecord) -> frozenset[str]:
 def _redirect_before(
     snapshot: Snapshot, inspector: Inspector, record: OperationRecord, move: SourceImpact
 ) -> OperationRecord | None:
-    """The operation before ``record`` that led a source to the cluster which it reads now; None if the positions that
-    become unreadable are not those of another cluster."""
+    """The operation before ``record`` that moved a source to the cluster which it reads now; None if the positions that
+    become unreadable do not belong to another cluster."""
     statuses = {found.status for found in move.unreadable}
     # The other cluster may have fewer partitions.
     if OTHER_CLUSTER not in statuses or not statuses <= {OTHER_CLUSTER, GONE}:

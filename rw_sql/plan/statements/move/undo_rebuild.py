@@ -86,7 +86,7 @@ def _given_up(statement: UndoOperation, snapshot: Snapshot, rebuilds: Sequence[R
         changes.append(DropObject(id=rebuild.id))
         view = snapshot.get(rebuild.view_id)
         if isinstance(view, MaterializedViewRecord):
-            # The folder of that generation has its rows, so the next table needs another one.
+            # The folder of that generation contains its rows, so the next table needs a later generation.
             last = max(view.last_generation, rebuild.generation)
             changes.append(PutObject(record=replace(view, last_generation=last)))
             names.append(view.name)
@@ -102,7 +102,7 @@ def _back(
     kind: str,
     refused: Refused,
 ) -> Plan:
-    """The plan that reactivates the tables from before a swap. They are kept until the next swap."""
+    """The plan that reactivates the tables from before a swap. These tables are kept until the next swap."""
     before = before_from_json(swap.before).objects
     pairs: list[tuple[MaterializedViewRecord, MaterializedViewRecord]] = []
     for served in _put(swap, MaterializedViewRecord):
@@ -174,8 +174,8 @@ def _require_same_inputs(
     later: Sequence[OperationRecord],
     refused: Refused,
 ) -> None:
-    """Raises the refusal unless the old table can continue: its inputs must exist and still have the rows that it
-    has read."""
+    """Raises the refusal unless the old table can continue: its inputs must exist and still have the rows that the
+    table has read."""
     for id_ in old.inputs:
         if snapshot.get(id_) is None:
             raise refused(f'materialized view "{now.name}" previously read an object that no longer exists', None)
@@ -208,7 +208,7 @@ def _require_same_query(then: Snapshot, inspector: Inspector, view: Materialized
         )
     except SqlError as error:
         raise refused(f"its previous query is no longer valid: {error.message}", None) from error
-    # A view of an earlier version may have columns that are not nullable.
+    # In views of earlier versions, columns may be not nullable; the comparison ignores this.
     if found.inputs != view.inputs or nullable_schema(found.schema) != nullable_schema(view.schema):
         raise refused(
             f'a name in the previous query of materialized view "{view.name}" now refers to another object', None

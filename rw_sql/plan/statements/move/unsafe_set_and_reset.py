@@ -261,7 +261,8 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspecto
         return _rediscovered(statement, snapshot, inspector, reader, chosen, positions, changes)
     forgotten = chosen if statement.is_forgetting_offsets else set()
     if marked := sorted(forgotten & set(positions.states)):
-        # Marked, not removed: a reset split that is discovered again must not be mistaken for a new partition.
+        # The states are marked instead of removed, so that a reset split is not mistaken for a new partition when it is
+        # discovered again.
         changes.append(PutSplitStates(fragment=fragment, states=dict.fromkeys(marked, FORGOTTEN)))
     rows = preview_splits(kind, upstream, positions, {**positions.states, **dict.fromkeys(forgotten)})
     note = "the splits are unknown until RESUME or the next discovery finds them"
@@ -322,7 +323,8 @@ def _rediscovered(
         changes.append(states_change(fragment, source.connector, fresh, positions.log_version))
     again = cdc_tables(snapshot, source) if fresh else ()
     if again:
-        # The changes in between are unknown. Only a new snapshot shows which rows the tables lack.
+        # The changes between the old and the new position are unknown, so only a new snapshot shows which rows the
+        # tables lack.
         changes.append(PutObject(record=replace(source, snapshot=snapshot.epoch + 1)))
     answers = [ResultRow(object=source.name, change="FORGOTTEN", detail=split) for split in gone]
     for split in taken:

@@ -93,7 +93,7 @@ def least_change(current: Create, wanted: Create, connections: Mapping[str, Crea
     A definition that takes its columns from a schema is compared with the columns that the object took over at its
     creation.
     """
-    # Two branches, because the columns are those of one kind of statement.
+    # Two branches, because the type checker must know that both statements are of the same class.
     if isinstance(current, CreateSource) and isinstance(wanted, CreateSource):  # noqa: SIM114
         wanted = with_taken_columns(current, wanted)
     elif isinstance(current, CreateTable) and isinstance(wanted, CreateTable):
@@ -138,7 +138,7 @@ def _of_connection(current: CreateConnection, wanted: CreateConnection) -> Least
     old, new = own_options(current, spec), own_options(wanted, spec)
     sets = tuple(o for key, o in new.items() if key != "type" and not _is_kept(old, o, spec))
     written = {option.key for option in wanted.options}
-    # Setting an option removes other options with the same meaning by itself.
+    # Setting an option also removes other options with the same meaning.
     replaced = {key for option in sets if spec is not None and (k := spec.option(option.key)) for key in k.instead}
     gone = [key for key in old if key not in new and key not in replaced and key != "type"]
     reset = [key for key in (o.key for o in current.options) if key in gone and key not in written]
@@ -251,8 +251,8 @@ def _option_changes(
     taken: set[str] = set()
     if (before.key if before else None) != (after.key if after else None):
         found.connection = (after,)
-        # SET CONNECTION removes the options that the new connection provides from the object, and adds those that the
-        # old one provided.
+        # SET CONNECTION removes from the object the options that the new connection provides, and adds the options that
+        # the old connection provided.
         old = {**_given(connections, before, wanted), **old} if after is None else old
         taken = set(_given(connections, after, wanted))
     written = {option.key: option for option in wanted.options}

@@ -122,8 +122,8 @@ def _folded(known: OptionSpec, text: str) -> object:
 def as_written_before(
     current: CreateSource | CreateTable, wanted: CreateSource | CreateTable
 ) -> CreateSource | CreateTable:
-    """A definition, completed by values that the existing object has stored for omitted parts: the names of the objects
-    that its reader creates upstream, the columns for ``*``, and the names of INCLUDE columns."""
+    """``wanted``, with its omitted parts taken from ``current``: the names of the objects that the reader creates
+    upstream, the columns for ``*``, and the names of INCLUDE columns."""
     kind = names_upstream(connector_of(wanted) or "") if isinstance(wanted, CreateSource) else None
     if kind is not None and isinstance(current, CreateSource) and connector_of(current) == connector_of(wanted):
         written = {option.key for option in wanted.options}
@@ -146,8 +146,7 @@ def plain_column(column: ColumnDefinition) -> ColumnDefinition:
 
 
 def with_taken_columns(current: TakingT, wanted: TakingT) -> TakingT:
-    """A definition that takes its columns from a schema, with the columns that were taken over when the object was
-    created."""
+    """A definition that takes its columns from a schema, with the columns that the object took over at its creation."""
     if stored_schema(current) is None or not has_schema(wanted):
         return wanted
     if any(column.generated is None for column in wanted.columns):

@@ -132,7 +132,8 @@ def _as_one(
             then = after(then, plan.operation.changes)
     operations = [plan.operation for plan in plans if plan.operation is not None]
     if len(operations) <= 1:
-        # The operation keeps the kind of the one statement, because rewinds and undos depend on the kind.
+        # If only one statement changes the catalog, the operation has its kind, because rewinds and undos depend on the
+        # kind.
         operation = replace(operations[0], statement=render(statement)) if operations else None
         (one,) = [plan for plan in plans if plan.operation is not None] or plans[:1]
         return replace(one, statement=statement, operation=operation)

@@ -153,7 +153,7 @@ def _drops(snapshot: Snapshot, inside: tuple[ObjectRecord, ...]) -> tuple[tuple[
     rows: tuple[ResultRow, ...] = ()
     for record in inside:
         if then.get(record.id) is None:
-            continue  # It was dropped with an object that it depends on.
+            continue  # The object was already dropped together with an object on which it depends.
         plan = _dropped(record, then)
         if plan is not None and plan.operation is not None:
             changes = (*changes, *plan.operation.changes)

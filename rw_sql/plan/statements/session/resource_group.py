@@ -72,7 +72,7 @@ def lower_alter_resource_group(statement: AlterSet | AlterReset, snapshot: Snaps
     if all(new.resource_group == old.resource_group for old, new in zip(found, moved, strict=True)):
         return nothing(statement, first.name, f"it is already in resource group {first.resource_group}")
     ids = {record.id for record in found}
-    # The swap replaces the view's definition by that of its rebuild.
+    # The rebuilds change too, because a swap replaces the view's record by that of its rebuild.
     rebuilds = [
         replace(rebuild, view=_moved(rebuild.view, wanted, snapshot))
         for rebuild in snapshot.all("rebuild")
@@ -150,8 +150,9 @@ def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> N
     """Raises SqlError CONCURRENT_CHANGE if a plan moves a source or a dependent of it to another resource group, or
     creates or rebuilds a dependent, while a REWIND of the source is not carried out.
 
-    The owner of the source's group replaces the tables and checkpoints of these jobs meanwhile: another owner must not
-    run them. A new dependent would begin in the log before the commit that restores it, which no stream can read.
+    During the REWIND, the owner of the source's group replaces the tables and checkpoints of these jobs, so no other
+    owner may run them. A new dependent would begin in the log before the commit that restores the log, and no stream
+    can read that commit.
     """
     rewinds = snapshot.all("rewind")
     if plan.operation is None or not rewinds:
@@ -175,7 +176,8 @@ def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> N
 
 
 def _meets_rewind(record: ObjectRecord, snapshot: Snapshot, concerned: set[int]) -> str:
-    """What a REWIND that concerns these objects does not allow for a new state of an object; empty if it allows it."""
+    """The part of an error message that names the change which a REWIND of ``concerned`` forbids; empty if the REWIND
+    allows the new record."""
     if isinstance(record, RebuildRecord):
         is_new = snapshot.get(record.id) != record
         inputs = () if record.view is None else record.view.inputs

@@ -77,7 +77,7 @@ def path_set(statement: ast.SetParameter) -> tuple[str, ...] | None:
     found: list[str] = []
     for value in (statement.value, *statement.more_values):
         try:
-            # An unquoted word is a single name; a quoted text may be a list, as sent by drivers.
+            # An unquoted word is a single name; a quoted text may be a list, which some drivers send.
             found += [value.text] if isinstance(value, ast.WordValue) else _parts(value.text)
         except ValueError as error:
             raise SqlError(INVALID_PARAMETER, f'parameter "{SEARCH_PATH}" {error}', span=value.span) from error
@@ -179,7 +179,7 @@ class _Resolver:
         if len(name.parts) > 1:
             return name
         schema = self._schema_with(name.last, kinds)
-        # If no schema of the path contains the name, it must not be found in another schema.
+        # If no schema of the path contains the name, an object of another schema must not be found instead.
         return _in(schema or (PUBLIC if PUBLIC in self._path or not self._path else self._path[0]), name)
 
     def _schema_with(self, last: str, kinds: tuple[str, ...]) -> str | None:

@@ -1,4 +1,4 @@
-"""SHOW and DESCRIBE: defines the columns of every listing and computes their values.
+"""SHOW and DESCRIBE: the columns of every listing, and how their values are computed.
 
 Imports: ``view``, ``move`` and the rooms of ``plan`` below ``statements``. Begin with ``objects``; splits and
 CONTINUITY have separate modules.

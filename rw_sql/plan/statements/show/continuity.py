@@ -1,7 +1,7 @@
 """SHOW SOURCE CONTINUITY: the gaps and duplicates that operations were predicted to cause, and those in the log.
 
-The log's commits show which offsets each run read, in order. An operation divides the runs: those that started at
-its epoch or later show its effect. Duplicates are offsets that these runs read again. A gap is the range of offsets
+The log's commits show which offsets each run read, in order. An operation divides the runs: those that started at its
+epoch or later show its effect. Duplicates are offsets that the later runs read again. A gap is the range of offsets
 between the newest record read before the operation and the first record read after it, if none of the range was ever
 read. Between two operations there must be neither gaps nor duplicates.
 """
@@ -44,7 +44,7 @@ UNBROKEN = "UNBROKEN"
 BROKEN = "BROKEN"
 
 READING = "READING"
-"""The value of the column for the operation's kind, in the rows about normal reading between operations."""
+"""The value in the column of the operation's kind, for rows about the normal reading between operations."""
 
 COLUMNS = (
     ("operation", "BIGINT"),
@@ -170,7 +170,8 @@ def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snap
 
 
 def _shown(column: str, value: object) -> object:
-    """A value of a source whose offsets do not fit into 64 bits: they are texts, and their distance counts nothing."""
+    """A value for a source whose offsets do not fit into 64 bits: offsets are shown as texts, and differences of
+    offsets as NULL."""
     if column in _OFFSETS:
         return None if value is None else str(value)
     return None if column in ("duplicates", "gaps") and isinstance(value, int) and value >= MOST_COUNTED else value
@@ -244,7 +245,7 @@ def _status(said: PredictedSplit | None, came: Observed | None, is_closed: bool)
     if said is None:
         return NOT_PREDICTED
     if came is None:
-        # Nothing has been read since. If the source no longer reads the split, nothing ever will be.
+        # No records were read since the operation. If the source no longer reads the split, this is final.
         return AS_PREDICTED if said.new is None else CUT_SHORT if is_closed else PENDING
     if said.new is None:
         return DIFFERS

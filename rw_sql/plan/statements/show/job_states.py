@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """A job with its state and the reason for it. ``status`` is what its owner reported; None if it reported
+    """A job with its state and the reason for this state. ``status`` is what its owner reported; None if it reported
     nothing."""
 
     job: str
@@ -48,7 +48,7 @@ def job_states(
     for record in records:
         if isinstance(record, SourceRecord):
             job = ingest_fragment(record.id)
-            if not record.is_shared:  # Its readers are the jobs of its views.
+            if not record.is_shared:  # A source that is not shared is read by the jobs of its views.
                 continue
             state, reason = source_state(snapshot, record, statuses)
         elif isinstance(record, SinkRecord):

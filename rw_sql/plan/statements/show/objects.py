@@ -315,7 +315,7 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot, search_path: tu
                 hint="SHOW CREATE supports SOURCE, TABLE, MATERIALIZED VIEW, SINK, CONNECTION and SECRET",
             )
     columns = (("name", "STRING"), ("create_sql", "STRING"))
-    # Parsed and rendered again, because an earlier version may have stored it with another canonical form.
+    # The text is parsed and rendered again, because an earlier version may have stored another canonical form.
     made = parse_statement(definition)
     if isinstance(made, CreateSource | CreateTable | CreateSink):
         made = replace(made, format=without_schema(made.format))

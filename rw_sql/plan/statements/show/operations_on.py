@@ -1,4 +1,5 @@
-"""The operations on an object under all names that it has had: the log names objects as they were called then."""
+"""The operations on an object under all names that it has had, because the log contains the names that objects had at
+the time."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
 
 _NAMING = ("RENAME ", "SET SCHEMA ", "SWAP ", "UNDO ")
-"""How the kinds of operations begin that may give an object another name."""
+"""The first words of the kinds of operations that may give an object another name."""
 
 
 def operations_on(

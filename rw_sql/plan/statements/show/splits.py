@@ -76,7 +76,8 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, in
 
 
 def _shown(column: str, value: object) -> object:
-    """A value of a source whose offsets do not fit into 64 bits: they are texts, and their distance counts nothing."""
+    """A value for a source whose offsets do not fit into 64 bits: offsets are shown as texts, and differences of
+    offsets as NULL."""
     if column in _OFFSETS:
         return None if value is None else str(value)
     return None if column == "lag" and isinstance(value, int) and value >= MOST_COUNTED else value
@@ -91,7 +92,8 @@ def _with_slot(connector_name: str, row: tuple[object, ...], slot: SlotDetails |
     if slot is None:
         return (*row, shown, None, None, None, None)
     behind = slot.bytes_behind(position)
-    if slot.files and row[_LAG] is not None:  # The difference of two positions counts no bytes there.
+    # With such files, the difference of two positions is not a number of bytes.
+    if slot.files and row[_LAG] is not None:
         row = (*row[:_LAG], behind, *row[_LAG + 1 :])
     return (*row, shown, slot.name, slot.status, slot.retained_bytes, behind)
 
@@ -104,7 +106,8 @@ def _rows_of(
     positions = inspector.positions.of(source.id, fragment)
     assigned, stored = snapshot.splits(fragment), snapshot.states(fragment)
     named = frozenset(named_splits(snapshot, source, assigned))
-    # If a topic is missing, its splits are unknown: an orphan is a split that the source no longer names.
+    # If a topic is missing, its splits are unknown, so they do not count as orphans (splits that the source no longer
+    # names).
     tells = upstream.is_reachable and not upstream.missing
     lags = {split: _records_waiting(positions.states.get(split), seen) for split, seen in upstream.splits.items()}
     waiting = {split: positions.states[split].offset for split, lag in lags.items() if lag}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _find(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The object with a name, as far as operations move objects of its kind."""
+    """The object with a name, of a kind that unsafe operations can change."""
     return (
         snapshot.find("table", name)
         or snapshot.find("source", name)
@@ -38,8 +38,8 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
 
     Operations on an existing object are listed under all names that it has had.
 
-    ``undo`` is the statement that would undo an operation; whether that is possible is only checked when it is run.
-    ``rewind`` is the statement that also restores the rows, if there is a rewind point.
+    ``undo`` is the statement that would undo an operation; only its run checks whether the undo is possible. ``rewind``
+    is the statement that also restores the rows, if there is a rewind point.
     """
     name = object_name(statement.name) if statement.name else None
     known = None if name is None else _find(snapshot, name)

@@ -1,4 +1,4 @@
-"""CREATE, ALTER and DROP SOURCE, PAUSE and RESUME, and rates.
+"""CREATE, ALTER and DROP SOURCE, PAUSE and RESUME, and rate limits.
 
 Imports: ``common`` and the rooms of ``plan`` below ``statements``. Begin with ``source``; ``plan/checks/sources.py``
 has its checks.

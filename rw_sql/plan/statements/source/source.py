@@ -150,8 +150,7 @@ def lower_create_source(
 def _with_upstream_names(
     statement: CreateSource, snapshot: Snapshot, inspector: Inspector, kind: NamingConnector
 ) -> CreateSource:
-    """A source, with generated names for the objects that its reader creates upstream, unless the statement names
-    them."""
+    """The statement, completed by generated names for the objects that the source's reader creates upstream."""
     given = visible(plan_options(snapshot, statement))
     token = f"{snapshot.next_id:x}{inspector.clock():x}"
     made = kind.filled_in(given, token)

@@ -78,7 +78,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
     if statement.if_not_exists and column.name in (name for name, _ in table_columns(written)):
         return nothing(statement, table.name, f'column "{column.name}" already exists')
     _check_column(column)
-    # A table of a database is read again, so that what the log has of an earlier column does not matter.
+    # A table of a database is read again, so values of an earlier column in the log do not matter.
     gone = {name.lower() for name in (*table.dropped_columns, *table.dropped_fields) if not is_captured}
     if column.generated is None and field_of(column).lower() in gone:
         raise SqlError(
@@ -89,7 +89,8 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
         )
     definition = replace(written, columns=(*written.columns, column))
     if is_captured:
-        # Another column that is gone upstream stalls the source by itself; the new one must not be lost because of it.
+        # Checks only the new column: another column that is missing upstream already stalls the source, and must not
+        # prevent this addition.
         require_upstream_column(definition, field_of(column), snapshot, inspector, source)
     else:
         check_runnable(definition)
@@ -105,7 +106,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
 
 
 def _source(snapshot: Snapshot, table: TableRecord, name: Name) -> SourceRecord:
-    """The source from which a table's columns are read: its own, or the database that it is a table of."""
+    """The source from which a table's columns are read: the table's own source, or its change data capture source."""
     found = snapshot.get(table.inputs[0]) if table.live_from is not None else None
     return found if isinstance(found, SourceRecord) else find_source_of(snapshot, "TABLE", name)
 
@@ -351,7 +352,8 @@ def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: 
 
 
 def _required(schema: str) -> frozenset[str]:
-    """The columns that are not nullable in a table's files: those with a DEFAULT, in tables of older versions."""
+    """The columns that are not nullable in a table's files. In tables of older versions, these are the columns with a
+    DEFAULT."""
     return frozenset(field["name"] for field in json.loads(schema)["fields"] if not field["nullable"])
 
 
@@ -400,7 +402,7 @@ def _redefined(
 
 
 def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTableRenameColumn) -> None:
-    """Raises SqlError if a view or sink to which the column is visible uses the new name for something else."""
+    """Raises SqlError if a view or sink that sees the column uses the new name for something else."""
     old, new = statement.column, statement.new_column
     knowing = [
         record

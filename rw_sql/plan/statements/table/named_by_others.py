@@ -32,7 +32,7 @@ def renamed_for_others(
         changes: list[Change] = [PutObject(record=replace(record, name=new, definition=render(connection)))]
     else:
         secret = replace(secret_definition(record.definition), name=Name.of(new))
-        # A value is encrypted for the name of its secret.
+        # The encryption of a value depends on the name of its secret.
         sealed = None if record.sealed is None else inspector.secrets.reseal(record, new)
         changes = [PutObject(record=replace(record, name=new, definition=render(secret), sealed=sealed))]
     users = snapshot.users_of(record.id)
@@ -55,7 +55,7 @@ def renamed_for_others(
 
 
 def _in_format(clause: FormatEncode | None, record: ConnectionRecord | SecretRecord, new: str) -> FormatEncode | None:
-    """FORMAT … ENCODE …, whose schema registry may be a connection, or have a secret."""
+    """Renames in FORMAT … ENCODE …, whose options may name a connection (the schema registry) or a secret."""
     return None if clause is None else replace(clause, options=_naming(clause.options, record, new))
 
 

@@ -31,7 +31,7 @@ def new_name_plan(
     change: str,
     span: Span,
 ) -> Plan:
-    """The plan; ``kind`` is that of the operation, ``change`` the word for the object in the result."""
+    """The plan; ``kind`` is the operation's kind, ``change`` the word for the object's change in the result."""
     changes: list[Change]
     readers: tuple[ObjectRecord, ...]
     if isinstance(record, ConnectionRecord | SecretRecord):

@@ -111,7 +111,7 @@ def _table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
         table,
         name=new,
         definition=render(definition),
-        # A table of a change data capture source reads the source, whose name is another.
+        # The source of a change data capture table has another name, which does not change.
         query=table.query if definition.cdc_table is not None else reading(table.query, new),
         maintenance=kept if definition.cdc_table is not None else replace(kept, query=reading(kept.query, new)),
     )
@@ -157,7 +157,7 @@ def _reading(
         )
     if isinstance(reader, TableRecord) and reader.live_from is not None:
         return _of_source(reader, names)
-    if isinstance(reader, TableRecord):  # its one input is its own source, which has its name
+    if isinstance(reader, TableRecord):  # the only input is the table's own source, which is renamed with the table
         return reader
     view = view_definition(reader.definition)
     kept = reader.maintenance
@@ -184,7 +184,7 @@ def _with_names(text: str, names: Mapping[str, str], dialect: str, *, is_stored:
     if len(names) == 1:
         ((old, new),) = names.items()
         return renamed_relation(text, old, new, dialect, is_stored=is_stored)
-    # Two objects swap their names: neither may be mistaken for the other in between.
+    # If two objects swap their names, neither may be mistaken for the other between the two renames.
     for at, old in enumerate(names):
         text = renamed_relation(text, old, _STAND_IN.format(at), dialect, is_stored=is_stored)
     for at, new in enumerate(names.values()):

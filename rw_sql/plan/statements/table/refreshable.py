@@ -1,6 +1,6 @@
 """Lowers CREATE TABLE … WITH (refresh_mode = 'FULL_RELOAD'): a table whose upstream is read as a whole on request.
 
-Nothing else can read its source, and no rows are loaded before the first REFRESH TABLE.
+No other object can read the table's source, and no rows are loaded before the first REFRESH TABLE.
 """
 
 from __future__ import annotations

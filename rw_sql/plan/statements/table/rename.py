@@ -1,6 +1,6 @@
 """Lowers ALTER {MATERIALIZED VIEW | TABLE | SOURCE | SINK} … RENAME TO.
 
-The readers of the object continue to read it.
+The object's readers continue to read the object.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ source."""
 
 
 def added_fields(snapshot: Snapshot, source: SourceRecord) -> int:
-    """The number of columns at the end of a source that ALTER TABLE … ADD COLUMN has added. Older records lack them."""
+    """The number of columns that ALTER TABLE … ADD COLUMN has added at the end of a source. Older records lack them."""
     table = snapshot.table_of(source.id)
     if table is None:
         return 0
@@ -72,7 +72,7 @@ def without_tables(changes: tuple[Change, ...]) -> tuple[Change, ...]:
 
 
 def follows_source(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
-    """True if a table changed only in its source's properties."""
+    """True if only the definition of a table changed, which follows its source's properties."""
     if not isinstance(old, TableRecord) or not isinstance(new, TableRecord):
         return False
     return replace(old, definition=new.definition) == new

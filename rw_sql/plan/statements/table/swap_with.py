@@ -74,7 +74,7 @@ def _goes_on(snapshot: Snapshot, reader: Named, one: Named, other: Named) -> Res
 
 
 def _find(statement: AlterSwap, name: Name, snapshot: Snapshot) -> Named:
-    """Like find_named, but the error for an object of another kind states that the kinds differ."""
+    """Like find_named, but for an object of another kind, the error states that the kinds differ."""
     wanted = statement.kind.lower().replace(" ", "_")
     last = object_name(name)
     found = find_relation(snapshot, last) or snapshot.find("sink", last)

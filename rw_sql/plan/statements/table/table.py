@@ -1,4 +1,5 @@
-"""Lowers CREATE and DROP TABLE and DROP CONNECTOR: a table with a connector is a source and the resulting rows."""
+"""Lowers CREATE TABLE, DROP TABLE and DROP CONNECTOR. A table with a connector is a source and the rows made from its
+records."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Lowers ALTER MATERIALIZED VIEW … AS: gives a view another query.
 
-Queries read the old rows until the new ones have caught up.
+Queries read the old rows until the new table has caught up.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def lower_new_definition(
 ) -> Plan:
     """Rebuilds a view with another definition while queries read its old rows; also rebuilds the views that read it.
 
-    Refused if a reading view would lose a column or get another type, and if sinks depend on the view, because rows
-    that were sent cannot be withdrawn.
+    Refused if a column that another view reads would disappear or change its type. Also refused if sinks depend on the
+    view, because rows that were sent cannot be withdrawn.
     """
     span = definition.name.span
     definition = replace(definition, or_replace=False, if_not_exists=False)
@@ -130,7 +130,7 @@ def lower_new_definition(
 def _why_unchanged(
     snapshot: Snapshot, inspector: Inspector, view: MaterializedViewRecord, under_way: RebuildRecord | None, text: str
 ) -> str | None:
-    """Why a view need not be rebuilt with a definition; None if it must be."""
+    """The reason why a view need not be rebuilt with a definition; None if it must be rebuilt."""
     if under_way is None:
         return "it already has this definition" if view.definition == text else None
     is_same = (under_way.view or view).definition == text
@@ -155,8 +155,8 @@ def _rebuilds(
     under_way: Mapping[int, RebuildRecord],
     now: int,
 ) -> list[RebuildRecord]:
-    """The rebuilds of views, each with its new definition and the histories that it reads. A rebuild that is under way
-    is replaced."""
+    """The rebuilds of views, each with the view's new definition and the histories that the rebuild reads. Replaces
+    rebuilds that are in progress."""
     found: list[RebuildRecord] = []
     next_id = then.next_id
     for old, new, histories in remade:
@@ -178,8 +178,8 @@ def _rebuilds(
 
 
 def is_rebuild_stalled(snapshot: Snapshot, inspector: Inspector, view: MaterializedViewRecord) -> bool:
-    """True if the rebuild of a view, or of one that is rebuilt with it, is STALLED: a statement that began it may begin
-    it again, for example because records of its history have expired."""
+    """True if the rebuild of a view, or of a view that is rebuilt with it, is STALLED, for example because records of
+    its history have expired. The statement may then start the rebuild again."""
     ids, statuses = {view.id, *(found.id for found in snapshot.dependents_of(view.id))}, inspector.jobs.statuses()
     jobs = [rebuild_job(rebuild) for rebuild in snapshot.all("rebuild") if rebuild.view_id in ids]
     return any(job in statuses and statuses[job].state == "STALLED" for job in jobs)
@@ -303,7 +303,7 @@ def _require_shared(snapshot: Snapshot, view: MaterializedViewRecord, span: Span
 
 
 def _feeds(snapshot: Snapshot, found: PlannedQuery) -> list[Change]:
-    """The records of the inputs whose rows are replaced, with their change feeds enabled for the new query."""
+    """The inputs whose rows are replaced, as records in which the change feed is enabled for the new query."""
     inputs = [record for record in map(snapshot.get, found.inputs) if isinstance(record, MaterializedViewRecord)]
     return [
         PutObject(record=replace(record, has_change_feed=True))

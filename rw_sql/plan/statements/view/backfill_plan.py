@@ -101,7 +101,7 @@ Limited = TypeVar("Limited", bound="CreateMaterializedView | CreateTable")
 def with_rate_limit(statement: Limited, limit: str) -> Limited:
     """The statement with the session's rate limit, if there is one and the statement has none.
 
-    Of tables, only those of a database have a backfill: their snapshot.
+    Among tables, only those of a database have a backfill, which is their snapshot.
     """
     is_filled = not isinstance(statement, CreateTable) or statement.cdc_table is not None
     if limit == NO_LIMIT or not is_filled or any(option.key == RATE_LIMIT for option in statement.options):
@@ -152,7 +152,7 @@ def plan_histories(
     """The histories of a view that is created (or rebuilt) now over these inputs.
 
     ``startup`` are the view's own startup options, ``spans`` their positions; ``name`` and ``span`` are the view's. An
-    input has no history if the rows of its log are exactly the view's rows: the view then reads the log from the
+    input has no history if the view needs exactly the rows of the input's log; the view then reads the log from the
     beginning.
     """
     sources = [record for record in map(snapshot.get, inputs) if isinstance(record, SourceRecord)]
@@ -172,7 +172,7 @@ def plan_histories(
         if not source.is_shared:
             continue
         if sends_once(source.connector):
-            continue  # The upstream never sends a change twice, so the log contains everything that can be read.
+            continue  # The upstream sends each change only once, so the log contains all changes that can be read.
         history, lost = _plan_history(snapshot, inspector, source, given, spans, span)
         if lost:
             notices.append(
@@ -282,8 +282,8 @@ def _starts(
     upstream: Upstream | None,
 ) -> dict[str, int]:
     """The start of each split's history."""
-    # The offsets at which the source began: its startup mode as resolved then, or a position set before the first
-    # record was read.
+    # The offsets at which the source began: its startup mode as resolved at that time, or a position set before the
+    # first record was read.
     began = {
         split: min([positions.states[split].offset, *(piece.start for piece in of_split)])
         for split, of_split in pieces.items()
@@ -310,8 +310,9 @@ def _starts(
 
 
 def _latest(source: SourceRecord, began: Mapping[str, int], seen: Mapping[str, UpstreamSplit]) -> dict[str, int]:
-    """The end offsets at the time of CREATE SOURCE. For a partition added to a topic later, the offset of its first
-    record. For a topic that the source was moved to, the offset where the source began to read it."""
+    """The meaning of ``latest`` per split: the end offset at the time of CREATE SOURCE; for a partition added to a
+    topic later, the offset of its first record; for a topic that the source was moved to, the offset at which the
+    source began to read."""
     born = History.from_text(source.birth).splits if source.birth else ()
     ends = {split.split: split for split in born}
     kind = connector(source.connector)
@@ -351,7 +352,7 @@ def is_plain(positions: Positions, splits: Iterable[SplitHistory]) -> bool:
 
 
 def _term(state: SplitState, upstream: Upstream) -> int | None:
-    """A term in which the records before a position were in the log; None if it is not known."""
+    """A term of the split's log in which the log had the records before a position; None if no such term is known."""
     seen = upstream.splits.get(state.split)
     if state.term is not None or seen is None:
         return state.term

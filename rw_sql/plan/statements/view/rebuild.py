@@ -41,8 +41,8 @@ def lower_rebuild_materialized_view(
 
     With CASCADE, also rebuilds the views that read it.
 
-    Refused if sinks depend on the view, or if views depend on it and CASCADE is missing, because they have read rows
-    that the rebuilt view may not have.
+    Refused if sinks depend on the view, or if views depend on it and CASCADE is missing: these dependents have read
+    rows that the rebuilt view may lack.
     """
     view = find_view(snapshot, statement.name)
     span = statement.name.span
@@ -147,7 +147,7 @@ def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
     groups: list[tuple[RebuildRecord, ...]] = []
     then = rebuilt(snapshot)
     places = {view.id: at for at, view in enumerate(in_reading_order(then.all("materialized_view")))}
-    # A view comes after the views that it reads, so that the rebuilds it joins come first.
+    # A view comes after the views that it reads, so that the groups which its rebuild joins already exist.
     for rebuild in sorted(snapshot.all("rebuild"), key=lambda found: places.get(found.view_id, 0)):
         joined = [
             group

@@ -56,14 +56,14 @@ _FIELDS = "MAP<STRING, STRING>"
 _TYPE = "field: STRING, name: STRING, parameters: MAP<STRING, STRING>"
 _CHANGE = f"STRUCT<op: INT, error: STRING, fields: {_FIELDS}, keys: {_FIELDS}>"
 _NONE = f"ARRAY<{_CHANGE}>"
-# Possessive, as in json_text: a long key would overflow the stack.
+# The quantifier is possessive, as in json_text, because a long key would overflow the stack otherwise.
 _TEXT_ALONE = r'^\s*"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*$'
 _VALUE_ALONE = r'^\s*("[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?|true|false)\s*$'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventKey:
-    """A table's primary key: its columns, and whether its only column is the record's key itself (INCLUDE key).
+    """A table's primary key: its columns, and whether the only column is the record's key itself (INCLUDE key).
 
     ``encode`` is the encoding of the records' keys. ``is_text``: JSON writes the column's value as a string.
     """
@@ -164,7 +164,7 @@ def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
         part(f.try_element_at(told, f.lit("payload")), _FIELDS),
         lambda wrapped: _holding(f.coalesce(last_of_each(wrapped), told), key.columns),
     )
-    # Text that begins like an object but is not one is an error. For any other key, the delete event has
+    # A text that begins like an object but is not an object is an error. For any other key, the delete event has
     # already deleted the row.
     is_other = told.isNull() & ~characters(f.col("key")).rlike(r"^\s*[{]")
     return (
@@ -176,13 +176,13 @@ def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
 
 
 def _key_types() -> Column:
-    """The column types in the ``schema`` of a record's key. A record without a value has no others."""
+    """The column types in the ``schema`` of a record's key. A record without a value has no other types."""
     schema = f.try_element_at(f.col(_KEY_MEMBERS), f.lit("schema"))
     return let(part(schema, f"STRUCT<fields: ARRAY<STRUCT<{_TYPE}>>>"), lambda read: _types_of(read["fields"]))
 
 
 def _types(fields: Column) -> Column:
-    """The column types in ``schema``, which has them below ``before`` and ``after``."""
+    """The column types in ``schema``, where they are below ``before`` and ``after``."""
     return _types_of(f.get(f.filter(fields, lambda part: part["field"].isin("after", "before")), f.lit(0))["fields"])
 
 
@@ -350,7 +350,7 @@ def _record_keys(key: EventKey) -> Column:
     told = let(all_members(f.col(_KEY_TEXT)), lambda fields: _holding(fields, names))
     if len(names) > 1:
         return told
-    # The extra last element shows that the key is a single value: no key can contain it.
+    # The extra last element, which no key can contain, shows that the key is a single value.
     several = f.from_json(with_marks(f.concat(f.lit("["), text, f.lit(f',"{SECRET}"]'))), "ARRAY<STRING>", OPTIONS)
     alone = let(
         several, lambda items: f.when((f.size(items) == 2) & (f.get(items, f.lit(1)) == SECRET), f.get(items, f.lit(0)))

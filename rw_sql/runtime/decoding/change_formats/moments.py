@@ -41,7 +41,7 @@ def count(text: Column) -> Column:
 
 
 def date(text: Column, days: Column) -> Column:
-    """A date, written or as days since 1970-01-01. A time of day other than midnight does not fit."""
+    """A date, from text or from a number of days since 1970-01-01. A time of day other than midnight does not fit."""
     counted = f.when(
         days.between(_FIRST_DAY, _LAST_DAY), f.date_add(f.lit("1970-01-01").cast("date"), days.cast("int"))
     )
@@ -55,7 +55,7 @@ def timestamp(text: Column, number: Column, mode: str, type_name: Column | None)
 
     ``type_name`` is the field's type in Debezium's schema.
     """
-    # Without TIMESTAMP, whose wall clock depends on the session's time zone.
+    # Does not use TIMESTAMP, whose local time depends on the session's time zone.
     seconds = (_micros_of(number, mode, type_name).cast("decimal(20, 0)") / f.lit(1_000_000)).cast("decimal(18, 6)")
     counted = f.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + f.make_dt_interval(secs=seconds)
     written = f.when(
@@ -97,7 +97,7 @@ def _as_spark_reads(text: Column) -> Column:
 
 
 def _in_range(moment: Column) -> Column:
-    # In UTC, the first and last hours written in other zones fall into the years 0 and 10000.
+    # Converted to UTC, the first and last hours of other zones fall into the years 0 and 10000.
     return f.when(f.unix_micros(moment).between(_FIRST_MICROS, _LAST_MICROS), moment)
 
 

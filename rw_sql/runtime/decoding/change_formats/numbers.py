@@ -57,7 +57,7 @@ def _has_scale(text: Column, scale: int) -> Column:
 
 
 def _scale_of(text: Column) -> Column:
-    """The number of digits after the point of a number with an exponent, without zeros at its end; negative for 1e3."""
+    """The number of digits after the point of a number with an exponent, without trailing zeros; negative for 1e3."""
     mantissa = f.regexp_replace(text, f.lit("[eE].*"), f.lit(""))
     point = f.instr(mantissa, ".")
     fraction = f.when(point > 0, f.length(mantissa) - point).otherwise(f.lit(0))
@@ -83,7 +83,7 @@ def has_long_number(text: Column, digits: int) -> Column:
     """True if a JSON text may contain a number with more digits after the point than ``digits``, or one with an
     exponent so large that Java would compute for minutes.
 
-    The numbers of a text are found by their looks, so that digits in a string may count too.
+    The numbers in the text are found by a pattern, so digits inside a string may count too.
     """
     point = rf"(?<=[.])[0-9]{{{max(0, digits - 8)}}}(?:[0-9]{{9}}|[0-9]*+[eE]-)"
     exponent = r"(?<=[0-9.][eE])(?:-[0-9]{2}|[+]?[0-9]{4})[0-9]*+(?=[ \t\r\n\"\],}])"
@@ -102,7 +102,7 @@ def plain_decimal(encoded: Column, scale: Column) -> Column:
 def _plain(digits: Column, scale: Column) -> Column:
     is_negative = f.substring(digits, 1, 1) >= "8"
     flipped = f.when(is_negative, f.translate(digits, "0123456789ABCDEF", "FEDCBA9876543210")).otherwise(digits)
-    # Spark's sums of decimals are exact up to 34 digits: 14 bytes.
+    # Spark's sums of decimals are exact up to 34 digits, which 14 bytes need.
     padded = f.when(f.length(digits).between(1, 2 * _MOST_BYTES), f.lpad(flipped, 2 * _MOST_BYTES, "0"))
     shift = f.lit(2**48).cast("decimal(38, 0)")
     found = _part(padded, 1, 4)

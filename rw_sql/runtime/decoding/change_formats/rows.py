@@ -106,7 +106,7 @@ def rows_of(
     """The rows of records whose changes are in CHANGES, as :func:`change_rows` returns them."""
     rows = told.withColumn(_CHANGE, f.explode(CHANGES))
     change = f.col(_CHANGE)
-    # In steps: a value that is referenced several times must be a column, or Spark computes it each time.
+    # Proceeds in steps, because Spark computes a value that is referenced several times only once if it is a column.
     names = [column.name for column in statement.columns]
     texts = [_text(column, key, names).alias(column.name) for column in statement.columns]
     rows = rows.withColumn(_TEXTS, f.struct(*texts))

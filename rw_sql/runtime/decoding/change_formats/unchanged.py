@@ -104,13 +104,13 @@ def _marks(
 
 
 def _parts(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
-    """A struct's fields as text; NULL if no field is the placeholder."""
+    """A struct's fields as text; NULL if the placeholder is not the value of any field."""
     named = ", ".join(f"`{field.name.replace('`', '``')}`: STRING" for field in data_type.fields)
     return f.when(placeholder.is_part_of(text), f.try_variant_get(f.try_parse_json(text), "$", f"STRUCT<{named}>"))
 
 
 def _without(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
-    """A struct's text without the fields that are the placeholder.
+    """A struct's text without the fields whose value is the placeholder.
 
     Placeholders inside maps and arrays are kept, and cause a decode error.
     """

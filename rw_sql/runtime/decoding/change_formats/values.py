@@ -163,7 +163,8 @@ def _nested(text: Column, data_type: DataType, rules: ValueRules) -> Column:
 
 
 def _read(text: Column, data_type: DataType, rules: ValueRules) -> Column:
-    """A struct of the ``value`` of a text and ``is_misfit``, which is true if it or a part of it does not fit."""
+    """A struct of the ``value`` of a text and ``is_misfit``, which is true if the value or a part of it does not
+    fit."""
     if data_type.name not in NESTED:
         return let(
             without_marks(text),

@@ -1,6 +1,6 @@
 """Decodes records whose schema is in a registry.
 
 ``records`` reads the records of a source, ``message_records`` those that are Protobuf messages. ``writers`` finds the
-schemas by which they were written, ``avro_rows`` reads one column, ``events`` has the change formats. May import the
-rest of ``decoding`` except ``decoder``. Begin with ``records.py``.
+schemas with which the records were written, ``avro_rows`` reads one column, ``events`` contains the change formats. May
+import the rest of ``decoding`` except ``decoder``. Begin with ``records.py``.
 """

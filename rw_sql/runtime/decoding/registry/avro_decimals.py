@@ -1,5 +1,5 @@
-"""Values that their columns cannot have: decimals whose bytes contain a number beyond the schema's precision, and dates
-and times outside of the years 1 to 9999.
+"""Detects values that their columns cannot have: decimals whose bytes exceed the schema's precision, and dates and
+times outside of the years 1 to 9999.
 
 Spark reads a decimal of at most 18 digits as the lowest 64 bits of its bytes, without a check. Such decimals are
 therefore read with more digits, and each value is compared with its precision.
@@ -37,7 +37,8 @@ _WIDEST = 38
 
 
 def wide_decimal(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a schema's part; a decimal that Spark reads as 64 bits has the most digits that its bytes can have."""
+    """A copy of a schema's part, in which a decimal that Spark reads as 64 bits gets the maximum number of digits for
+    its bytes."""
     return dict(schema) if _of_64_bits(schema) is None else {**schema, "precision": _most_digits(schema)}
 
 
@@ -51,7 +52,7 @@ def narrow_decimal(schema: avro.Schema) -> Callable[[Column], Column] | None:
 class FitCheck:
     """Checks the decimals, dates and times in a value. ``named`` are the schema's named types.
 
-    ``within`` are the names that the part refers to in an outer part: a type that contains itself is not followed.
+    ``within`` are the names of the enclosing types; a type inside itself is not checked again.
     """
 
     named: Mapping[str, avro.Schema]
@@ -90,7 +91,7 @@ class FitCheck:
 
 
 def _all(parts: Sequence[tuple[str, Callable[[Column], Column] | None]]) -> Callable[[Column], Column] | None:
-    """The condition on a struct that the conditions on its fields hold."""
+    """The condition on a struct that the conditions on all of its fields are true."""
     checks = [(name, check) for name, check in parts if check is not None]
     if not checks:
         return None
@@ -116,7 +117,7 @@ def _or_null(value: Column, fits: Column) -> Column:
 
 
 def _of_64_bits(schema: avro.Schema) -> tuple[int, int] | None:
-    """Precision and scale of a decimal of which Spark would drop bytes; None for all other types."""
+    """Precision and scale of a decimal if Spark would drop some of its bytes; None for all other types."""
     found = avro.decimal_of(schema)
     if found is None or found[0] > _LONG_DIGITS or schema.get("size", _WIDEST) <= _LONG_BYTES:
         return None

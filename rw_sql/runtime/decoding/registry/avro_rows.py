@@ -35,9 +35,10 @@ Spark returns a record without any values if it cannot read a record; this field
 _MOST_BYTES = 2**31 - 1
 
 _LIMITS = {"bytes.maxLength": 2**27, "string.maxLength": 2**27, "collectionItems.maxLength": 10_000_000}
-"""The lengths that Avro accepts within a record, in bytes and in items, by the last part of the system property.
+"""The maximum lengths that Avro accepts within a record, in bytes and in items, by the last part of the system
+property's name.
 
-Avro allocates memory for a length before it reads on: a broken record could otherwise end the JVM. Avro reads the
+Avro allocates memory for a length before it reads on, so a broken record could otherwise end the JVM. Avro reads the
 properties when a JVM first decodes a record.
 """
 

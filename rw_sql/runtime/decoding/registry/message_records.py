@@ -33,7 +33,7 @@ _COLUMNS = ("value",)
 
 
 class MessageWriters(Writers):
-    """The writers of one topic's values: which message types their schemas have."""
+    """The writers of one topic's values, with the message types of their schemas."""
 
     def _made(self, head: bytes, id_: int, kind: str, text: str, imports: tuple[tuple[str, str], ...]) -> Writer:
         if kind != "PROTOBUF":

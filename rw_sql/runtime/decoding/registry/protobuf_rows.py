@@ -95,7 +95,7 @@ class ProtobufRows:
             *records.schema.fields, StructField(ROW, spark_type_of(self.kind)), StructField(FAULT, StringType()),
         ])  # fmt: skip
 
-        # Without the descriptors that this process has built, which cannot be sent to another.
+        # Omits the descriptors that this process has built, because they cannot be sent to another process.
         fresh = replace(self, messages=replace(self.messages))
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class SchemaRecords:
     """Reads the records of one source.
 
-    ``value`` decodes the records' values, ``key`` their keys if these are Avro too.
+    ``value`` decodes the records' values, ``key`` their keys if the keys are Avro too.
     """
 
     statement: CreateSource
@@ -96,7 +96,7 @@ class SchemaRecords:
         return frozenset((*self.value.writers.heads, *(self.key.writers.heads if self.key is not None else ())))
 
     def unknown_in(self, faults: Iterable[str | None]) -> frozenset[bytes]:
-        """The heads that these faults report as unknown but that the registry knows.
+        """The heads that these faults report as unknown, but whose schemas the registry has.
 
         Raises StalledError if the registry does not answer.
         """
@@ -168,7 +168,7 @@ class SchemaRecords:
 
 
 def schema_records(statement: CreateSource, options: Mapping[str, str]) -> SchemaRecords | MessageRecords | None:
-    """The reader of a source's records by their schemas; None if its records are read without.
+    """The reader that decodes a source's records by their schemas; None if the records are read without schemas.
 
     ``options`` are the source's resolved options.
     """

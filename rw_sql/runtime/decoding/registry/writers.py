@@ -1,4 +1,4 @@
-"""The writer schemas of records, and how to read each as the source's schema."""
+"""The writer schemas of records, and the conversion of each to the source's schema."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ HEAD_BYTES = 5
 WriterIdentity = tuple[bytes, str, str, str | None]
 
 _GRACE_SECONDS = 1.0
-"""For so long after this process first looked up an id that the registry lacks, the lookup is repeated, and a batch
-waits: a registry of several servers knows a new schema everywhere only a moment after it was registered."""
+"""For this time after the first lookup of an id that the registry lacks, a batch waits and the lookup is repeated,
+because all servers of a registry know a new schema only a moment after its registration."""
 
 _LOOK_SECONDS = 0.1
 
 _MOST_LOOKS = 10_000
 
 _first_looks: dict[tuple[str, int], float] = {}
-"""When this process first looked up an id that its registry lacks, by the registry's addresses and the id."""
+"""The time when this process first looked up an id that its registry lacks, by the registry's addresses and the id."""
 
 _FAMILIES = (
     frozenset(("timestamp-millis", "timestamp-micros")),
@@ -80,7 +80,7 @@ class Writer:
 
     @property
     def identity(self) -> WriterIdentity:
-        """Equal for two Avro writers whose records are read alike."""
+        """A value that is equal for two Avro writers whose records are read in the same way."""
         return self.head, self.text, self.reading, self.refusal
 
 
@@ -107,9 +107,8 @@ class Writers:
         """The writers for those heads that the registry knows, in a fixed order.
 
         Every call looks up the ids that the registry lacked before, because their schemas may have been registered
-        since. If the registry was created again and has another schema under an id, the writer of the id changes.
-        Raises StalledError if the registry does not answer, because records must not become errors while the registry
-        is down.
+        since. If the registry was re-created and has another schema under an id, the id's writer changes. Raises
+        StalledError if the registry does not answer, because records must not become errors while the registry is down.
         """
         asked = sorted(set(heads))
         missing = [head for head in asked if not self._look_up(head)]
@@ -127,7 +126,8 @@ class Writers:
         self.known(head_of(id_) for id_ in ids)
 
     def _look_up(self, head: bytes) -> bool:
-        """False if the registry lacks the schema of a head. A head that is no frame has none to look up."""
+        """False if the registry lacks the schema of a head. True for a head that is not a frame, which has no schema to
+        look up."""
         id_ = id_of(head)
         if id_ is None:
             return True
@@ -222,12 +222,12 @@ class Alignment:
 
     def aligned(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
         """The reader's schema with the writer's units and scales."""
-        # A record may be defined in a field that the writer lacks, and be used in another one.
+        # A record may be defined in a field that the writer lacks and used in another field.
         self._pair(reader, writer)
         return self._adapted(reader, writer, path)
 
     def _pair(self, reader: avro.Schema, writer: avro.Schema | None) -> None:
-        """Notes the writer's record for each record of the reader."""
+        """Pairs each record of the reader's schema with the record of the writer's schema."""
         reader, writer = self._of_reader(reader), self._like(reader, writer)
         if isinstance(reader, list):
             for branch in reader:
@@ -250,7 +250,7 @@ class Alignment:
         if isinstance(reader, list):
             return [self._adapted(branch, _branches(writer), path) for branch in reader]
         if not isinstance(reader, dict):
-            return reader  # Where a record is defined, it is adapted.
+            return reader  # A record is adapted at its definition.
         found = writer if isinstance(writer, dict) and writer["type"] == reader["type"] else {}
         match reader["type"]:
             case "record":
@@ -273,10 +273,11 @@ class Alignment:
         return self.writers.get(schema, schema) if isinstance(schema, str) else schema
 
     def _like(self, reader: avro.Schema, writer: avro.Schema | None) -> avro.Schema | None:
-        """What Avro reads as this schema: the writer's schema, or the branch that fits if only that is a union.
+        """The part of the writer's schema that Avro reads as the reader's schema: the whole schema or, if only the
+        writer has a union, the branch that fits.
 
-        As in Avro's library, a record of a union may have another name than the writer's: an alias, another
-        namespace, and in the end any name that no other record of the reader has.
+        As in Avro's library, a record in a union may match under another name than the writer's: an alias, a name in
+        another namespace or, as a last resort, any name that no other record of the reader has.
         """
         reader, writer = self._of_reader(reader), self._of_writer(writer)
         if isinstance(reader, list) or not isinstance(writer, list):

@@ -37,7 +37,7 @@ INCLUDED = (
 
 @dataclass(frozen=True, slots=True)
 class UntypedColumn:
-    """A column whose type another part of the statement must provide."""
+    """A column without a type; another part of the statement must provide the type."""
 
     token: Token
 

@@ -58,7 +58,7 @@ def joined(start: Span, end: Span) -> Span:
 
 
 def name(*parts: Token) -> Name:
-    """A dotted name. A reserved word is part of it only if it directly follows the dot."""
+    """A dotted name. A reserved word is part of the name only if it directly follows the dot."""
     for before, part in pairwise(parts):
         if part.kind == WORD and part.start > before.end + 1 and part.upper in RESERVED | _ENDINGS:
             raise SqlError(
@@ -247,7 +247,8 @@ def refuse_twice(what: str, named: Sequence[tuple[str, Span]]) -> None:
 def read_switches(written: Sequence[Option], known: Mapping[str, T]) -> dict[str, Any]:
     """The values of the ``known`` switches, with defaults for missing ones.
 
-    A default that is a bool allows true or false, a tuple allows its words (the first is the default).
+    A switch with a bool as its default takes true or false. A switch with a tuple takes one of the tuple's words; the
+    first is the default.
     """
     read: dict[str, Any] = {k: d[0] if isinstance(d, tuple) else d for k, d in known.items()}
     for each in written:
