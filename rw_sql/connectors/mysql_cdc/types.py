@@ -56,7 +56,7 @@ _RANKS = {"SMALLINT": 2, "INT": 4, "BIGINT": 8, "REAL": 4, "DOUBLE": 8, "NUMERIC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MysqlType:
-    """A column's type. ``canonical`` is the column's type for ``(*)``; None if no type of rw_sql can hold the values."""
+    """A column's type. ``canonical`` is its type for ``(*)``; None if no type of rw_sql can hold the values."""
 
     name: str
     canonical: str | None

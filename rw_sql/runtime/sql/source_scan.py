@@ -92,7 +92,7 @@ def _folded(snapshot: Snapshot) -> dict[str, SourceRecord]:
 
 @dataclass(slots=True)
 class SourceScan:
-    """One source in a Spark query: the offsets from its startup mode to the upstream's end at the time of the request."""
+    """One source in a Spark query: the offsets from its startup mode to the upstream's end when it was requested."""
 
     context: Context
     source: SourceRecord
