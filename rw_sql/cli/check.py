@@ -137,8 +137,8 @@ def check_command(
     """Check the statements of SQL files: each is planned on the catalog that results from the statements before it.
 
     The statements of a folder define objects: they are checked in the order of their dependencies, by the rules of
-    diff. Needs no Spark, Java or network; the summary lists what could not be checked. The exit status is 0 without
-    errors, 1 with errors, 2 if a file or the catalog cannot be read.
+    diff. Needs no Spark, Java or network; the summary lists the facts that could not be checked. The exit status is 0
+    without errors, 1 with errors, 2 if a file or the catalog cannot be read.
     """
     output = form or output
     try:

@@ -118,8 +118,8 @@ def start_spark(
 def _outliving(is_needed: bool) -> Iterator[None]:
     """A context manager for the start of a JVM that writes its archive after this process has ended.
 
-    A program that reads this process's standard output must not wait for that JVM, so the JVM gets another one. The JVM
-    does not get the keeper's mark, because the keeper would end it.
+    A program that reads this process's standard output must not wait for that JVM, so the JVM gets another output. The
+    JVM does not get the keeper's mark, because the keeper would end it.
     """
     if not is_needed:
         yield

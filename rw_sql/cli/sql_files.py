@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def folder_files(folder: str) -> list[str]:
     """The SQL files of a folder and its subfolders, except hidden ones. Links to folders are followed.
 
-    Raises SqlError for a folder without SQL files, and for a folder or a link that cannot be read: without its files,
-    ``diff`` would drop the objects that they define.
+    Raises SqlError for a folder without SQL files, and for a folder or a link that cannot be read, because ``diff``
+    would drop the objects that the missing files define.
     """
     root = Path(folder)
     if not root.is_dir():

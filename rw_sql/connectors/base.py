@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 EXACTLY, AT_MOST = "exactly", "at most"
-"""The possible numbers of records in a range of offsets: exactly its length, or at most its length."""
+"""The possible numbers of records in a range of offsets: exactly the range's length, or at most that."""
 
 RESOLVE_TIMEOUT_SECONDS = 8.0
 """The time limit of a request to an upstream, in seconds. An upstream that takes longer counts as unreachable."""
@@ -208,14 +208,15 @@ class FetchingConnector(Protocol):
 class TermConnector(Protocol):
     """A connector whose upstream numbers the terms of its logs (Kafka: leader epochs).
 
-    A log that lost records, such as by the election of a leader that lacked them, continues in a greater term, with
-    other records at the same offsets.
+    If a log loses records, for example because a leader was elected that lacked them, the log continues in a greater
+    term, with other records at the same offsets.
     """
 
     def terms(
         self, options: Mapping[str, str], splits: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
-        """The current terms of the splits; unknown ones are absent. Raises OSError if the upstream does not answer."""
+        """The current terms of the splits; splits with an unknown term are absent. Raises OSError if the upstream does
+        not answer."""
         ...
 
     def diverged(

@@ -328,7 +328,7 @@ class ChangeConnector(Protocol):
     upstream still has.
     """
     kept_text: str
-    """What happens to the upstream's log while a source is paused: one clause."""
+    """One clause that describes the state of the upstream's log while a source is paused."""
     table_prefix: tuple[str, str]
     """The word for the first part of an upstream table's name, and an example of that part."""
 
@@ -392,9 +392,9 @@ class ChangeConnector(Protocol):
 
         The caller passes True only for objects that :meth:`prepare` created.
 
-        Returns a notice for each object that cannot be dropped with these options, with the statement that drops it.
-        Raises a temporary CaptureError if the call must be repeated, because the server does not answer or another
-        reader uses the slot.
+        Returns a notice for each object that cannot be dropped with these options; it shows the statement that drops
+        the object. Raises a temporary CaptureError if the call must be repeated, because the server does not answer or
+        another reader uses the slot.
         """
         ...
 

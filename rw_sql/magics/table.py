@@ -65,7 +65,7 @@ class ResultTable:
         count = f"<small>{self._count}</small>"
         if len(self._rows.rows) > ROWS_SEEN:
             return f'<div style="{_BOX}"><table>{rows}</table></div>{count}'
-        # The row count is inside the table: front ends add space below a table, so outside the count would be
+        # The row count is inside the table, because front ends add space below a table, after which the count would be
         # closer to the next result.
         return f'<table><caption style="{_BELOW}">{count}</caption>{rows}</table>'
 

@@ -159,7 +159,7 @@ class KeyedTable:
         too few rows. With ``is_forced``, folds even if that removes only one row."""
         with self._lock:
             present = list(self._rows.values())
-        # Rows that are cached need not be read: in an object store, reading costs three requests a file.
+        # Cached rows need not be read; in an object store, reading costs three requests per file.
         is_known = not table.has_above("seq", max((row["seq"] for row in present), default=-1))
         rows = self._trim(present if is_known else newest_rows(table.read(), self._keys, "seq").to_pylist())
         replaced = table.count() - len(rows)

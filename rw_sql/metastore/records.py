@@ -95,8 +95,8 @@ class MaterializedViewRecord:
     ``backfill_rate_limit`` is the maximum number of backfill records per second (None: no limit; 0: backfill is
     stopped). ``kept_generation`` is the previously used generation, whose table and checkpoint are kept too (0: the
     generation number before the view's). ``last_generation`` is the newest generation that ever existed, if it differs
-    from the view's. ``sees`` is the first unused id at the time when the view got its current query, if that was after
-    its creation: columns added later are invisible to the query. ``parallelism`` is the number of partitions of its
+    from the view's. If the view's current query is newer than the view, ``sees`` was the first unused id when the view
+    got this query; columns added later are invisible to the query. ``parallelism`` is the number of partitions of its
     query's state, which never changes within a generation. ``resource_group`` and ``group_since`` are as in
     :class:`SourceRecord`.
     """

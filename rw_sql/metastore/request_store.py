@@ -46,7 +46,7 @@ class RequestStore:
         return tuple(msgspec.convert(row, Request) for row in sorted(found, key=lambda row: row["seq"]))
 
     def change(self, request: Request, later: Request) -> bool:
-        """Replaces a request by a later state of it; returns False if the stored state is another one.
+        """Replaces a request by a later state of it; returns False if the stored state is not ``replacing``.
 
         A request that is done or withdrawn keeps no statement, and :meth:`tidy` removes its earlier rows, so
         that its text is not stored for long.

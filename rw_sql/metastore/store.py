@@ -77,7 +77,7 @@ class Metastore:
         self._recent: deque[Effect] = deque()
         self._forgotten: dict[Projection, int] = {}
         self._seen = (-1, Snapshot())
-        # The newest operations committed through this object, by epoch; None for safe ones.
+        # The newest operations committed through this object, by epoch; None for safe operations.
         self._made: dict[int, OperationRecord | None] = {}
         self._told: set[Event] = set()
         self._outcomes = DebouncedTask(self._record_pending, "outcome", seconds=_COLLECTING_SECONDS)
@@ -439,7 +439,7 @@ class Metastore:
                         snapshot = self._seen[1]
                         continue
                     recent = list(self._recent)
-                # Later operations may have been committed meanwhile: this append is complete only up to here.
+                # Later operations may have been committed in the meantime, so this append is complete only up to here.
                 wanted = [effect for effect in recent if done < effect.epoch <= snapshot.epoch]
                 effects = [effect for effect in wanted if effect.touches(projection)]
                 if not effects:

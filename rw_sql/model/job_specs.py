@@ -234,8 +234,8 @@ class RefreshSpec:
 
 
 SNAPSHOT, SNAPSHOT_BATCH_SIZE = "snapshot", "snapshot.batch_size"
-"""The options of a table of a change data capture source: whether it begins with a snapshot of the existing rows,
-and how many rows of the snapshot one query reads."""
+"""The options of a table of a change data capture source: whether the table begins with a snapshot of the existing
+rows, and the number of snapshot rows per query."""
 
 JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
 

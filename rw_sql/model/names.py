@@ -362,7 +362,7 @@ def require_free(snapshot: Snapshot, name: Name, *, renamed: str | None = None) 
 
 
 def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
-    """Like :func:`require_free`, for a name that does not exactly equal that of another object."""
+    """Like :func:`require_free`, for a name that no object has in exactly this spelling."""
     _require_fit(name)
     suffix = next((end for end in (ERRORS, REJECTED) if name.last.lower().endswith(end)), None)
     if suffix is not None:
@@ -391,7 +391,7 @@ def _alike(snapshot: Snapshot, key: str, renamed: str | None) -> ObjectRecord | 
 
 
 def _require_fit(name: Name) -> None:
-    """Raises SqlError INVALID_DEFINITION for a name that nobody can read or type."""
+    """Raises SqlError INVALID_DEFINITION for a name with unprintable characters, or of blanks only."""
     odd = next((letter for letter in name.last if not letter.isprintable()), None)
     if odd is None and name.last.strip():
         return

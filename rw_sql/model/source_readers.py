@@ -70,7 +70,7 @@ def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
 
 
 def only_fragment(snapshot: Snapshot, source: SourceRecord, span: Span) -> str:
-    """The only fragment with positions of a source.
+    """The fragment that has the positions of a source.
 
     Raises SqlError if there is none, or if there are several, whose positions may differ.
     """

@@ -90,9 +90,9 @@ class ClassArchive:
 def class_archive(config: Mapping[str, str], class_path: Sequence[Path] = ()) -> ClassArchive | None:
     """The archive for a JVM of Spark with these settings and those of ``spark-defaults.conf``.
 
-    ``class_path`` are the jars that are on its class path besides Spark's own. None if there is no archive: archives
-    are disabled, the options of the JVM name one already, a folder with files is in its class path, the cache folder
-    cannot be written or belongs to others, or an archive would have to be made in CI. Raises SqlError JAVA_MISSING.
+    ``class_path`` are the jars that are on its class path besides Spark's own. None if archives are disabled, if the
+    options of the JVM already name one, if a folder with files is in its class path, if the cache folder cannot be
+    written or belongs to others, or if an archive would have to be made in CI. Raises SqlError JAVA_MISSING.
     """
     settings = {**defaults_of_file(), **config}
     given = " ".join([settings.get(JAVA_OPTIONS, ""), *(os.environ.get(name, "") for name in _VARIABLES)])
@@ -141,7 +141,8 @@ def _archive(given: str, memory: str, class_path: Sequence[Path]) -> ClassArchiv
 
 
 def _is_private(folder: Path) -> bool:
-    """True if only this user can write to the folder: whoever writes an archive determines what the JVM runs."""
+    """True if only this user can write to the folder. This matters because an archive determines the code that the JVM
+    runs."""
     found = folder.stat()
     return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
 

@@ -64,7 +64,7 @@ def run_part(
 ) -> None:
     """Runs one statement of a script, either rw_sql's or Spark's. ``on_result`` receives its rows.
 
-    Raises SqlError located in the script, also if Python cannot represent the rows.
+    Raises SqlError located in the script, even if only Python's representation of the rows fails.
     """
     try:
         with interruptible(), status_shown(attached):

@@ -26,7 +26,7 @@ _OWN = {
     "spark.scheduler.mode": "FAIR",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    # Delta's and Spark's defaults, 50 and 200 tasks, are for clusters: on one machine they cost seconds per query.
+    # Delta's and Spark's defaults, 50 and 200 tasks, are for clusters, and cost seconds per query on one machine.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "8",
     # Each view has dozens of generated classes; if the cache is too small, each batch recompiles them.

@@ -112,7 +112,8 @@ def wrap_class(
             with bound_arguments(spark) if args and isinstance(spark, SparkSession) else nullcontext():
                 return attached.read(text, partial(original, spark, text, *given, **kwargs), args)
         except BaseException:
-            # A mistyped RESUME is not an rw_sql statement: committing the rest would leave the source paused.
+            # A mistyped RESUME is not an rw_sql statement, and committing the other statements would leave the source
+            # paused.
             attached.abort_block()
             raise
 

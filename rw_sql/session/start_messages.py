@@ -83,7 +83,7 @@ class _Filter:
             self._left_out.clear()
 
     def forget(self) -> None:
-        """Drops the hidden lines and stores no further ones, because the process may live for months."""
+        """Drops the hidden lines and stores no further lines, because the process may run for months."""
         with self._lock:
             self._keeps = False
             self._left_out.clear()

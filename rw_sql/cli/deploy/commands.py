@@ -84,7 +84,7 @@ def diff_command(
     if catalog is not None and out is not None:
         raise SqlError(
             INVALID_OPTION,
-            "--file needs a warehouse, because a plan is for one warehouse; --catalog names a file",
+            "--file needs a warehouse, because a plan is made for one warehouse; --catalog gives only a catalog",
             hint="rw-sql diff FOLDER --warehouse PATH --file plan.json",
         )
     try:

@@ -1,4 +1,4 @@
-"""What all commands have in common: shared options, exit statuses, examples, and completion in shells.
+"""Code that all commands share: options, exit statuses, examples, and completion in shells.
 
 Imports: ``errors``. Begin with ``options.py``.
 """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 _AFTER_SECONDS = 0.02
-"""The delay in seconds before a lost interrupt is sent again: the finalizer has returned by then."""
+"""The delay in seconds before a lost interrupt is sent again, by which time the finalizer has returned."""
 
 
 @contextmanager

@@ -54,7 +54,7 @@ class Report:
 
     @property
     def summary(self) -> list[str]:
-        """The numbers of checked statements and of errors, and a list of what was not checked."""
+        """The numbers of checked statements and of errors, and a list of the facts that were not checked."""
         found, files = len(self.errors), len(self.files)
         lines = [
             f"{len(self.statements)} statement{_s(len(self.statements))} in {files} file{_s(files)}: "

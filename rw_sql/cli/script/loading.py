@@ -87,7 +87,7 @@ def _secrets(variables: Mapping[str, str]) -> Iterable[str]:
 
 
 def hiding_of(variables: Mapping[str, str]) -> Callable[[str], str]:
-    """A function that replaces secrets by asterisks, including the secret ones among these variables."""
+    """A function that replaces secrets by asterisks, including the values of secret variables among these."""
     return hiding(_secrets(variables))
 
 

@@ -41,7 +41,7 @@ def serve_until_told(
     """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and releases the lease.
 
     With ``resource_group``, only the jobs of that group run. ``config`` are Spark's settings. If another process owns
-    the warehouse, this process waits and takes over when the other one has ended. It exits with status 1 if Spark ends,
+    the warehouse, this process waits and takes over when that process has ended. It exits with status 1 if Spark ends,
     because it can then no longer run the jobs.
     """
     if resource_group is not None:

@@ -345,7 +345,7 @@ class Shell:
 
 
 def _name_in(text: str) -> str | None:
-    """The name in the catalog of a name in a text, read as in a statement; None if the text is not a name."""
+    """The catalog's form of a name that a user typed; None if the text is not a name."""
     try:
         tokens = [token for token in scan(text) if token.text]
     except SqlError:

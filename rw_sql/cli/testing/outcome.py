@@ -20,7 +20,7 @@ class MismatchError(Exception):
 
 
 class WrongTestError(Exception):
-    """A test file is invalid, so its result says nothing about the pipeline."""
+    """A test file is invalid, so its result does not concern the pipeline."""
 
     def __init__(self, message: str, *, file: str, line: int | None = None) -> None:
         super().__init__(message)

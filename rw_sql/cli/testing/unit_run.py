@@ -90,8 +90,8 @@ class UnitRun:
     _topics: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Runs the test. Raises MismatchError if the view's rows are not the expected ones, WrongTestError if the test
-        is wrong."""
+        """Runs the test. Raises MismatchError if the view's rows differ from the expected rows, WrongTestError if the
+        test is wrong."""
         order = self._needed()
         self._sql("SET statement_timeout = '5min'")  # without any progress: CI machines are slow
         for name in (name for name in self.test.given if name not in order):

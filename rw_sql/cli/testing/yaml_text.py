@@ -14,8 +14,8 @@ _KEPT = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float", "
 def read_yaml(text: str, file: str) -> tuple[Any, Any]:
     """The document of a YAML text, and its root node, which has the positions.
 
-    Unquoted numbers, truth values and times become :class:`Written`. Raises WrongTestError with the line, also for a
-    key that occurs twice, because YAML would ignore the first one.
+    Unquoted numbers, truth values and times become :class:`Written`. Raises WrongTestError with the line, even for a
+    key that occurs twice, of which YAML would ignore the first.
     """
     import yaml
 

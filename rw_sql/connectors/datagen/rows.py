@@ -292,5 +292,5 @@ def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _share(drawn: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Maps to uniform values in [0, 1)."""
+    """Maps 64-bit numbers to uniform values in [0, 1)."""
     return (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53

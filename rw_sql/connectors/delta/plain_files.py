@@ -1,6 +1,6 @@
 """Reads the rows of a small Delta table directly from its Parquet files.
 
-Delta's Spark reader reconstructs the table's state for each version: two or three Spark jobs, which take longer than
+Delta's Spark reader reconstructs the table's state for each version by two or three Spark jobs, which take longer than
 reading a small table's rows. delta-rs lists the files of a version in milliseconds.
 """
 
@@ -28,7 +28,7 @@ _HARMLESS = frozenset({"timestampNtz"})
 """Table features that do not prevent reading the files without Delta."""
 
 AS_WRITTEN = {"__globPaths__": "false"}
-"""The option of Spark's readers with which characters such as ``*`` and ``{`` in a path have no special meaning."""
+"""The option of Spark's readers that removes the special meaning of characters such as ``*`` and ``{`` in a path."""
 
 _PATTERN = re.compile(r"[*?\[\]{}\\%]")
 

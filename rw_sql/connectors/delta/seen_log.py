@@ -41,9 +41,9 @@ class SeenLog:
         self._stamp = self._stamp_of(self._version)
 
     def same_table(self, table: deltalake.DeltaTable) -> deltalake.DeltaTable:
-        """The handle if the table is the same; a new one if only the commit's file was cleaned up.
+        """The handle if the table is the same; a new handle if only the commit's file was cleaned up.
 
-        Raises TargetUnfitError if the table does not exist any more, or is another one.
+        Raises TargetUnfitError if the table no longer exists, or is another table.
         """
         if self._stamp[1] is not None and self._stamp_of(self._version) == self._stamp:
             return table

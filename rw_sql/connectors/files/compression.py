@@ -1,7 +1,7 @@
 """Opens compressed files of lines for reading.
 
-Every frame, stream or member of a file is read: pigz, pzstd and ``cat`` write several of them into one file. A file
-that ends early raises an error. It imports no other module of the package, because Spark's workers receive it by
+Every frame, stream or member of a file is read, because pigz, pzstd and ``cat`` write several of them into one file. A
+file that ends early raises an error. It imports no other module of the package, because Spark's workers receive it by
 value.
 """
 
@@ -117,7 +117,7 @@ class _Guarded(io.RawIOBase):
 
 
 def _unzipped(file: Any) -> Any:
-    """The only member of an archive. Folders and hidden members, such as those of macOS, do not count."""
+    """The only member of an archive. Folders and hidden members, which macOS adds, are ignored."""
     archive = zipfile.ZipFile(file)
     names = [
         member.filename

@@ -121,7 +121,7 @@ def compressed_lines(
     """The lines of a compressed file whose scaled offset is in ``[start, end)``. ``opened`` opens and decompresses the
     file.
 
-    The file is decompressed twice: scaling needs the exact full length before the first line gets its offset.
+    The file is decompressed twice, because scaling needs the exact full length before the first line gets its offset.
     """
     inside = 0
     with opened() as file:
@@ -194,7 +194,8 @@ def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter
     """Lines with their fields reordered. Fields keep their text and their quotes.
 
     A line whose number of fields differs from the header's, or whose last quoted field does not end, stays malformed.
-    If the header has none of the columns, every line becomes malformed: the file has other columns, or no header.
+    If the header has none of the columns, every line becomes malformed, because the file has other columns or no
+    header.
     """
     made = []
     separator = delimiter.encode()
@@ -249,7 +250,7 @@ def parquet_rows(
         if begin >= end or begin + length <= start or rows == 0:
             continue
         at = 0
-        # If the file has none of the requested columns, reads another one, because there are no batches without
+        # If the file has none of the requested columns, reads another column, because there are no batches without
         # columns.
         decoded = parquet.iter_batches(batch_size=_PARQUET_ROWS, row_groups=[number], columns=wanted or names[:1])
         for batch in _joined(decoded):

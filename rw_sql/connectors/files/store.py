@@ -1,6 +1,6 @@
 """A place with files: a local folder or a bucket, listed and opened through fsspec.
 
-Spark's workers receive this module by value: it imports nothing else of the package.
+This module imports no other module of the package, because Spark's workers receive it by value.
 """
 
 from __future__ import annotations

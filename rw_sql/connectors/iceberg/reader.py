@@ -40,7 +40,8 @@ class _Planned:
 
 
 def projected(table: Table, columns: Sequence[str]) -> Schema:
-    """The table's schema reduced to these columns, matched by name ignoring case. Raises KeyError for a missing one."""
+    """The table's schema reduced to these columns, matched by name ignoring case. Raises KeyError for a missing
+    column."""
     known = {field.name.lower(): field.name for field in table.schema().fields}
     return table.schema().select(*dict.fromkeys(known[column.lower()] for column in columns))
 

@@ -262,7 +262,7 @@ class IcebergConnector(RangedConnector):
         return table
 
     def _known(self, table: Table, options: Mapping[str, str], columns: list[str]) -> list[str]:
-        """Checks that the table has the columns. Raises SqlError UNDEFINED_COLUMN for a missing one."""
+        """Checks that the table has the columns. Raises SqlError UNDEFINED_COLUMN for a missing column."""
         from rw_sql.connectors.iceberg import columns as iceberg_columns
 
         missing = iceberg_columns.missing(table, catalog.table_name(options), columns)
@@ -276,7 +276,7 @@ def _frame(
 ) -> DataFrame:
     """The rows of the parts.
 
-    A small number is read through Arrow in this process, a larger one in Spark's processes.
+    A small number of rows is read through Arrow in this process, a larger number in Spark's processes.
     """
     import pyarrow as pa
 

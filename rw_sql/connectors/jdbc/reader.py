@@ -272,7 +272,8 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
         case FloatType() | DoubleType():
             fits = fits & ((f.abs(value) != float("inf")) | text.contains("nf"))
         case DecimalType():
-            # Spark rounds. PostgreSQL writes an exponent only for a float, so such a text is compared as a float.
+            # Spark rounds. PostgreSQL writes an exponent only for a float, so a text with an exponent is compared as a
+            # float.
             is_rounded = text.rlike(f"[.][0-9]{{{kind.scale}}}[0-9]*[1-9]")
             is_same = value.cast("double") == text.try_cast("double")
             fits = fits & f.when(text.contains("e"), is_same).otherwise(~is_rounded)

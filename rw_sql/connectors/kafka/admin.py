@@ -160,7 +160,8 @@ class BrokerAdmin:
         self._admin = None
 
     def describe(self, topics: Iterable[str]) -> tuple[str | None, dict[str, TopicView], tuple[str, ...]]:
-        """Returns the cluster's id, the existing topics among the requested ones, and the names of the missing ones.
+        """Returns the cluster's id, the existing topics among the requested topics, and the names of the missing
+        topics.
 
         Raises BrokerError.
         """
@@ -200,7 +201,7 @@ class BrokerAdmin:
         return cluster_id, found, tuple(missing)
 
     def topic_names(self) -> tuple[str, ...]:
-        """The names of the topics visible to this user, without Kafka's internal ones; empty if the brokers do not
+        """The names of the topics visible to this user, without Kafka's internal topics; empty if the brokers do not
         respond in time."""
         try:
             found = self._call(lambda: self._admin.list_topics(timeout=self._left()))
@@ -218,7 +219,8 @@ class BrokerAdmin:
         self._faults.last, self._faults.fatal, self._faults.refused_since = "", None, None
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str | None]:
-        """The ids of the existing topics. Raises BrokerError, also if a topic cannot be described."""
+        """The ids of the existing topics. Raises BrokerError if the brokers do not answer or a topic cannot be
+        described."""
         found, failed = self.topic_views(topics)
         for topic, reason in failed.items():
             raise BrokerError(f'topic "{topic}": {reason}')
@@ -399,7 +401,7 @@ class BrokerAdmin:
         faults = self._faults
         for future in futures:
             while not future.done():
-                # Answers come on librdkafka's thread; errors are reported only when polled.
+                # Answers come on librdkafka's thread, but it reports errors only in a call of poll.
                 wait_for([future], _LOOK_SECONDS)
                 self._admin.poll(0)
                 now = time.monotonic()

@@ -185,7 +185,7 @@ def _stores(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _java_key(pem: str, password: str | None) -> str:
-    """A private key for the Java client: PKCS #8, without a password (not every JVM can decrypt one)."""
+    """A private key for the Java client: PKCS #8, without a password, because not every JVM can decrypt keys."""
     from cryptography.hazmat.primitives import serialization
 
     try:

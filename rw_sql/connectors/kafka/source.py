@@ -75,7 +75,7 @@ class KafkaConnector(PlainConnector):
         )
 
     def pool_key(self, options: Mapping[str, str]) -> Hashable:
-        """The clients' properties: brokers, login, encryption; and whether uncommitted records count."""
+        """The clients' properties (brokers, login, encryption), and whether uncommitted records count."""
         properties = kafka_properties.admin_properties(self.spec, options)
         return tuple(sorted(properties.items())), self._is_read_committed(options)
 

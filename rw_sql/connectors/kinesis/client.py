@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 LIFE_SECONDS = 300.0
-"""The maximum age of a client in seconds: host names and credentials may change."""
+"""The maximum age of a client in seconds; the limit exists because host names and credentials may change."""
 
 _CONNECTION_KEYS = (
     "aws.region",
@@ -69,7 +69,7 @@ class StreamMissingError(KinesisError):
 
 
 class IteratorExpiredError(KinesisError):
-    """An iterator is older than five minutes. A new one continues at the same record."""
+    """An iterator is older than five minutes. A new iterator continues at the same record."""
 
 
 class NotANumberError(KinesisError):

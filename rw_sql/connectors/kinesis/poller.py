@@ -40,7 +40,8 @@ _LIST_SECONDS = 2.0
 class Poller:
     """Reads the shards of one run. One thread at a time uses it. See ``Stretches`` of ``range_stream``.
 
-    A shard is read after its parents have been read completely: their records of a partition key come first.
+    A shard is read after its parents have been read completely, because the parents' records of a partition key come
+    first.
     """
 
     max_records: int

@@ -49,7 +49,7 @@ RECORDS = (
 
 
 class RangeLostError(KinesisError):
-    """Records of the range were removed before they were read, or the stream is another one."""
+    """Records of the range were removed before they were read, or the stream was re-created."""
 
 
 def read_range(
@@ -88,9 +88,9 @@ def read_range(
 def require_whole(address: Address, name: str, stream: Stream, shard: Shard, offset: int) -> None:
     """Checks that no record from an offset on was removed. Raises RangeLostError.
 
-    Kinesis itself would begin at the oldest remaining record. Records are removed in order: if one before the offset
-    still exists, none after it is missing. Otherwise, it is unknown whether records are missing, unless this process
-    has seen the end of the shard within the minimum retention.
+    Kinesis itself would begin at the oldest remaining record. Records are removed in order, so if a record before the
+    offset still exists, no record after it is missing. Otherwise, it is unknown whether records are missing, unless
+    this process has seen the end of the shard within the minimum retention.
     """
     is_new = is_surely_whole(stream, shard) if offset > shard.start else is_young(stream, shard)
     if is_new or TAILS.is_whole(address, stream, shard.id, offset):

@@ -209,8 +209,8 @@ def _last_within(
     """The number of the newest record, if its age is below the second of ``ages`` (seconds); no record is younger than
     the first.
 
-    A shard returns 2 MB per second: an hour of records could not be read within the time limit. If one request does not
-    reach the end, the age of the newest record is therefore bisected.
+    A shard returns 2 MB per second, so an hour of records could not be read within the time limit. If one request does
+    not reach the end, the age of the newest record is therefore bisected.
     """
     younger, older = ages
     last, is_end = _first_page(address, name, shard, now - older, deadline)

@@ -85,7 +85,7 @@ class KinesisConnector(RangedConnector):
         kinesis_client.CLIENTS.renew(kinesis_client.address_of(options))
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The shards, from their first to their last record; a closed one ends at the greatest offset."""
+        """The shards, from their first to their last record; a closed shard ends at the greatest offset."""
         address, name = kinesis_client.address_of(options), options.get("stream", "")
         deadline = time.monotonic() + timeout
         try:
@@ -233,7 +233,7 @@ class KinesisConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The records of these ranges: this process has fetched them already, or Spark's processes read them."""
+        """The records of these ranges, which this process has already fetched or Spark's processes read."""
         import pyarrow as pa
 
         from rw_sql.connectors.kinesis import reader

@@ -97,8 +97,8 @@ class TableMap:
     signs: tuple[bool, ...] = ()
 
     def with_signs(self, *, counts_years: bool) -> tuple[StreamColumn, ...]:
-        """The columns for which the log states whether they are unsigned: MariaDB counts YEAR as a number, and so do
-        only some versions of MySQL."""
+        """The columns for which the log states whether they are unsigned. MariaDB and some versions of MySQL count YEAR
+        as a number."""
         numbers = _NUMBERS | {_YEAR} if counts_years else _NUMBERS
         at = 0
         made = []

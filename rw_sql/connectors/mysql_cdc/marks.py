@@ -11,8 +11,8 @@ from dataclasses import dataclass
 class Mark:
     """``begin``: changes up to this position are ignored for this table. ``file`` is the sequence number of the
     position's file, ``created`` when that file was made, in seconds, and ``server`` the id of the server that made it.
-    ``prepared`` are the positions at which XA transactions begin that were prepared but have not ended. ``names`` are
-    the table's columns in order, if the log does not contain their names.
+    ``prepared`` are the start positions of XA transactions that were prepared but have not ended. ``names`` are the
+    table's columns in order, if the log does not contain their names.
     """
 
     begin: int

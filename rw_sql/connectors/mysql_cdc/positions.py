@@ -1,7 +1,8 @@
 """Positions in the binary log as whole numbers.
 
 A number contains the sequence number of the file (20 bits), the position in it (32 bits), and the number of batches
-that ended at that position (11 bits): a snapshot of an idle database continues although the log does not grow.
+that ended at that position (11 bits), so that a snapshot of an idle database can continue although the log does not
+grow.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ else:
 _LONGEST_WAIT = 0.2
 
 _CHUNK_ORDINALS = 1 << 32
-"""The ``_rw_index`` of the first row of a snapshot: after the changes of a transaction at the same position."""
+"""The ``_rw_index`` of the first row of a snapshot, which is after the changes of a transaction at the same
+position."""
 
 _CATALOG_SECONDS = 60.0
 """The longest wait for the answer to a query of the catalog."""

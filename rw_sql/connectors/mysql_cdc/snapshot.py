@@ -6,8 +6,8 @@ are omitted, because the stream contains their newer values.
 
 MariaDB reports the position of a consistent snapshot (``binlog_snapshot_position``), so that nothing is locked. MySQL
 reports no such position, and its log contains a commit for a moment before snapshots see the commit. On MySQL, the rows
-of a chunk are therefore read with shared locks, and the position is read before the locks are released: a transaction
-that writes one of these rows has either ended, or waits until the chunk is read.
+of a chunk are therefore read with shared locks, and the position is read before the locks are released. A transaction
+that writes one of these rows has either ended by then, or waits until the chunk is read.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _LOCK_SECONDS = 2
 _LATE_SECONDS = 0.05
 _TOO_OLD = -1
 _AGAIN = frozenset({1205, 1213, 1412, _TOO_OLD})
-"""A lock timeout, a deadlock, or a table that changed since the snapshot began: the chunk is read again."""
+"""After a lock timeout, a deadlock, or a change of the table since the snapshot began, the chunk is read again."""
 
 _MOST_TRIES = 30
 

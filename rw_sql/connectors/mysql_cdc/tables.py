@@ -163,7 +163,7 @@ def cascades_of(connection: Connection[Any], table: CatalogTable) -> tuple[str, 
 
 
 def cascade_error(table: CatalogTable, names: tuple[str, ...]) -> tuple[str, str]:
-    """The message and the hint for such a table, which cannot be captured."""
+    """The message and the hint for a table with such foreign keys, which cannot be captured."""
     return (
         f"foreign key {quoted(names[0])} of table {table.database}.{table.name} has an action (CASCADE or SET NULL), "
         "and MySQL does not write to its log which rows the action changes",

@@ -65,7 +65,7 @@ class MysqlType:
 
     @property
     def also(self) -> tuple[str, ...]:
-        """Further types that the values can have, beyond wider ones."""
+        """Further types that the values can have, beyond wider types."""
         if self.name == "tinyint":
             return ("BOOLEAN",)
         return ("DOUBLE",) if self.family in (WHOLE, NUMERIC) else ()

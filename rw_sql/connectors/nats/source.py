@@ -279,7 +279,7 @@ class NatsConnector(RangedConnector):
     ) -> DataFrame:
         """The messages of these ranges.
 
-        A small number is read through Arrow in this process, a larger one in Spark's processes.
+        A small number of messages is read through Arrow in this process, a larger number in Spark's processes.
         """
         from rw_sql.connectors.nats import reader
         from rw_sql.connectors.support.table_reader import read_parts
@@ -400,8 +400,8 @@ def _listed(text: str) -> tuple[str, ...]:
 def _look(
     options: Mapping[str, str], timeout: float
 ) -> tuple[tuple[StreamInfo, ...], tuple[str, ...], tuple[str, ...]]:
-    """Returns the streams of a source, the names of missing streams and, if there are any, the names of existing
-    ones. Raises NatsError."""
+    """Returns the streams of a source, the names of missing streams and, if any are missing, the names of the existing
+    streams. Raises NatsError."""
     streams = streams_of(options)
 
     async def ask(nc: Any) -> tuple[tuple[StreamInfo, ...], tuple[str, ...], tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Checks that an upstream table is still the one that was read, and that the stream has all of its changes.
+"""Checks that an upstream table is still the table that was read, and that the stream has all of its changes.
 
 Some changes of rows are not in the stream: changes made while the publication omits the table or the kind of change;
 partitions that are dropped, detached, attached or truncated; and columns whose values an ALTER TABLE replaces. They are
@@ -71,7 +71,7 @@ class _Partition:
 
     @property
     def key(self) -> str:
-        """The name of its trait."""
+        """The name of the partition's trait."""
         return f"partition {self.oid}"
 
     @property

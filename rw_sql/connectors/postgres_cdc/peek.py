@@ -1,7 +1,7 @@
 """Reads the changes in a slot without consuming them, to find the position of a point in time and the number of
 transactions between two positions.
 
-``pg_logical_slot_peek_binary_changes`` needs a slot without a reader: these functions are for a paused source.
+``pg_logical_slot_peek_binary_changes`` needs a slot without a reader, so these functions are for a paused source.
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ class PostgresCdcConnector(ChangeBase):
         return lsn_text(position)
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """The reason why the slot is missing: a promoted, restored or recreated server has no slots of the old one."""
+        """The reason why the slot is missing: a promoted, restored or re-created server does not have the slots of the
+        old server."""
         why = other_server(before.cluster, now.cluster) or (
             "the database was dropped and created again" if before.incarnation != now.incarnation else "it is the same"
         )

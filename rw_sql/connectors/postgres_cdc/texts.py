@@ -1,4 +1,5 @@
-r"""Converts texts of PostgreSQL that Spark cannot cast: arrays become JSON arrays, amounts of money plain numbers.
+r"""Converts texts of PostgreSQL that Spark cannot cast: arrays become JSON arrays, and amounts of money become plain
+numbers.
 
 Numbers and booleans in an array become bare JSON values, except NaN and infinities; every other element becomes a
 JSON string with PostgreSQL's text (``bytea``: ``\x…``). See PostgreSQL's documentation, "Array Input and Output

@@ -18,7 +18,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 LIFE_SECONDS = 300.0
-"""The maximum age of a client in seconds: host names may change."""
+"""The maximum age of a client in seconds; the limit exists because host names may change."""
 
 OPERATION_SECONDS = 8
 """The time limit of a request, which the client repeats within this time."""
@@ -52,7 +52,7 @@ class TopicMissingError(PulsarError):
 
 
 class BusyError(PulsarError):
-    """A topic cannot be used now: it is being unloaded, or moves to another broker."""
+    """A topic cannot be used now, because it is being unloaded or moves to another broker."""
 
 
 class NothingError(PulsarError):
@@ -233,8 +233,8 @@ def next_message(address: Address, reader: Any, seconds: float) -> Any:
     """The next message of a reader; None if there is none, as far as the broker knows. Slower than
     :func:`fetched_message`.
 
-    Raises NothingError if the broker reports messages but sends none: they are parts of an incomplete message, or were
-    removed. Raises PulsarError.
+    Raises NothingError if the broker reports messages but sends none, because they are parts of an incomplete message
+    or were removed. Raises PulsarError.
     """
     import pulsar
 

@@ -1,4 +1,4 @@
-"""Finds the next ranges of a run by reading them: a broker does not list message ids.
+"""Finds the next ranges of a run by reading them, because a broker does not list message ids.
 
 The messages stay in this process until their batch reads them. If this process no longer has them then, they are read
 again.

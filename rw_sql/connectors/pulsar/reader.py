@@ -68,7 +68,7 @@ _PARTS = re.compile(r"\((\d+),(\d+),-?\d+,-?\d+\);\(")
 
 
 class RangeLostError(PulsarError):
-    """Messages of the range were removed before they were read, or the topic is another one."""
+    """Messages of the range were removed before they were read, or the topic was re-created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class PartitionReader:
     def _first_page(self, position: int, most: int) -> list[RawMessage]:
         """The first page after a reader was opened. A reader that begins between the parts of a message would omit that
         message. It therefore begins before the position, and even earlier if entries are missing. The message before
-        the position must exist: another topic hardly ever has a message with the same id.
+        the position must exist; a re-created topic hardly ever has a message with the same id.
         """
         for entries in _LOOK_BACK:
             self._open(position, entries)
@@ -188,7 +188,7 @@ def _has_gap(position: int, found: Sequence[RawMessage]) -> bool:
     if position == BEGINNING or not found:
         return False
     at = entry_of(position)
-    # The position is the entry's own number, or follows a message in the entry.
+    # The position is the entry's own number, or one more than that of a message in the entry.
     covered = at.entry if place_of(position) else at.entry - 1
     ledger = at.ledger
     for message in found:
@@ -223,8 +223,9 @@ def raw_message(message: Any) -> RawMessage:
 def require_whole(address: Address, split: str, position: int) -> None:
     """Checks that no message from a position on was removed. Raises RangeLostError.
 
-    The broker itself would begin at the oldest existing message. Messages are removed in order: if one before the
-    position still exists, none after it is missing. The source's subscription keeps the last message that was read.
+    The broker itself would begin at the oldest existing message. Messages are removed in order, so if a message before
+    the position still exists, no message after it is missing. The source's subscription keeps the last message that was
+    read.
     """
     if position == BEGINNING:
         return

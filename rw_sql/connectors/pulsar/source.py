@@ -197,7 +197,7 @@ class PulsarConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """The topic, because message ids do not count messages."""
+        """Every topic, because message ids do not count messages."""
         return dict.fromkeys(self.named_topics(options), _UNKNOWN)
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
@@ -264,7 +264,7 @@ class PulsarConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The messages of these ranges: this process has fetched them already, or Spark's processes read them."""
+        """The messages of these ranges, which this process has already fetched or Spark's processes read."""
         import pyarrow as pa
 
         from rw_sql.connectors.pulsar import reader

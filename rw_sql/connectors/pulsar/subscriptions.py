@@ -48,7 +48,7 @@ class Subscriptions:
             self._consumers[split].seek(to)
 
     def acknowledge(self, ends: Mapping[str, int]) -> None:
-        """Acknowledges what was committed. Raises nothing, because the next acknowledgement or the next run repeats the
+        """Acknowledges committed messages. Raises nothing, because the next acknowledgement or the next run repeats the
         request."""
         import pulsar
 

@@ -160,8 +160,8 @@ def columns_of(
 ) -> tuple[tuple[str, str], ...]:
     """The columns of a schema in normal form, with their canonical types.
 
-    Raises SqlError for a field that no column type can represent. If ``needed`` is given, such a field only raises
-    if its name is in ``needed``, and is left out otherwise.
+    Raises SqlError for a field that no column type can represent. If ``needed`` is given, raises only for fields in
+    ``needed``, and leaves out other such fields.
     """
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SqlError(

@@ -131,8 +131,8 @@ class Messages:
     def columns(self, needed: Collection[str] | None = None) -> tuple[tuple[str, str], ...]:
         """The fields with their canonical types.
 
-        Raises SqlError for a field that no column type can represent. If ``needed`` is given, such a field only
-        raises if its name is in ``needed``, and is left out otherwise.
+        Raises SqlError for a field that no column type can represent. If ``needed`` is given, raises only for fields in
+        ``needed``, and leaves out other such fields.
         """
         message = self.descriptor
         found = []

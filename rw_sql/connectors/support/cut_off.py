@@ -17,7 +17,7 @@ class HasDescriptor(Protocol):
 
 
 def cut_off(connection: HasDescriptor, *errors: type[Exception]) -> None:
-    """Shuts the socket of a connection down: a thread that waits for the server continues with an error.
+    """Shuts down the socket of a connection, so that a thread that waits for the server continues with an error.
 
     ``errors`` are the exceptions that :meth:`HasDescriptor.fileno` raises for a closed connection. Raises nothing.
     Closing the connection instead would let the other thread wait for a descriptor that no longer exists.

@@ -1,4 +1,5 @@
-"""``scan.startup.mode`` with ``earliest``, ``latest`` and ``timestamp``: checks, and where reading begins."""
+"""``scan.startup.mode`` with ``earliest``, ``latest`` and ``timestamp``: checks the options, and determines the first
+offsets."""
 
 from __future__ import annotations
 

@@ -299,7 +299,7 @@ def columns_named(columns: Sequence[Typed], span: Span) -> tuple[ColumnDefinitio
     listed = ", ".join(f'"{name}" {kind}' for name, kind in columns)
     made = parse_statement(f"CREATE SOURCE s ({listed}) WITH (connector = 'c') FORMAT PLAIN ENCODE JSON")
     if not isinstance(made, CreateSource):
-        raise TypeError("a list of columns is a source's")
+        raise TypeError("the statement is not CREATE SOURCE")
     return tuple(replace(column, span=span) for column in made.columns)
 
 

@@ -1,4 +1,4 @@
-"""The effects of a move on a source's dependents: which of them count rows twice, and which drop late rows."""
+"""The effects of a move on a source's dependents: which dependents count rows twice, and which drop late rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict on moving a split: which offsets will be read twice, and which never."""
+"""The verdict on moving a split: the offsets that will be read twice, and those that will never be read."""
 
 from __future__ import annotations
 

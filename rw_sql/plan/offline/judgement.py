@@ -1,4 +1,4 @@
-"""Decides which errors of a lowering are findings, and which only result from facts that are unknown offline."""
+"""Decides whether an error of a lowering is a finding, or only results from facts that are unknown offline."""
 
 from __future__ import annotations
 

@@ -213,8 +213,8 @@ def _milliseconds(tree: exp.Expr, zone: tzinfo | None) -> int | None:
 
 
 def _zone(name: str) -> tzinfo | None:
-    """The time zone of a Spark session by its name: one of the zone database, or an offset such as +05:45; None if it
-    is neither."""
+    """The time zone of a Spark session by its name, which is in the zone database or is an offset such as +05:45; None
+    for other names."""
     offset = _OFFSET.fullmatch(name)
     if offset is not None:
         away = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0), seconds=int(offset[4] or 0))

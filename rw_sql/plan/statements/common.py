@@ -370,7 +370,7 @@ VALID_SPLITS = "valid splits are: "
 def resolve_splits(
     kind: Connector, snapshot: Snapshot, source: SourceRecord, written: tuple[SplitId, ...], known: Iterable[str]
 ) -> tuple[str, ...]:
-    """The full ids of the splits in a statement. Raises SqlError UNKNOWN_SPLIT with the valid ones."""
+    """The full ids of the splits in a statement. Raises SqlError UNKNOWN_SPLIT with the valid splits."""
     options = visible(source_options(snapshot, source))
     valid = set(known)
     ids: dict[str, None] = {}

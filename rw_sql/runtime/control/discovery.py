@@ -97,7 +97,7 @@ class SplitDiscovery:
         except SqlError as error:
             problem = error.message
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # Any exception of the client: the next tick retries, and the problem is logged once.
+            # Applies to any exception of the client: the next tick retries, and the problem is logged once.
             problem = f"{type(error).__name__}: {cause_line(str(error))}"
         finally:
             self._slots.release()
@@ -120,7 +120,7 @@ class SplitDiscovery:
         upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
         stamp = (upstream, tuple(snapshot.fragment_epoch(fragment) for fragment, _, _ in readers))
         if self._looked_after.get(source_id) == stamp:
-            return  # No split is new, changed or gone: 100,000 files need no check one by one.
+            return  # If no split is new, changed or missing, 100,000 files need no individual check.
         has_stalled = False
         for fragment, spec, splits in readers:
             if not upstream.is_reachable or not splits:

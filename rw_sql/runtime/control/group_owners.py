@@ -19,8 +19,8 @@ def require_owners(context: Context, snapshot: Snapshot, plan: Plan) -> None:
     """Raises SqlError OWNER_MISSING, with the command that starts one, if a job that the plan starts, or an object that
     it creates, is in a group without an owner.
 
-    The default group needs none: a warehouse is often set up before a process runs its jobs. Statements that only stop
-    jobs are allowed, and so is a move out of a group without an owner.
+    The default group needs no owner, because a warehouse is often set up before a process runs its jobs. Statements
+    that only stop jobs are allowed, and so is a move out of a group without an owner.
     """
     if plan.operation is None:
         return

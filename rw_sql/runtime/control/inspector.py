@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 class WarehouseInspector:
     """The Inspector for statements on a warehouse.
 
-    The inspectors that ``after`` creates share the results of this inspector's looks at upstreams.
+    The inspectors that ``after`` creates share the facts that this inspector has read from upstreams.
 
     If ``as_if_after`` is set, the snapshot is hypothetical: the snapshot of that inspector plus the effect of
     further statements.

@@ -261,7 +261,7 @@ class JobSlot:
         return now - self.work_since >= _LONG_RETRY_SECONDS
 
     def is_passing(self, status: JobStatus) -> bool:
-        """True while the job is starting or stopping. Such transitions are reported only if they take long."""
+        """True while the job is starting or stopping. Such transitions are reported only if they take a long time."""
         if status.state not in ("STARTING", "STOPPING") or status.reason is not None:
             self.passing_since = None
             return False
@@ -335,7 +335,8 @@ class StatusReports:
             if old is None or content_of(old) != content_of(status):
                 found.append(replace(status, updated_ms=at))
         if not self._has_reported:
-            # The statuses that the last owner reported for other jobs are no longer valid: it may have been killed.
+            # The statuses that the last owner reported for other jobs are no longer valid, because the owner may have
+            # been killed.
             snapshot = self._context.metastore.snapshot()
             for job_id, told in self._context.metastore.jobs.job_statuses().items():
                 is_own = group_of(snapshot, told.object_id) == self._context.group

@@ -169,7 +169,7 @@ class Owner:
     def _note_downtime(self) -> None:
         """Records the time without an owner.
 
-        Must run before this process takes the lease, because that overwrites the time of the last heartbeat.
+        Must run before this process takes the lease, because taking it overwrites the time of the last heartbeat.
         """
         last, at = self._context.metastore.jobs.lease(self._context.group), now_ms()
         is_local = self._context.warehouse.is_local

@@ -343,7 +343,7 @@ class Reconciler:
         return None
 
     def _hold_back(self, slot: JobSlot, spec: JobSpec, problem: Failure) -> bool:
-        """Schedules a retry of ``spec``, or none if the problem is final.
+        """Schedules a retry of ``spec``, unless the problem is final.
 
         Returns False if the desired spec has changed in the meantime, which makes the problem irrelevant.
         """

@@ -1,8 +1,8 @@
-"""The state of a job at rest: what it had read when its query was closed, and whether there is anything new.
+"""The state of a job at rest: the positions at which its query was closed, and whether there is new input since.
 
-A waiting streaming query polls its input dozens of times a second, and holds threads, a Spark session and connections.
-The job of a source, view or sink that has had nothing to read for ``idle_job_timeout`` is therefore stopped as at the
-end of the process, and counts as running. It continues by a normal start.
+A waiting streaming query polls its input dozens of times a second, and occupies threads, a Spark session and
+connections. The job of a source, view or sink that has had nothing to read for ``idle_job_timeout`` is therefore
+stopped as at the end of the process, and counts as running. It continues by a normal start.
 """
 
 from __future__ import annotations

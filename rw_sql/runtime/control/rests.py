@@ -102,7 +102,7 @@ class Rests:
             self._noting.exception()
 
     def recall(self, slots: Mapping[str, JobSlot]) -> None:
-        """In the first pass, keeps at rest the jobs that an earlier process left at rest, if nothing has changed."""
+        """In the first pass: leaves the jobs of an earlier process at rest if nothing has changed."""
         try:
             text = self._context.warehouse.read_text(_file(self._context))
         except FileNotFoundError:
@@ -138,7 +138,7 @@ class Rests:
             secrets = secrets_in(idle.spec.options).values()
             with self._lock:
                 if self._recalled.get(job) is not idle:
-                    continue  # It was started meanwhile.
+                    continue  # The job was started in the meantime.
             options = None
             try:
                 if not unreadable.intersection(secrets):

@@ -56,7 +56,7 @@ def cdc_frame(log: DataFrame, statement: CreateSource, live_from: tuple[int, int
     source's position when the table was created: (epoch of the position, position, hour).
     """
     if statement.cdc_table is None:
-        raise TypeError("the rows of a table name the table")
+        raise TypeError("the statement names no upstream table")
     since, offset, hour = live_from
     own = log.where(f.col("table_name") == statement.cdc_table.table).where(f.col(BUCKET) >= hour)
     own = own.where((f.col(SINCE) > since) | (f.col(OFFSET) > offset))
@@ -111,7 +111,7 @@ def _unchanged(statement: CreateSource) -> Column:
 
 def _included(column: IncludeColumn, statement: CreateSource) -> Column:
     if statement.cdc_table is None:
-        raise TypeError("the rows of a table name the table")
+        raise TypeError("the statement names no upstream table")
     schema, _, table = (part.strip('"`') for part in statement.cdc_table.table.partition("."))
     match column.kind:
         case "timestamp":

@@ -67,7 +67,7 @@ def log_schema(statement: CreateSource) -> StructType:
     # If spark.sql.timestampType is TIMESTAMP_NTZ, TIMESTAMP would be a time without a zone.
     schema = StructType.fromDDL(_NAME_OR_TIMESTAMP.sub(lambda found: found[1] or "TIMESTAMP_LTZ", ddl))
     if not isinstance(schema, StructType):
-        raise TypeError("a list of columns is a struct")
+        raise TypeError("the columns are not a struct")
     return schema
 
 
@@ -77,7 +77,7 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
     The statistics serve to count decode errors and to order files by the watermark's column.
     """
     watermark = source_watermark(statement)
-    # The setting is a list of unquoted names: a dot would separate a path.
+    # The setting is a list of unquoted names, in which a dot would separate the parts of a path.
     is_plain = watermark is not None and re.fullmatch(r"\w+", watermark[0]) is not None
     return (SPLIT, OFFSET, RUN, SINCE, ERROR, *(watermark[:1] if watermark is not None and is_plain else ()))
 
@@ -242,7 +242,7 @@ def _decode_csv(records: DeferredColumns, statement: CreateSource, added: int) -
     given, count = encode_options(statement), len(statement.columns)
     # If there is a header, the reader has reordered the fields, even in older files.
     has_header = given.get("without_header", "false").lower() != "true"
-    # The numbers of columns before each added column.
+    # For each added column: the number of columns before it.
     widths = [] if has_header else list(range(count - 1, count - added - 1, -1))
     return read_csv(records, statement.columns, encode_value("PLAIN", "CSV", given, DELIMITER), widths)
 

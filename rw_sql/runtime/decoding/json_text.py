@@ -171,8 +171,8 @@ def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
     """The text of the field with this exact name; if there is none, of the last field whose name differs only in
     case.
 
-    ``fields`` has each name once (:func:`last_of_each`). ``names`` are all names that are read from the object. If some
-    of them differ only in case, these must match exactly.
+    ``fields`` has each name once (:func:`last_of_each`). ``names`` are all names that are read from the object. Names
+    that differ from each other only in case must match exactly.
     """
     other = f.lit(None).cast("string")
     if sum(each.lower() == name.lower() for each in set(names)) <= 1:

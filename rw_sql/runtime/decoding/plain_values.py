@@ -1,8 +1,8 @@
 """Decodes records of FORMAT PLAIN to column values, by the rules in ``docs/reference/formats.md``.
 
-Most JSON values are read directly as their columns' types, which takes half the time of reading them as text. If
-Spark may have missed or changed a value, the record is read again as text, by the rules of the change formats.
-Either every value is exact, or the record is an error.
+Most JSON values are read directly as their columns' types, which takes half the time of reading them as text. If Spark
+may have missed or changed a value, the record is read again as text, by the rules of the change formats. A record whose
+values cannot all be exact is an error.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class JobCommit:
 
     @staticmethod
     def from_json(text: str) -> JobCommit | None:
-        """Parses ``userMetadata``; None if something else wrote it."""
+        """Parses ``userMetadata``; None if another program wrote it."""
         try:
             body = json.loads(text).get(METADATA_KEY)
         except (json.JSONDecodeError, AttributeError):

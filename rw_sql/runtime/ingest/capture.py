@@ -427,8 +427,8 @@ def begin_upstream(
     """
     slot = kind.slot_details(options)
     if is_new and slot is not None and slot.status == "lost":
-        # The old slot cannot be read any more but has the name, so it is dropped. A new slot begins where the tables
-        # are read again.
+        # The old slot cannot be read any more but still occupies the name, so it is dropped. A new slot begins where
+        # the tables are read again.
         notices = kind.release(options, slot=True, publication=False)
         slot = kind.slot_details(options) if notices else None
     if slot is None:

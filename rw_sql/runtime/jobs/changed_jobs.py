@@ -36,8 +36,8 @@ def desired_jobs_of_group(
 def desired_jobs_since(before: Snapshot, jobs: Mapping[str, JobSpec], now: Snapshot) -> dict[str, JobSpec]:
     """The result of :func:`desired_jobs` for ``now``, computed from the jobs of an earlier snapshot.
 
-    Only the jobs that a change may affect are derived again: with a thousand sources, a statement on one of them need
-    not derive two thousand jobs.
+    Only the jobs that a change may affect are derived again, so that a statement on one of a thousand sources need not
+    derive two thousand jobs.
     """
     affected = _affected(before, now)
     if affected is None:

@@ -1,4 +1,4 @@
-"""The owners of resource groups: which of them has applied a statement, and which may still run a moved job."""
+"""The owners of resource groups: which owner has applied a statement, and which may still run a moved job."""
 
 from __future__ import annotations
 

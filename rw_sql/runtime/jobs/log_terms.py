@@ -2,9 +2,8 @@
 
 A log that lost records continues with other records at the same offsets, in a greater term (Kafka: leader epoch). Each
 commit stores the terms of its positions. A run compares these terms with the upstream's terms when it starts and with
-each batch. Only if they differ, as after each change of a partition's leader, does it ask the upstream about the
-position. A backfill compares the terms in its history with the upstream's before it reads a chunk and before it commits
-one.
+each batch. If they differ, as after each change of a partition's leader, the run asks the upstream about the position.
+A backfill compares the terms in its history with the upstream's before it reads a chunk and before it commits one.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def require_incarnations(name: str, known: Mapping[str, str | None], now: Mappin
     """Raises StalledError if a part of an upstream, such as a topic, is not the one from which a batch was read.
 
     ``now`` lacks the parts that do not exist. A missing part may be temporary: a broker that has just started may not
-    know its topics yet. Or a deleted topic may be created again. The next start of the reader shows which case it is.
+    know its topics yet, and a deleted topic may be created again. The next start of the reader shows which case it is.
     Unknown values count as equal, as in :func:`rw_sql.model.split_status.identity_status`.
     """
     for part, life in known.items():
@@ -105,7 +105,7 @@ def require_readable(
             raise _passed(name, kind, status, found, states, upstream)
         lost = sum(upstream.splits[split].start - states[split].offset for split in found)
         counted = f", {lost} records" if status == EXPIRED and lost < MOST_COUNTED else ""
-        # The other splits keep their positions: moving them too would repeat records.
+        # The other splits keep their positions, because moving them too would repeat records.
         only = f" FOR SPLITS ({', '.join(literal(split) for split in found)})" if len(found) < len(splits) else ""
         raise StalledError(
             f"{status} {_few(found)}{counted}: PAUSE SOURCE {sql_name(name)}; "

@@ -118,7 +118,7 @@ def _with_unreported(
     return {**statuses, **{job: JobStatus(job=job, object_id=id_, state=STARTING) for job, id_ in started.items()}}
 
 
-# Cached for the newest snapshot: a caller that polls need not derive 10,000 jobs each time.
+# Cached for the newest snapshot, so that a caller that polls need not derive 10,000 jobs each time.
 _newest: tuple[Snapshot, dict[str, int]] | None = None
 
 

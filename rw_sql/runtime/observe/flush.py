@@ -64,7 +64,7 @@ def flush(
     discover_now: Callable[[int], None] | None = None,
     shown: Waiting | None = None,
 ) -> tuple[ResultRow, ...]:
-    """Waits for all sources, views and sinks except paused and stalled ones, which the result names.
+    """Waits for all sources, views and sinks, except for paused and stalled objects, which the result names.
 
     Views and sinks over a stalled or unreachable source are complete except for that source's records. Raises SqlError
     NOT_APPLIED_YET after ``timeout`` seconds without any progress. A job counts as stalled if it stalled some seconds

@@ -397,6 +397,6 @@ def serve_metrics(metrics: Metrics, where: str) -> WSGIServer:
         raise SqlError(
             INVALID_PARAMETER,
             f"metrics cannot be served at {where!r}: {error}",
-            hint="give a free port, 9464, or host:port, 0.0.0.0:9464",
+            hint="give a free port such as 9464, or host:port such as 0.0.0.0:9464",
         ) from error
     return server

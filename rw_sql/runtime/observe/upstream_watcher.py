@@ -68,7 +68,7 @@ class Finding:
     """The result of one check: records to read by job, sources whose splits may have changed, and problems by job.
 
     ``answered`` are the jobs whose upstream answered, so that earlier problems are over. ``unknown`` are the jobs with
-    a split whose end could not be read in several checks: a start of the job shows the reason.
+    a split whose end could not be read in several checks; a start of such a job shows the reason.
     """
 
     behind: Mapping[str, int] = field(default_factory=dict)
@@ -219,7 +219,7 @@ class UpstreamWatcher:
                 self._check(group)
                 group.failures = 0
             except Exception as error:  # noqa: BLE001 - a connector's edge
-                # Any exception of the client: the next check retries.
+                # Applies to any exception of the client; the next check retries.
                 group.failures += 1
                 self._note_failure(group, error)
             if isinstance(group.kind, PooledConnector):

@@ -120,7 +120,7 @@ def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: Backf
 
 
 def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
-    """The text for a wait that has timed out: states that the jobs (None: all) continue, and the phase of each.
+    """The text for a wait that has timed out. It states that the jobs (None: all) continue, and the phase of each.
 
     None if no process runs the jobs.
     """

@@ -172,7 +172,7 @@ def held_log(warehouse: Warehouse, source: SourceRecord) -> tuple[int, Mapping[s
         if restored_version(actions) is not None:
             break
         commit = job_commit(actions)
-        # A commit without rows has no bucket, so its offsets count as deleted only if those of other commits do.
+        # A commit without rows has no bucket, so it cannot show that its offsets are deleted.
         if commit is not None and commit.ranges and bucket is not None:
             kept.append(commit)
     pieces: dict[str, tuple[LogPiece, ...]] = {}

@@ -49,8 +49,8 @@ def planned_rows(
 ) -> Planned:
     """The number of rows of a planned batch, from the commits of the query's only input, which must be append-only.
 
-    ``is_log``: the input is a source's log, whose undecodable records are skipped. ``is_all_read``: the query reads
-    all other records. ``upstream``: the query reads only the rows of this upstream table.
+    ``is_log``: the input is a source's log, whose undecodable records are skipped. ``is_all_read``: the query reads all
+    decodable records. ``upstream``: the query reads only the rows of this upstream table.
     """
     is_first = batch == 0
     stretch = _first(warehouse, table, checkpoint) if is_first else planned_stretch(warehouse, checkpoint, batch)

@@ -62,14 +62,14 @@ _TIDY_SECONDS = 60.0
 """How often the owner removes the texts of answered statements from the table's files."""
 
 _MOST_SESSIONS = 200
-"""The number of sessions whose state is kept; the one that has been idle longest is discarded first."""
+"""The number of sessions whose state is kept; the session that has been idle longest is discarded first."""
 
 _COMMITTED_HINT = "SELECT * FROM rw_catalog.rw_operations ORDER BY epoch DESC LIMIT 5 shows what is committed"
 
 
 @dataclass(slots=True)
 class _Session:
-    """The state of one asking session, and its running request."""
+    """The state of one session that passes statements, and its running request."""
 
     state: SessionState = field(default_factory=SessionState)
     running: Request | None = None
@@ -261,7 +261,7 @@ def owner_ended(name: str | None) -> SqlError:
 
 
 def answer_lost() -> SqlError:
-    """The error for a request whose answer is removed: its session did not read it for an hour."""
+    """The error for a request whose answer was removed, because its session did not read the answer for an hour."""
     return SqlError(
         OWNER_MISSING,
         "the answer to the statement is not stored any more: the statement may or may not have taken effect",

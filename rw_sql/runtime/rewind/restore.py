@@ -191,7 +191,7 @@ def _move(
 def read_on_from(warehouse: Warehouse, table: str, version: int) -> int | None:
     """The version at which a reader continues in a table that may have been restored in the meantime.
 
-    None if the table was restored to a state that differs from what the reader has read.
+    None if the table was restored to a state that does not include all rows that the reader has read.
     """
     for at, actions in commits(warehouse, table, down_to=version):
         to = restored_version(actions)

@@ -63,7 +63,7 @@ class Answer(ClassicDataFrame):
 
     def __init__(self, spark: SparkSession, rows: pa.Table, schema: StructType) -> None:
         self._session = spark
-        self._sc = spark._sc  # As in every Spark DataFrame.
+        self._sc = spark._sc  # Every Spark DataFrame has this attribute.
         self.is_cached = False
         self._support_repr_html = False
         self._rows = rows

@@ -2,8 +2,8 @@
 
 Only three other modules of ``rw_sql`` read such attributes: :mod:`rw_sql.runtime.spark.frames`, whose class *is* a
 DataFrame, and :mod:`rw_sql.connectors.kafka.spark_reader` and :mod:`rw_sql.connectors.support.range_stream`, which run
-without ``rw_sql.runtime``. If a release of PySpark renames one of them, this module changes. Each access is a call
-through py4j's socket, which takes tens of microseconds.
+without ``rw_sql.runtime``. If a release of PySpark renames one of these attributes, only this module has to change.
+Each access is a call through py4j's socket, which takes tens of microseconds.
 """
 
 from __future__ import annotations

@@ -260,7 +260,8 @@ class SparkViews:
         return bool(self._own)
 
     def is_odd(self, name: str) -> bool:
-        """True if the object with this name in the catalog is a temporary view in Spark, named by its whole name.
+        """True if Spark shows the object with this name in the catalog as a temporary view, whose name is the whole
+        name.
 
         Spark accepts only ASCII letters, digits and ``_`` in the names of tables and of views that are not temporary.
         """

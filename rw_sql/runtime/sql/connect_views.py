@@ -1,7 +1,8 @@
 """Makes the catalog's objects readable by name in a session of Spark Connect.
 
-The server is shared by sessions that know nothing of the warehouse, so all of its views are temporary views of this
-session. A name of several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, is one word as a temporary view.
+The server is shared with sessions that do not use the warehouse, so all of the warehouse's views are temporary views of
+this session. A name of several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, is one word as a temporary
+view.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Creates many Spark views in a thread. A session is attached before they exist, and a statement first creates the
+"""Creates many Spark views in a thread. A session is attached before the views exist, and a statement first creates the
 views that it mentions.
 
 Spark analyzes each view at its creation, which takes 10 to 20 ms. For a thousand views, this takes longer than the rest

@@ -68,7 +68,7 @@ records that one query needs, for a table of the user."""
 def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
     """The sources that a Spark statement may read: those whose names occur among its words.
 
-    The source of a table is left out: it has the table's name, which refers to the table.
+    The source of a table is left out, because its name refers to the table.
     """
     if not snapshot.kinds.get("source"):
         return ()
@@ -258,7 +258,7 @@ def _is_relation(name: str, tree: str) -> bool:
 def _shown(spark: SparkSession, scans: list[SourceScan]) -> Iterator[None]:
     """A context manager inside which the sources exist as temporary views.
 
-    Plans made inside keep working afterwards.
+    Plans that are made inside remain valid afterwards.
     """
     made = []
     try:

@@ -24,8 +24,8 @@ def with_spark_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views
     """Replaces the names that Spark could not resolve.
 
     An unqualified name that is found through the search path is qualified by its database, as is one with the schema
-    ``public``, for which Spark has no database. The name of a temporary view becomes a single word: those of sources,
-    and of objects whose names Spark accepts only for temporary views.
+    ``public``, for which Spark has no database. The name of a temporary view becomes a single word. Sources are
+    temporary views, and so are objects whose names Spark accepts only for temporary views.
     """
     if not _READS.match(text) or not _may_need_names(snapshot, text, path, views):
         return text
@@ -53,7 +53,7 @@ def _may_need_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views:
         return True
     has_schemas = bool(snapshot.all("schema"))
     if "`" in text and "." in text and (has_schemas or views.has_odd):
-        return True  # Only a quoted name can be that of a temporary view, and only a qualified one is rewritten.
+        return True  # Only a quoted name can be the name of a temporary view, and only a qualified name is rewritten.
     return has_schemas and any("." in source.name for source in snapshot.all("source"))
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 @cache
 def this_machine() -> str:
-    """An id of the scope of process ids: this host since its boot, and (Linux) this process namespace.
+    """The id of the scope in which process ids are valid: this host since its boot and, on Linux, this process
+    namespace.
 
     Two containers may share a warehouse and a host name, but not their process ids.
     """

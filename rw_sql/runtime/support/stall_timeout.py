@@ -1,4 +1,4 @@
-"""A timeout for waits that progress extends, so that it does not depend on the speed of the machine."""
+"""A timeout for waits. Progress extends it, so that it does not depend on the speed of the machine."""
 
 from __future__ import annotations
 

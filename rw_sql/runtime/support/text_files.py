@@ -1,4 +1,4 @@
-"""Reads files named by a statement or command as text."""
+"""Reads the text files that a statement or command names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.object_stores import client_errors, local_location
 from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK
 
-# The longer ones first: UTF-32's mark begins with UTF-16's.
+# Longer marks come first, because UTF-32's mark begins with UTF-16's.
 _OTHER_MARKS = (
     (b"\xff\xfe\x00\x00", "UTF-32"),
     (b"\x00\x00\xfe\xff", "UTF-32"),

@@ -41,8 +41,8 @@ _EVENTS, _OLD, _NEW = "_rw_events", "_rw_old", "_rw_new"
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The columns of a query's batches, and whether Arrow groups their records by key as Spark does. The same for all
-    batches of a run; Spark needs milliseconds to tell them."""
+    """The columns of a query's batches, and whether Arrow groups their records by key as Spark does. They are the same
+    for all batches of a run, and Spark needs milliseconds to determine them."""
 
     columns: tuple[str, ...]
     is_exact: bool

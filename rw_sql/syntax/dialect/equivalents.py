@@ -1,4 +1,4 @@
-"""What to write in Spark's SQL instead of constructs and functions of RisingWave and PostgreSQL.
+"""Spark's equivalents of constructs and functions of RisingWave and PostgreSQL, for hints.
 
 :mod:`to_spark` refuses the constructs, because their counterparts in Spark have another meaning in some cases. The user
 must therefore choose. The functions are those that Spark does not have.

@@ -1,7 +1,7 @@
 """Translates RisingWave's SQL to Spark's, for ``SET query_dialect = 'risingwave'``.
 
 sqlglot parses one dialect and generates the other; this module handles the constructs whose meaning would change.
-Types, functions and operators that are not on a list of supported ones are refused.
+Types, functions and operators that are not on the list of supported ones are refused.
 """
 
 from __future__ import annotations

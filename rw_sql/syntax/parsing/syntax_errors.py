@@ -108,7 +108,7 @@ def syntax_error(
 
 
 def _clause_slip(token: Token, accepted: set[str], before: Sequence[Token]) -> SqlError | None:
-    """The error for a mistyped clause of a query: it was parsed as an alias, so that the query ended after it."""
+    """The error for a mistyped clause of a query, which was parsed as an alias that ends the query."""
     if not before or "$END" not in accepted or not any(other.upper == "SELECT" for other in before):
         return None
     word = before[-1]
@@ -196,7 +196,7 @@ def _misplaced(
 
 
 def _what_next(token: Token, expected: str, listed: Sequence[str], before: Sequence[Token]) -> str | None:
-    """The hint on what to write, if no similar word is known."""
+    """The hint that shows a possible continuation, if no similar word is known."""
     if expected == "end of statement":
         more = [_said(other) for other in listed if other not in _UNSAID][:_MOST_LISTED]
         return f"omit {_legible(token)}{f', or write {_either(more)} before it' if more else ''}"
@@ -274,7 +274,7 @@ def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
 
 
 def _expected(accepted: set[str], keywords: list[str], last: Any) -> tuple[str, list[str]]:
-    """The description of what was expected, for the message, and the list of alternatives, for the hint."""
+    """The description of the expected construct, for the message, and the list of alternatives, for the hint."""
     signs = sorted(f'"{_SIGN_OF[t]}"' for t in accepted if t in _SIGN_OF)
     values = sorted({_DESCRIBED[t] for t in accepted if t in _DESCRIBED and t != "$END"})
     listed = [*values, *keywords, *signs]

@@ -208,7 +208,7 @@ class ViewQuery:
         """For a join of two relations on equal columns: the form with these columns, and a query that selects their
         values from the rows of both sides.
 
-        None for a join without such columns, or of more relations.
+        None for a join without such columns, or of more than two relations.
         """
         from sqlglot import exp
 

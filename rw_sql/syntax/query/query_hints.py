@@ -15,7 +15,7 @@ def without_from(name: str) -> str:
 
 
 def ambiguous(name: str) -> str:
-    """The hint for an ambiguous column: relations with the same name have it, or several expressions of one
+    """The hint for an ambiguous column, which several relations with the same name have, or several expressions of one
     relation."""
     return f"give each relation an alias of its own, and write an_alias.{name}"
 

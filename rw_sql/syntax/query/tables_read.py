@@ -134,7 +134,7 @@ def repeated_tables(query: str) -> frozenset[str]:
 def may_use_column(query: str, column: str) -> bool:
     """True if a query may use a column of its input, because it contains that name (ignoring case) or ``*``.
 
-    A ``*`` in count() does not count. The query must be valid.
+    A ``*`` in count() is ignored. The query must be valid.
     """
     from sqlglot import exp
 

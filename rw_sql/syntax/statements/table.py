@@ -146,8 +146,8 @@ class AlterTableWatermark(Statement):
 class AlterTableColumn(Statement):
     """``ALTER TABLE n ALTER [COLUMN] c change``.
 
-    ``change`` is SET NOT NULL, DROP NOT NULL, SET DEFAULT, DROP DEFAULT or TYPE. ``expression`` is SET DEFAULT's or
-    the USING of TYPE.
+    ``change`` is SET NOT NULL, DROP NOT NULL, SET DEFAULT, DROP DEFAULT or TYPE. ``expression`` is the one after SET
+    DEFAULT, or after USING in TYPE.
     """
 
     name: Name

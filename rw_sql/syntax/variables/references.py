@@ -83,7 +83,8 @@ def undefined(name: str, known: Iterable[str]) -> SqlError:
 
 
 def braced_value(name: str, variables: Mapping[str, str]) -> str:
-    """The text that replaces ``${name}``. Raises SqlError, without a position, if it has no value or an invalid one."""
+    """The text that replaces ``${name}``. Raises SqlError, without a position, if the variable has no value or an
+    invalid value."""
     if name not in variables:
         near = near_names(name, variables, most=1)
         raise SqlError(

@@ -45,8 +45,8 @@ class Output:
     is_missing: bool = False
 
     def read_as(self, qualifier: str) -> Output:
-        """The columns as an outer query sees them: they get new origins, equal ones for columns whose origins were
-        equal."""
+        """The columns as an outer query sees them, with new origins. Columns with equal origins get equal new
+        origins."""
         origins: dict[int, object] = {}
         return Output(
             [

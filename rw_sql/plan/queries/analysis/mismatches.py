@@ -1,6 +1,6 @@
 """Finds values whose type a clause, an operator, a cast or a function does not accept, if the type is certain.
 
-The rules are those of Spark's analyzer with ANSI mode on or off: a value is reported only if Spark refuses it in both.
+A value is reported only if Spark's analyzer refuses it both with and without ANSI mode.
 """
 
 from __future__ import annotations

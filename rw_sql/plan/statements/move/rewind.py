@@ -1,7 +1,7 @@
 """Lowers REWIND SOURCE, which restores a source and its dependents to their state just before an operation.
 
-The catalog changes are those of UNDO for the operation and all later ones: definition, assignments, positions. Rows
-and operator state come from the rewind point that the owner made at the operation. The owner restores them before
+The catalog changes equal those of UNDO for the operation and all later operations: definition, assignments, positions.
+Rows and operator state come from the rewind point that the owner made at the operation. The owner restores them before
 any reader continues.
 """
 

@@ -1,4 +1,4 @@
-"""Lowers UNDO OPERATION, which reverts an operation by a new one."""
+"""Lowers UNDO OPERATION, which reverts an operation by a new operation."""
 
 from __future__ import annotations
 
@@ -158,8 +158,8 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
 
 
 def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozenset[int]:
-    """The sources whose unsafe properties an operation changed, their own or those of a connection, so that their
-    upstream may be a different one."""
+    """The sources whose upstream may be different because an operation changed unsafe properties of the source or its
+    connection."""
     put = put_records(changes_from_json(record.changes))
     found: set[int] = set()
     for id_, old in before_from_json(record.before).objects.items() if record.is_unsafe else ():

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChanges:
-    """The statements that change the columns to the requested ones; or, in ``refusal``, the reason why there are
-    none.
+    """The statements that produce the requested columns; or, in ``refusal``, the reason why there are no such
+    statements.
     """
 
     statements: tuple[AlterTableRenameColumn | AlterTableDropColumn | AlterAddColumn, ...] = ()

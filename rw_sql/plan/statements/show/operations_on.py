@@ -33,7 +33,7 @@ def operations_on(
 
 
 def _name_before(operation: OperationRecord, id_: int) -> str | None:
-    """The name of an object before an operation that may have given it another one; None for other operations."""
+    """The name of an object before an operation that may have given it another name; None for other operations."""
     if not operation.kind.startswith(_NAMING):
         return None
     old = before_from_json(operation.before).objects.get(id_)

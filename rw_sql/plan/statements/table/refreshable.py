@@ -38,7 +38,7 @@ MODE, INTERVAL = REFRESH_OPTIONS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshOptions:
-    """The refresh options in WITH: the mode, and the interval of automatic refreshes; None for manual ones only."""
+    """The refresh options in WITH: the mode, and the interval of automatic refreshes (None: only manual refreshes)."""
 
     mode: str = STREAMING
     interval_s: int | None = None

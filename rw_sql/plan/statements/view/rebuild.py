@@ -160,7 +160,7 @@ def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
 
 
 def swap_operation(snapshot: Snapshot, rebuilds: Iterable[RebuildRecord], actor: str) -> Operation:
-    """The operation that replaces the tables of views by the rebuilt ones."""
+    """The operation that replaces the tables of views by the rebuilt tables."""
     changes: list[Change] = []
     names = []
     for rebuild in rebuilds:

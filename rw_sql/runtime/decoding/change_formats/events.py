@@ -278,7 +278,7 @@ def _has_no_value() -> Column:
 
 
 def no_fields() -> Column:
-    """NULL in place of a row or key."""
+    """NULL of the type of a row or key."""
     return f.lit(None).cast(_FIELDS)
 
 

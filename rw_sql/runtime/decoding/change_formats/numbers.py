@@ -102,7 +102,7 @@ def plain_decimal(encoded: Column, scale: Column) -> Column:
 def _plain(digits: Column, scale: Column) -> Column:
     is_negative = f.substring(digits, 1, 1) >= "8"
     flipped = f.when(is_negative, f.translate(digits, "0123456789ABCDEF", "FEDCBA9876543210")).otherwise(digits)
-    # Spark's sums of decimals are exact up to 34 digits, which 14 bytes need.
+    # Spark's sums of decimals are exact up to 34 digits, enough for 14 bytes.
     padded = f.when(f.length(digits).between(1, 2 * _MOST_BYTES), f.lpad(flipped, 2 * _MOST_BYTES, "0"))
     shift = f.lit(2**48).cast("decimal(38, 0)")
     found = _part(padded, 1, 4)
