@@ -82,7 +82,7 @@ def _near(key: str) -> str | None:
     """The secret option that an unknown key is most similar to; None if it is more similar to a plain option."""
     found = [(near[0], spec.option(near[0])) for spec in _specs() if (near := spec.near(key))]
     names = near_names(key, {name for name, _ in found}, most=1)
-    # A spec may know ``key`` as another system's name for an option whose own name is not similar.
+    # ``key`` may be another system's name for an option whose own name is not similar.
     return next(
         (name for name, known in found if known is not None and known.is_secret and name in (names or [name])), None
     )

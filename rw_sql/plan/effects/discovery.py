@@ -53,8 +53,9 @@ _ANY = "*"
 
 
 def _read_as(kind: Connector, split: UpstreamSplit) -> Iterator[tuple[str, str | None, str | None]]:
-    """The topic and identities of positions that belong to the topic of a split. Unknown values count as equal, because
-    the brokers may have begun or ceased to report an identity since the position was stored."""
+    """The combinations of topic, cluster and incarnation with which a stored position belongs to a split's topic.
+    Unknown values count as equal, because the brokers may have begun or ceased to report an identity since the position
+    was stored."""
     return product(
         (kind.split_topic(split.split),),
         (split.cluster, None) if split.cluster else (_ANY,),

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 _MOST_READS = 64
-"""The maximum number of attempts to read parts of a block. After these attempts, the remaining records do not count as
-certain."""
+"""The maximum number of attempts to read parts of a block. Records that are still unread after these attempts do not
+count as certain."""
 
 _FEWEST = 32
 """A part of a block with at most this many records is not divided further."""

@@ -78,7 +78,7 @@ class Staging:
         self.warehouse.remove(self.path)
 
     def write(self, held: DataFrame, rows: int, table_rows: int) -> Staged:
-        """Stores ``rows`` changed rows, each with KEEP, replacing earlier content."""
+        """Stores the ``rows`` changed rows in ``held``, with their column KEEP; replaces earlier content."""
         fault("refresh.compared")
         count = chunk_count(rows, table_rows)
         self.remove()

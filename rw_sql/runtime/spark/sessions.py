@@ -97,7 +97,7 @@ class SparkSessions:
     def require_alive(self, done: str = "") -> None:
         """Raises SqlError SPARK_ENDED if Spark does not run any more.
 
-        ``done`` describes the effects of the statement that remain.
+        ``done`` states the effects that the statement has already had.
         """
         reason = self._why_ended()
         if reason is not None:
