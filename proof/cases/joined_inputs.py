@@ -54,7 +54,7 @@ PROOF = Proof(
     "as a block), UNDO of such a move before or after its source has read on, and REFRESH SCHEMA with a new column. "
     "Half of the moves find records that were written while the source was paused. After each move, the table of "
     "users, the rows of the other two, an inner join of all three, an outer join of two, and the number of undecodable "
-    "records equal Python dictionaries with what was written, from the positions that the statements mean; so do the "
+    "records equal Python dictionaries with what was written, from the positions that the statements set; so do the "
     "same queries in Spark. In the end, SHOW SOURCE CONTINUITY finds no wrong prediction.",
     seeds=range(1),
     check=_check,
