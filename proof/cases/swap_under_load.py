@@ -264,9 +264,9 @@ PROOF = Proof(
     "until the swap and the new rows after it, and the new rows are right; a rollback serves the old ones again.",
     method=(
         "The warehouse has a Kafka source and a view that counts; `rw-sql apply` gives the view another query with "
-        f"one more column. Meanwhile {RATE:,} records a second come, and three readers look at the view's name "
+        f"one more column. Meanwhile {RATE:,} records a second come, and three readers read the view by its name "
         f"{POLL_SECONDS * 1000:.0f} ms after each answer: the columns by Spark, the rows by Spark, and the rows by "
-        "delta-rs through the catalog. Every look must return the rows of all keys, the old columns if it ended "
+        "delta-rs through the catalog. Every read must return the rows of all keys, the old columns if it ended "
         f"before the swap and the new ones if it began {_LOOK_MS} ms after it, and no count may ever be lower than the "
         "last one, not even across the swap. In the end the view is compared with the records, and rolled back by "
         "`UNDO OPERATION` while its name is still polled."
