@@ -253,7 +253,7 @@ def _check(seed: int, folder: Path) -> Facts:
         **{f"seed {seed}: median ms between two reads by {p.name}": round(p.gap_ms()) for p in pollers},
         f"seed {seed}: records a second": round(records.count / records.seconds),
         f"seed {seed}: ms from the rollback's statement to its commit": round(undone_ms - undo_ms),
-        f"seed {seed}: ms until the statement returned, its jobs being changed": round(undone),
+        f"seed {seed}: ms until the statement returned, with its jobs changed": round(undone),
         **{f"seed {seed}: ms to the old rows by {p.name}": round(p.first_ms(_OLD, undo_ms)) for p in pollers},
     }
 
