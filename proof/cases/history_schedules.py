@@ -19,7 +19,7 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="history-schedules",
-    claim="Whatever happens to its source and when, a view contains its history once and every live row.",
+    claim="Whatever happens to its source, a view contains each record of its history once, and every live row.",
     method=(
         f"{_STEPS} random steps are run on a Kafka source: new records; views of every startup mode that append or "
         "count, created in the foreground and in the background with a rate limit, and dropped; PAUSE; INJECT to any "

@@ -17,7 +17,7 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="json-texts",
-    claim="A value of ENCODE JSON becomes either a right row or an error; nothing is dropped, no digit is lost.",
+    claim="A value of ENCODE JSON becomes either a correct row or an error; nothing is dropped, no digit is lost.",
     method=(
         f"{TEXTS_A_SEED} texts are read per seed: rows of ten columns, nested, in several cases, with duplicates, huge "
         "numbers and unusual escapes. Nearly half of them have a fault (doubled, cut, spliced, trailing tokens, "

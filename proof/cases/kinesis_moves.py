@@ -91,8 +91,10 @@ def _kill(seed: int, folder: Path) -> int:
 
 PROOF = Proof(
     name="kinesis-moves",
-    claim="A source over a Kinesis stream that is resharded moves as previewed, and every record is read once through "
-    "kills.",
+    claim=(
+        "A source over a Kinesis stream that is resharded moves as previewed, and every record is read once despite "
+        "kills."
+    ),
     method=(
         f"{SEEDS * MOVES} random moves of a source over a stream of moto's server, by numbers of 56 digits: VALUES, "
         "EARLIEST, LATEST, TIMESTAMP, RESET, and shards that split and merge while the source runs or is paused. "

@@ -197,7 +197,9 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="mysql-histories",
-    claim="A reader of a MariaDB database equals it after any history, and misses no change without an error.",
+    claim=(
+        "The tables of a source equal the MariaDB database after any history, and no change is lost without an error."
+    ),
     method=(
         "Each seed runs concurrent writers (inserts, updates, key changes, deletes, truncates, aborts, savepoints) on "
         "tables with a plain, a composite and a partitioned key, and a reader that ends now and then with or without "

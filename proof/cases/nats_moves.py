@@ -69,7 +69,7 @@ def _kill(seed: int, folder: Path) -> int:
 
 PROOF = Proof(
     name="nats-moves",
-    claim="A source over NATS streams moves as previewed, and every message is read once through kills.",
+    claim="A source over NATS streams moves as previewed, and every message is read once despite kills.",
     method=(
         f"{SEEDS * MOVES} random moves of a source over two streams: VALUES, EARLIEST, LATEST, OFFSET, TIMESTAMP, "
         "SHIFT, a durable consumer's position, RESET, and streams that are created again. Before each move, messages "

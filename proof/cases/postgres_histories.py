@@ -214,7 +214,9 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="postgres-histories",
-    claim="A reader of a PostgreSQL database equals it after any history, and moves do what they predict.",
+    claim=(
+        "The tables of a source equal the PostgreSQL database after any history, and moves have the predicted effects."
+    ),
     method=(
         "Each seed runs concurrent writers (inserts, updates, key changes, deletes, TOAST, truncates, aborts, "
         "savepoints) on tables with a plain, a composite, a FULL and a partitioned identity, and a reader that ends "

@@ -260,11 +260,13 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="swap-under-load",
-    claim="If a view's query is changed while 1,000 records a second come, whoever reads its name sees the old rows "
-    "until the swap and the new rows after it, and the new rows are right; a rollback serves the old ones again.",
+    claim=(
+        "If a view's query is changed while 1,000 records a second arrive, readers of its name see the old rows until "
+        "the swap and the correct new rows after it; a rollback restores the old ones."
+    ),
     method=(
         "The warehouse has a Kafka source and a view that counts; `rw-sql apply` gives the view another query with "
-        f"one more column. Meanwhile {RATE:,} records a second come, and three readers read the view by its name "
+        f"one more column. Meanwhile {RATE:,} records a second arrive, and three readers read the view by its name "
         f"{POLL_SECONDS * 1000:.0f} ms after each answer: the columns by Spark, the rows by Spark, and the rows by "
         "delta-rs through the catalog. Every read must return the rows of all keys, the old columns if it ended "
         f"before the swap and the new ones if it began {_LOOK_MS} ms after it, and no count may ever be lower than the "
