@@ -76,6 +76,7 @@ def test_the_private_parts_of_pyspark_are_used_in_one_place() -> None:
         "rw_sql/runtime/spark/jvm.py",
         "rw_sql/runtime/spark/frames.py",
         "rw_sql/connectors/kafka/spark_reader.py",
+        "rw_sql/connectors/support/data_sources.py",
         "rw_sql/connectors/support/local_frames.py",
         "rw_sql/connectors/support/range_stream.py",
     }

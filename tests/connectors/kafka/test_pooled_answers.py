@@ -42,6 +42,9 @@ class Answering:
     def list_offsets(self, asked: Iterable[Any], **_: Any) -> dict[Any, Future[Any]]:
         return {part: self._future(part.topic, SimpleNamespace(offset=5)) for part in asked}
 
+    def list_topics(self, topic: str, **_: Any) -> None:
+        assert topic in self.errors
+
     def describe_topics(self, asked: Any, **_: Any) -> dict[str, Future[Any]]:
         answer = SimpleNamespace(topic_id="id", partitions=[SimpleNamespace(id=0)])
         return {topic: self._future(topic, answer) for topic in ("a", "b", "c")}
