@@ -154,7 +154,7 @@ def goal_lines(entries: Mapping[str, Entry]) -> list[str]:
         if entry["met"] is False:
             missed.setdefault(_limit(name, limits), []).append(_missed(entry))
     if missed:
-        lines[0] += " The others, by the limit that they meet, with what was tried:"
+        lines[0] += " The others are listed by the limit that explains them, with what was tried:"
     for limit, cases in missed.items():
         lines += ["", f"- {limit}", *(f"    - {case}" for case in cases)]
     absent = [f"- {_case(entry)}: not run ({entry['not_run']})." for entry in with_goal.values() if "not_run" in entry]

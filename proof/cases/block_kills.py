@@ -23,7 +23,7 @@ PROOF = Proof(
     claim="A block whose session is killed is done as a whole or not at all, and its source continues.",
     method="A process runs the jobs of a Kafka source with a view. A second process runs PAUSE, "
     f"UNSAFE SET, INJECT and RESUME in one block and is killed by SIGKILL at each of {len(BEFORE) + len(AFTER)} "
-    "fault points, in random order. After each kill the catalog has one operation more or none, the reader runs, "
+    "fault points, in random order. After each kill the catalog has one more operation or none, the reader runs, "
     "and the view contains exactly the rows that were read so far, including those that the finished blocks "
     "repeated.",
     seeds=range(5),

@@ -71,13 +71,15 @@ def _check(_seed: int, _folder: Path) -> Facts:
 PROOF = Proof(
     name="eight-views",
     claim="Eight views on one topic read it once, in less than half of the CPU time of eight queries.",
-    method=f"A topic of {PARTITIONS} partitions gets {RECORDS:,} new JSON records. Two processes have read the topic "
-    "so far: one with a source and eight views, the other with eight plain Spark queries with recommended "
-    f"settings. Each of them in turn reads all new records. This happens {_WARM_UPS + 1} times, and the last time "
-    "counts, since the JVMs have then compiled their code. Then each view is compared with its query on the whole "
-    "topic in one batch, by the number of rows and the sum of their 64-bit hashes. The bytes sent are the broker's "
-    "meter BytesOutPerSec of the topic, the topic's size is the gauge of its logs. CPU time is that of Python and "
-    "JVM, minus that of a run without new records just before, in which both sides also start their queries.",
+    method=(
+        f"A topic of {PARTITIONS} partitions gets {RECORDS:,} new JSON records. Two processes have read the topic so "
+        "far: one with a source and eight views, the other with eight plain Spark queries with recommended settings. "
+        f"Each of them in turn reads all new records. This happens {_WARM_UPS + 1} times, and the last time counts, "
+        "since the JVMs have then compiled their code. Then each view is compared with its query on the whole topic "
+        "in one batch, by the number of rows and the sum of their 64-bit hashes. The bytes sent are the broker's "
+        "meter BytesOutPerSec of the topic, and the topic's size is the gauge of its logs. CPU time is that of Python "
+        "and JVM, minus that of a run without new records just before, in which both sides also start their queries."
+    ),
     seeds=range(2),
     check=_check,
 )

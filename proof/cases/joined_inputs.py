@@ -47,15 +47,18 @@ PROOF = Proof(
     name="joined-inputs",
     claim="A view that joins a Kafka-Avro table, a NATS stream and an Iceberg table equals its batch query after "
     f"{MINUTES} minutes of changes and {MOVES} moves.",
-    method="Upserts and deletes on a table keyed by Avro keys, by up to 13 writer schemas of a real registry; messages "
-    "of two NATS streams; appends to an Iceberg table; and records that cannot be decoded. In between, one of: INJECT "
-    "of one of the three sources (VALUES, EARLIEST, LATEST, SHIFT), RESET SOURCE SPLITS (also of an added partition, "
-    "also with FORGET_OFFSETS), a move to another topic or stream by UNSAFE SET and RESET (statement by statement or "
-    "as a block), UNDO of such a move before or after its source has read on, and REFRESH SCHEMA with a new column. "
-    "Half of the moves find records that were written while the source was paused. After each move, the table of "
-    "users, the rows of the other two, an inner join of all three, an outer join of two, and the number of undecodable "
-    "records equal Python dictionaries with what was written, from the positions that the statements mean; so do the "
-    "same queries in Spark. In the end, SHOW SOURCE CONTINUITY finds no wrong prediction.",
+    method=(
+        "The inputs change: upserts and deletes on a table keyed by Avro keys, by up to 13 writer schemas of a real "
+        "registry; messages of two NATS streams; appends to an Iceberg table; and records that cannot be decoded. In "
+        "between, one of these operations is run: INJECT of one of the three sources (VALUES, EARLIEST, LATEST, "
+        "SHIFT), RESET SOURCE SPLITS (also of an added partition, also with FORGET_OFFSETS), a move to another topic "
+        "or stream by UNSAFE SET and RESET (statement by statement or as a block), UNDO of such a move before or "
+        "after its source has read on, and REFRESH SCHEMA with a new column. Half of the moves find records that were "
+        "written while the source was paused. After each move, the table of users, the rows of the other two, an "
+        "inner join of all three, an outer join of two, and the number of undecodable records equal Python "
+        "dictionaries with the records that were written from the positions that the statements set; so do the same "
+        "queries in Spark. In the end, SHOW SOURCE CONTINUITY finds no wrong prediction."
+    ),
     seeds=range(1),
     check=_check,
 )

@@ -91,14 +91,18 @@ def _kill(seed: int, folder: Path) -> int:
 
 PROOF = Proof(
     name="kinesis-moves",
-    claim="A source over a Kinesis stream that is resharded moves as previewed, and every record is read once through "
-    "kills.",
-    method=f"{SEEDS * MOVES} random moves of a source over a stream of moto's server, by numbers of 56 digits: "
-    "VALUES, EARLIEST, LATEST, TIMESTAMP, RESET, and shards that split and merge while the source runs or is paused. "
-    "After each move every row is compared: exactly the records from the predicted one on arrived, and a preview names "
-    "GAP or DUPLICATES wherever there is one. Then "
-    f"{SEEDS * KILLS} processes that read another stream are killed within a batch, before and after its commit, and a "
-    "shard splits after each kill; each record is in the view once.",
+    claim=(
+        "A source over a Kinesis stream that is resharded moves as previewed, and every record is read once despite "
+        "kills."
+    ),
+    method=(
+        f"{SEEDS * MOVES} random moves of a source over a stream of moto's server, by numbers of 56 digits: VALUES, "
+        "EARLIEST, LATEST, TIMESTAMP, RESET, and shards that split and merge while the source runs or is paused. "
+        "After each move every row is compared: exactly the records from the predicted one on have arrived, and the "
+        f"preview names GAP or DUPLICATES wherever there is one. Then {SEEDS * KILLS} processes that read another "
+        "stream are killed within a batch, before and after its commit, and a shard splits after each kill; each "
+        "record is in the view once."
+    ),
     seeds=range(SEEDS),
     check=_check,
 )

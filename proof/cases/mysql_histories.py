@@ -197,12 +197,17 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="mysql-histories",
-    claim="A reader of a MariaDB database equals it after any history, and misses nothing in silence.",
-    method="Each seed: concurrent writers (inserts, updates, key changes, deletes, truncates, aborts, savepoints) on "
-    "tables with a plain, a composite and a partitioned key, and a reader that ends now and then with or without a "
-    f"commit. {_OPERATIONS} operations are drawn in between: a log that is purged before it was read, or reset (it "
-    "must be refused), a server that is killed, a swap of tables (it must be told), a new column, a table that is read "
-    "again, and a new file of the log. In the end every table equals the server's, and no change is in the log twice.",
+    claim=(
+        "The tables of a source equal the MariaDB database after any history, and no change is lost without an error."
+    ),
+    method=(
+        "Each seed runs concurrent writers (inserts, updates, key changes, deletes, truncates, aborts, savepoints) on "
+        "tables with a plain, a composite and a partitioned key, and a reader that ends now and then with or without "
+        f"a commit. {_OPERATIONS} operations are drawn in between: a log that is purged before it was read, or reset "
+        "(it must be refused), a server that is killed, a swap of tables (it must be reported), a new column, a table "
+        "that is read again, and a new file of the log. In the end every table equals the server's, and no change is "
+        "in the log twice."
+    ),
     seeds=range(30),
     check=_check,
 )

@@ -19,12 +19,14 @@ def _check(seed: int, folder: Path) -> Facts:
 PROOF = Proof(
     name="old-histories",
     claim="Views that join or are recomputed equal their query, however long they were not written, read or run.",
-    method=f"Two tables over Kafka with {KEYS} keys each, whose rows are put and deleted, and {VIEWS} of "
-    f"{len(QUERIES)} views: joins, groups, the highest rows, subqueries, unions. In {STEPS} steps records go to "
-    "one table or to both, with or without waiting for them. Between steps, at random, either all files of the "
-    "warehouse become an hour or a week old while its jobs run, or the jobs are stopped wherever they are, "
-    "everything that is stored (the catalog included) becomes that old, and the jobs start again. Each view is "
-    "compared with its query over the rows of a dictionary.",
+    method=(
+        f"Two tables over Kafka with {KEYS} keys each, whose rows are put and deleted, and {VIEWS} of {len(QUERIES)} "
+        f"views: joins, groups, the highest rows, subqueries, unions. In {STEPS} steps records go to one table or to "
+        "both, with or without waiting for them. Between steps, one of two things happens at random: all files of the "
+        "warehouse become an hour or a week old while its jobs run; or the jobs stop at any point, everything that is "
+        "stored (including the catalog) becomes that old, and the jobs start again. Each view is compared with its "
+        "query over the rows of a dictionary."
+    ),
     seeds=range(HISTORIES),
     check=_check,
 )

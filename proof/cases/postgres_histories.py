@@ -214,14 +214,18 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="postgres-histories",
-    claim="A reader of a PostgreSQL database equals it after any history, and moves do what they predict.",
-    method="Each seed: concurrent writers (inserts, updates, key changes, deletes, TOAST, truncates, aborts, "
-    "savepoints) on tables with a plain, a composite, a FULL and a partitioned identity, and a reader that ends now "
-    f"and then with or without a commit. {_OPERATIONS} operations are drawn in between: another slot with the same "
-    "log, a skip of the next transaction or of everything (the predicted numbers of transactions and changes are "
-    "compared with those that a second reader finds there), a slot that is dropped or advanced by somebody else (it "
-    "must be refused), a new column, and snapshots once more. In the end every table equals the server's, and the slot "
-    "was never ahead.",
+    claim=(
+        "The tables of a source equal the PostgreSQL database after any history, and moves have the predicted effects."
+    ),
+    method=(
+        "Each seed runs concurrent writers (inserts, updates, key changes, deletes, TOAST, truncates, aborts, "
+        "savepoints) on tables with a plain, a composite, a FULL and a partitioned identity, and a reader that ends "
+        f"now and then with or without a commit. {_OPERATIONS} operations are drawn in between: another slot with the "
+        "same log, a skip of the next transaction or of everything (the predicted numbers of transactions and changes "
+        "are compared with those that a second reader finds there), a slot that is dropped or advanced by somebody "
+        "else (it must be refused), a new column, and snapshots once more. In the end, every table equals the "
+        "server's, and the slot was never ahead of the committed position."
+    ),
     seeds=range(100),
     check=_check,
 )

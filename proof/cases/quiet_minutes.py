@@ -56,11 +56,14 @@ def _check(seed: int, folder: Path) -> Facts:
 PROOF = Proof(
     name="quiet-minutes",
     claim=f"A view continues after {MINUTES} minutes in which nothing wrote to its inputs, or no process ran it.",
-    method="The proof runs in real time, since rw_sql's Delta tables keep deleted files for one minute. First: two "
-    f"tables over Kafka and the views that join them or are recomputed, all caught up; nothing happens for "
-    f"{MINUTES} minutes; then both tables are written to at once, several times, and every view is compared "
-    "with its query over the rows of a dictionary. Second: a table and four views over it, whose process is killed "
-    f"by SIGKILL while a batch is planned and not committed, and started again {MINUTES} minutes later, twice.",
+    method=(
+        "The proof runs in real time, since rw_sql's Delta tables keep deleted files for one minute. The first part "
+        "has two tables over Kafka and the views that join them or are recomputed, all caught up: nothing happens for "
+        f"{MINUTES} minutes; then both tables are written to at once, several times, and every view is compared with "
+        "its query over the rows of a dictionary. The second part has a table and four views over it: their process "
+        f"is killed by SIGKILL while a batch is planned and not committed, and started again {MINUTES} minutes later, "
+        "twice."
+    ),
     seeds=range(2),
     check=_check,
 )

@@ -24,8 +24,10 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="refresh-kills",
-    claim="A refresh that is killed in any state leaves the table as it was or as its upstream is, and readers "
-    "see each row that differs once.",
+    claim=(
+        "A refresh that is killed in any state leaves the table either unchanged or equal to its upstream, and "
+        "readers see each row that differs once."
+    ),
     method="A Delta table is the upstream of a table with refresh_mode = 'FULL_RELOAD', and two views read that "
     "table: one contains its rows, the other counts them by a group. The table is loaded; then upstream 1 % of the "
     f"rows are changed, 0.5 % are removed and 0.5 % added, and all rows get another order. {_KILLS} processes that "

@@ -30,10 +30,12 @@ def _check(seed: int, folder: Path) -> Facts:
 PROOF = Proof(
     name="registry-values",
     claim="Every value of an Avro record is the one that Avro's own library reads by the source's schema.",
-    method=f"{RECORDS} records per seed, by 2 to 5 versions of a random schema: nested records, arrays, maps, unions, "
-    "enums, fixed, decimals, dates, times, timestamps in two units, defaults, fields that are added, dropped and "
-    "reordered. One version is the source's. The schemas are registered in a real registry; fastavro writes the "
-    "records, and reads each by the source's version.",
+    method=(
+        f"{RECORDS} records per seed are written by 2 to 5 versions of a random schema, with nested records, arrays, "
+        "maps, unions, enums, fixed, decimals, dates, times, timestamps in two units, defaults, fields that are "
+        "added, dropped and reordered. One version is the source's schema. The schemas are registered in a real "
+        "registry; fastavro writes the records, and reads each by the source's version."
+    ),
     seeds=range(60),
     check=_check,
 )

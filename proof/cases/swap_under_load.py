@@ -253,21 +253,26 @@ def _check(seed: int, folder: Path) -> Facts:
         **{f"seed {seed}: median ms between two reads by {p.name}": round(p.gap_ms()) for p in pollers},
         f"seed {seed}: records a second": round(records.count / records.seconds),
         f"seed {seed}: ms from the rollback's statement to its commit": round(undone_ms - undo_ms),
-        f"seed {seed}: ms until the statement returned, its jobs being changed": round(undone),
+        f"seed {seed}: ms until the statement returned, with its jobs changed": round(undone),
         **{f"seed {seed}: ms to the old rows by {p.name}": round(p.first_ms(_OLD, undo_ms)) for p in pollers},
     }
 
 
 PROOF = Proof(
     name="swap-under-load",
-    claim="If a view's query is changed while 1,000 records a second come, whoever reads its name sees the old rows "
-    "until the swap and the new rows after it, and the new rows are right; a rollback serves the old ones again.",
-    method="A Kafka source and a view that counts; `rw-sql apply` gives the view another query with one more column. "
-    f"Meanwhile {RATE:,} records a second come, and three readers look at the view's name {POLL_SECONDS * 1000:.0f} ms "
-    "after each answer: the columns by Spark, the rows by Spark, and the rows by delta-rs through the catalog. Every "
-    "look must return the rows of all keys, the old columns if it ended before the swap and the new ones if it began "
-    f"{_LOOK_MS} ms after it, and no count may ever be lower than the last one, over the swap too. In the end the view "
-    "is compared with the records, and rolled back by `UNDO OPERATION` while its name is still polled.",
+    claim=(
+        "If a view's query is changed while 1,000 records a second arrive, readers of its name see the old rows until "
+        "the swap and the correct new rows after it; a rollback restores the old ones."
+    ),
+    method=(
+        "The warehouse has a Kafka source and a view that counts; `rw-sql apply` gives the view another query with "
+        f"one more column. Meanwhile {RATE:,} records a second arrive, and three readers read the view by its name "
+        f"{POLL_SECONDS * 1000:.0f} ms after each answer: the columns by Spark, the rows by Spark, and the rows by "
+        "delta-rs through the catalog. Every read must return the rows of all keys, the old columns if it ended "
+        f"before the swap and the new ones if it began {_LOOK_MS} ms after it, and no count may ever be lower than the "
+        "last one, not even across the swap. In the end the view is compared with the records, and rolled back by "
+        "`UNDO OPERATION` while its name is still polled."
+    ),
     seeds=range(3),
     check=_check,
 )

@@ -29,9 +29,11 @@ PROOF = Proof(
     name="syntax-fuzz",
     claim="Every text gives statements or an error with a code and a place: no traceback, no text of less than "
     "10 kB takes more than 100 ms, and the canonical text of a statement has the same meaning.",
-    method=f"{TEXTS_A_SEED} texts per seed: statements of the fixtures, valid and invalid, in each of which the test "
-    "then makes one to four mistakes. A mistake loses, doubles, swaps or inserts a token or a character (of any "
-    "Unicode plane), or cuts, splices or nests texts.",
+    method=(
+        f"{TEXTS_A_SEED} texts are parsed per seed: valid and invalid statements of the fixtures, to each of which the "
+        "test adds one to four mistakes. A mistake loses, doubles, swaps or inserts a token or a character (of any "
+        "Unicode plane), or cuts, splices or nests texts."
+    ),
     seeds=range(200),
     check=_check,
 )

@@ -32,11 +32,13 @@ def _check(seed: int, folder: Path) -> Facts:
 PROOF = Proof(
     name="table-kills",
     claim="A table that follows updates and deletes, and the views over it, equal a dictionary with the same updates.",
-    method="There is a topic of records with keys, of which a fifth delete their key; a table over the topic (FORMAT "
-    f"UPSERT); a view that counts and sums the table's rows, and a view that filters them. {_KILLS} processes that "
-    "maintain them are killed by SIGKILL, Python and JVM, at random fault points, each after a different share of "
-    f"the records has arrived. The first {LARGE} seed has 1,000,000 updates of 10,000 keys, the others 30,000 of "
-    "300. Then the table and both views are compared with a dictionary, row by row.",
+    method=(
+        "There is a topic of records with keys; a fifth of the records delete their key. A table reads the topic "
+        f"(FORMAT UPSERT); one view counts and sums the table's rows, and another view filters them. {_KILLS} "
+        "processes that maintain them are killed by SIGKILL, Python and JVM, at random fault points, each after a "
+        f"different share of the records has arrived. In {LARGE} seed there are 1,000,000 updates of 10,000 keys, in "
+        "the others 30,000 of 300. Then the table and both views are compared with a dictionary, row by row."
+    ),
     seeds=range(6),
     check=_check,
 )

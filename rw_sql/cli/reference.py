@@ -66,7 +66,7 @@ _VIEW_ROWS = {
     "rw_event_logs": "event: statements, their outcomes, starts of jobs, recent changes of job state; `info` is JSON",
     "rw_jobs": "job: state, reason, last error, restarts",
     "rw_runs": "start of a job",
-    "rw_positions": "position that the shared reader of a source noted",
+    "rw_positions": "position that the shared reader of a source has stored",
     "rw_rewind_points": "unsafe operation that REWIND can return to, or the reason that it cannot",
     "rw_ddl_progress": "view under construction, or table under refresh, with its progress",
     "rw_refresh_table_state": "refreshable table: state, times of its refreshes, interval, last failure",
@@ -76,6 +76,9 @@ _VIEW_ROWS = {
 """The meaning of a row of each catalog view. The texts are here because released files of ``catalog/`` never change."""
 
 _PLAINER = {
+    "Statements that sessions without a JVM pass to the owner of a group. The newest row of a request holds.": (
+        "Statements that sessions without a JVM pass to the owner of a group. The newest row of a request is valid."
+    ),
     "Which of these files a warehouse has seen.": "The files of `catalog/` that have been applied to the warehouse.",
     (
         "The log of record. Appending a row with entry = 'operation' is the commit of a statement; a row with entry = "

@@ -82,12 +82,11 @@ class UpstreamSplit:
     term: int | None = None
 
     def has_lost(self, offset: int) -> bool:
-        """True if records at and after a position were removed, before the first record that still exists."""
+        """True if records between a position and the first existing record were removed."""
         return offset < self.start and not (self.has_open_start and offset == 0)
 
     def behind(self, offset: int) -> int:
-        """The number of unread offsets after a position; if several offsets are one place of the log, the number of
-        places."""
+        """The number of offsets up to the end; if several offsets are one place of the log, the number of places."""
         return max(0, self.end - max(offset, self.start)) // (self.slack + 1)
 
 

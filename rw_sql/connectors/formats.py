@@ -75,7 +75,7 @@ _TIMESTAMPTZ = EncodeOption(
     doc="How the records represent a TIMESTAMP WITH TIME ZONE: as text with a time zone (`utc_string`), as text in UTC "
     "without a time zone (`utc_without_suffix`), or as a number of milliseconds (`milli`) or microseconds (`micro`) "
     "since 1970-01-01 00:00 UTC. `guess_number_unit` accepts text and numbers, and guesses the unit of a number: "
-    "below 10¹¹ seconds, below 10¹⁴ milliseconds, below 10¹⁷ microseconds, otherwise nanoseconds.",
+    "seconds below 10¹¹, milliseconds below 10¹⁴, microseconds below 10¹⁷, otherwise nanoseconds.",
     choices=("utc_string", "utc_without_suffix", "micro", "milli", GUESS),
     default=GUESS,
 )
@@ -170,12 +170,12 @@ _SPECS = (
         "row.",
         options=_OF_AVRO,
     ),
-    FormatSpec(format="PLAIN", encode="BYTES", doc="The record's bytes, in one column of type BYTEA."),
+    FormatSpec(format="PLAIN", encode="BYTES", doc="Each record becomes a row with one BYTEA column: its bytes."),
     FormatSpec(
         format="PLAIN",
         encode="CSV",
-        doc="One line of CSV per record, with the fields in the order of the columns. A field may be in double quotes; "
-        "a double quote within it is doubled (RFC 4180), and a backslash is an ordinary character. "
+        doc="Each record is one line of CSV with the fields in the order of the columns. A field may be in double "
+        "quotes; a double quote within it is doubled (RFC 4180), and a backslash is an ordinary character. "
         'An empty field is NULL; a field of two quotes, `""`, is an empty text, and NULL for types without an empty '
         "value. A record whose last quoted field does not end is an error.",
         options=(
@@ -188,7 +188,7 @@ _SPECS = (
             ),
         ),
     ),
-    FormatSpec(format="PLAIN", encode="PARQUET", doc="Rows of Parquet files; columns are matched by name."),
+    FormatSpec(format="PLAIN", encode="PARQUET", doc="Each record is a row of a Parquet file; columns match by name."),
     FormatSpec(
         format="UPSERT",
         encode="JSON",
@@ -221,22 +221,22 @@ _SPECS = (
     FormatSpec(
         format="DEBEZIUM",
         encode="AVRO",
-        doc="Debezium's change events as its Avro converter writes them. The keys of these records are Avro too.",
+        doc="Each record is a change event of Debezium, written by an Avro converter. Its key is Avro too.",
         options=(*_OF_AVRO, *_OF_DEBEZIUM),
         has_changes=True,
     ),
     FormatSpec(
         format="DEBEZIUM",
         encode="JSON",
-        doc="Debezium's change events, with and without `schema` and `payload`.",
+        doc="Each record is a change event of Debezium, with or without `schema` and `payload`.",
         options=(
             *_JSON,
             *_OF_DEBEZIUM,
         ),
         has_changes=True,
     ),
-    FormatSpec(format="MAXWELL", encode="JSON", doc="The output of Maxwell's daemon.", has_changes=True),
-    FormatSpec(format="CANAL", encode="JSON", doc="Flat messages of Canal or of TiCDC.", has_changes=True),
+    FormatSpec(format="MAXWELL", encode="JSON", doc="Each record is a line of Maxwell's daemon.", has_changes=True),
+    FormatSpec(format="CANAL", encode="JSON", doc="Each record is a flat message of Canal or TiCDC.", has_changes=True),
 )
 
 SPECS: Mapping[tuple[str, str], FormatSpec] = {(spec.format, spec.encode): spec for spec in _SPECS}

@@ -149,7 +149,7 @@ class RangedConnector(PlainConnector):
         )
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """The next offset of each split that the batch of this entry has read."""
+        """The next offset of each split after the batch of this entry."""
         return batch_ends(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:

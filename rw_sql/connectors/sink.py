@@ -125,7 +125,7 @@ class RefusedRowsError(SinkError):
 
 
 class TakenOverError(SinkError):
-    """The target has the fence of a later run, which is the only one that may write."""
+    """The target has the fence of a later run, so that only that run may write."""
 
     def __init__(self, later: int, run: int) -> None:
         super().__init__(f"run {later} has taken over from run {run}")

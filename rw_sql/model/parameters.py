@@ -169,9 +169,9 @@ SYSTEM_PARAMETERS = {
         Parameter(
             name=IDLE_JOB_TIMEOUT,
             default=f"{IDLE_SECONDS}000ms",
-            doc="how long a source, view or sink has nothing to read until its job rests: its query and connections "
-            "are closed, one watcher for all sources at rest looks for new records, and the first one wakes the job; "
-            "-1 lets no job rest",
+            doc="how long a source, view or sink must have nothing to read before its job rests. A job at rest has no "
+            "query and no connections; one watcher checks all sources at rest, and the next record starts the job "
+            "again. With -1, no job rests",
             read=_seconds_or_never,
         ),
         Parameter(

@@ -167,7 +167,7 @@ class Attached:
         return frame_of(self.spark, table)
 
     def for_spark(self, text: str) -> str:
-        """Rewrites a text's names so that Spark can resolve them (see :mod:`rw_sql.runtime.sql.spark_names`)."""
+        """The text with each name in the form that Spark finds: see :mod:`rw_sql.runtime.sql.spark_names`."""
         return with_spark_names(self._seen, text, self._state.search_path, self._views)
 
     @property
@@ -328,10 +328,9 @@ class Attached:
             raise error.located(text) from error.__cause__
 
     def before_spark(self, text: str) -> None:
-        """Lets Spark read the rw_sql objects to which a Spark statement or table name may refer.
+        """Makes readable the rw_sql objects to which a Spark statement or table name may refer.
 
-        Must be called before Spark runs it. To be fast, checks for views that other sessions created at most every
-        LOOK_SECONDS.
+        Must be called before Spark runs the statement. Checks for views of other sessions only every LOOK_SECONDS.
         """
         with self._store_errors():
             self._views.before(text)

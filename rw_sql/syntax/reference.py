@@ -115,7 +115,8 @@ def connectors_page() -> str:
     parts = [
         _MADE.format(source="sources/*.toml"),
         "# Connectors\n",
-        "The values of `connector` in `WITH (…)`. Each connector has a page with its options, formats and columns.\n",
+        "This page lists the values of `connector` in `WITH (…)`. "
+        "Each connector has a page with its options, formats and columns.\n",
         "## Sources\n",
         *_connectors_table([file for file in files if file not in sinks]),
         "",

@@ -176,7 +176,7 @@ class Schedule:
             "steps": steps,
             "views compared": len(self.views),
             "rows compared": compared,
-            "records of the log looked at": read,
+            "records of the log compared": read,
         }
 
     def _take_up(self) -> int:

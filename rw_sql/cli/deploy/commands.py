@@ -133,7 +133,7 @@ def apply_command(
 ) -> None:
     """Bring a warehouse to the state of a folder of CREATE statements.
 
-    After a failure, run the same command again to continue; for a plan, make the plan again.
+    After a failure, run the same command again to continue. For a plan, run rw-sql diff first to write a new plan.
     """
     from rw_sql.cli.output import console_for
     from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan

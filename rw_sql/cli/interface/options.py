@@ -28,7 +28,7 @@ GroupOption = Annotated[
     typer.Option(
         "--resource-group",
         metavar="NAME",
-        help="The resource group, as in WITH (resource_group = 'NAME'). Without it, the group named default.",
+        help="The resource group, as in WITH (resource_group = 'NAME'). By default, the group named default.",
     ),
 ]
 Variables = Annotated[

@@ -22,7 +22,7 @@ def takeover_command(
 ) -> None:
     """Free the lease of an owner on this machine that does not answer. Starts no Spark.
 
-    Without --force, shows the process that holds the lease, and changes nothing. An owner that works is never ended.
+    Without --force, shows the process that holds the lease, and changes nothing. A working owner is never ended.
     A killed process commits nothing, so the next owner continues without gaps or duplicates.
     """
     from rw_sql.metastore.records import DEFAULT_GROUP

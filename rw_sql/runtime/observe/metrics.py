@@ -70,14 +70,14 @@ HELP = {
     "rw_sql_job_last_batch_timestamp_seconds": "When a job last committed a batch.",
     "rw_sql_job_last_batch_duration_seconds": "How long a job's last batch took to write, in its owner's process.",
     "rw_sql_owner_present": "1 while a process runs the jobs of the warehouse, 0 otherwise.",
-    "rw_sql_owner_info": "1, with the name and host of the process that holds the lease.",
+    "rw_sql_owner_info": "Always 1; its labels are the name and host of the process that holds the lease.",
     "rw_sql_owner_heartbeat_timestamp_seconds": "When the owner last renewed its lease.",
     "rw_sql_catalog_epoch": "The number of the newest statement.",
     "rw_sql_applied_epoch": "The number of the newest statement that the owner has applied to the jobs.",
     "rw_sql_catalog_readable": (
         "1 if the catalog and the jobs' tables could be read for this scrape; else 0, and other metrics are absent."
     ),
-    "rw_sql_build_info": "1, with the versions of rw_sql, Python, Spark and deltalake.",
+    "rw_sql_build_info": "Always 1; its labels are the versions of rw_sql, Python, Spark and deltalake.",
 }
 """All metrics with their help texts. Names that end in ``_total`` only grow while a process runs."""
 

@@ -110,7 +110,7 @@ class UndoOperation(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait(Statement):
-    """``WAIT [{TABLE | MATERIALIZED VIEW | SINK | INDEX} n]``; ``kind`` and ``name`` are None for all."""
+    """``WAIT [{TABLE | MATERIALIZED VIEW | SINK | INDEX} n]``; ``kind`` and ``name`` are None without an object."""
 
     kind: str | None = None
     name: Name | None = None

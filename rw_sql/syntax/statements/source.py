@@ -240,8 +240,7 @@ class InjectSourceOffsets(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectCheckpointOffsets(Statement):
-    """``INJECT CHECKPOINT OFFSETS 'path' target …``: like INJECT SOURCE OFFSETS, for the checkpoint of a job that
-    rw_sql does not run.
+    """``INJECT CHECKPOINT OFFSETS 'path' target …``: moves the positions of a job that rw_sql does not run.
 
     From WITH: ``options`` are the options for the brokers (``properties.…`` and ``connection``), ``tables`` the
     Delta tables that the job reads. ``is_exactly`` removes all Kafka splits that are not named. ``watch`` is the
