@@ -232,13 +232,14 @@ def plan_portions(
 ) -> HistoryPlan:
     """The chunks of a history that are not ``done``.
 
-    Offsets are read from the log if it contains them, otherwise from upstream.
+    Offsets are read from the log if it contains them, otherwise from upstream. If the source has read an offset several
+    times, the last time counts: the upstream may have lost the record of an earlier time.
     """
     from_log: list[BackfillChunk] = []
     from_upstream: list[BackfillChunk] = []
     for split in history.splits:
         left = without(split.wanted, done.get(split.split, ()))
-        for piece in pieces.get(split.split, ()):
+        for piece in reversed(pieces.get(split.split, ())):
             if not left:
                 break
             if not same_incarnation(piece.cluster, piece.incarnation, split.cluster, split.incarnation):

@@ -39,8 +39,13 @@ def sink_job(sink_id: int) -> str:
 
 
 def rebuild_job(rebuild: RebuildRecord) -> str:
-    """The job that rebuilds a view: ``mv-9.2`` is the second rebuild of view 9."""
-    return f"{view_job(rebuild.view_id)}.{rebuild.generation}"
+    """The job that rebuilds a view: ``mv-9.2`` makes the table of generation 2 of view 9."""
+    return generation_job(rebuild.view_id, rebuild.generation)
+
+
+def generation_job(view_id: int, generation: int) -> str:
+    """The job that made, or would have made, the table of a generation of a view by a rebuild."""
+    return f"{view_job(view_id)}.{generation}"
 
 
 def job_object(job: str) -> int:

@@ -53,18 +53,24 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
     return AHEAD if state.offset > upstream.end + upstream.slack and not upstream.is_empty else OK
 
 
-def identified(state: SplitState, upstream: UpstreamSplit) -> SplitState:
-    """The state with the cluster and incarnation of the upstream split."""
+def at_offset(upstream: UpstreamSplit, offset: int) -> SplitState:
+    """A position in a split as the upstream reports it now.
+
+    Its term is that of the upstream, unless the position is after the log's end: the records that will come before it
+    may be of a later term.
+    """
     return SplitState(
-        split=state.split, offset=state.offset, cluster=upstream.cluster, incarnation=upstream.incarnation
+        split=upstream.split,
+        offset=offset,
+        cluster=upstream.cluster,
+        incarnation=upstream.incarnation,
+        term=upstream.term if offset <= upstream.end else None,
     )
 
 
 def beginning(upstream: UpstreamSplit) -> SplitState:
     """The position of the split's first record."""
-    return SplitState(
-        split=upstream.split, offset=upstream.start, cluster=upstream.cluster, incarnation=upstream.incarnation
-    )
+    return at_offset(upstream, upstream.start)
 
 
 def split_order(split: str) -> tuple[str, int, str]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.support.startup_mode import MODE, TIME
 from rw_sql.model.backfill_ranges import History, SplitHistory
 from rw_sql.model.options import visible
+from rw_sql.model.split_status import OK, at_offset, identity_status
 
 if TYPE_CHECKING:
-    from rw_sql.connectors.base import Upstream
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.base import Upstream, UpstreamSplit
+    from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.options import PlannedOptions
 
 
@@ -31,7 +36,36 @@ def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str
     splits = []
     for split in upstream.splits.values():
         end = kind.start_offset(latest, split, {})
+        at = at_offset(split, end)
         splits.append(
-            SplitHistory(split=split.split, start=end, end=end, cluster=split.cluster, incarnation=split.incarnation)
+            SplitHistory(
+                split=at.split, start=end, end=end, cluster=at.cluster, incarnation=at.incarnation, term=at.term
+            )
         )
     return History(source_id=0, log_version=-1, splits=tuple(splits)).to_text()
+
+
+def births_in_doubt(source: SourceRecord, now: Mapping[str, UpstreamSplit]) -> dict[str, SplitState]:
+    """The ends of the splits when a source was created, if their logs may have lost records since.
+
+    Records from a cut on were written after the source was created.
+    """
+    born = History.from_text(source.birth).splits if source.birth else ()
+    return {
+        split.split: at
+        for split in born
+        if (seen := now.get(split.split)) is not None
+        and split.term is not None
+        and (seen.term or 0) > split.term
+        and identity_status(
+            at := SplitState(
+                split=split.split,
+                offset=split.start,
+                cluster=split.cluster,
+                incarnation=split.incarnation,
+                term=split.term,
+            ),
+            seen,
+        )
+        == OK
+    }

@@ -58,8 +58,9 @@ class CannedWorld:
     come from the catalog. ``pieces`` are the contents of a log. ``run_number`` is the run that continues to read,
     ``reader_epoch`` that of the oldest run that may still commit. ``target`` is the result of a look at a sink's
     target, ``misfits`` are the columns that a PostgreSQL table cannot provide. ``analysis`` is Spark's result for every
-    query, ``analyze`` a function for each query. ``tables`` are the user's own tables; ``upstream_tables``, ``lacks``
-    ``slot`` and ``changes`` are what a database has for change data capture. ``asked`` lists the calls so far.
+    query, ``analyze`` a function for each query. ``cuts`` are the ends of the logs of earlier terms. ``tables`` are the
+    user's own tables; ``upstream_tables``, ``lacks``, ``slot`` and ``changes`` are what a database has for change data
+    capture. ``asked`` lists the calls so far.
     """
 
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -72,6 +73,7 @@ class CannedWorld:
     times: dict[str, int] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
     sparse: dict[str, str] = field(default_factory=dict)
+    cuts: dict[str, int] = field(default_factory=dict)
     watermarks: dict[int, int] = field(default_factory=dict)
     lives: dict[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
     pieces: dict[str, tuple[LogPiece, ...]] = field(default_factory=dict)

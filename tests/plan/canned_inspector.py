@@ -170,6 +170,10 @@ class CannedUpstreams(Port):
     ) -> dict[str, int]:
         return {split: self.world.times[split] for split in splits}
 
+    def cut_logs(self, connector: str, options: PlannedOptions, states: Mapping[str, SplitState]) -> Mapping[str, int]:
+        cuts = self.world.cuts
+        return {split: cuts[split] for split, state in states.items() if split in cuts and cuts[split] < state.offset}
+
     def record_times(self, connector: str, options: PlannedOptions, offsets: Mapping[str, int]) -> Mapping[str, int]:
         return {split: self.world.written[split] for split in offsets if split in self.world.written}
 

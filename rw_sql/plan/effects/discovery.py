@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.base import SplitState
 from rw_sql.model.options import visible
-from rw_sql.model.split_status import OK, beginning, identity_status
+from rw_sql.model.split_status import OK, at_offset, beginning, identity_status
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from rw_sql.connectors.base import Connector, Upstream, UpstreamSplit
+    from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamSplit
     from rw_sql.model.options import PlannedOptions
     from rw_sql.plan.ports.inspector import Inspector
 
@@ -29,15 +28,7 @@ def startup_states(
     times: dict[str, int] = {}
     if at_time is not None and wanted:
         times = inspector.upstreams.offsets_at(connector, options, at_time, tuple(split.split for split in wanted))
-    return {
-        split.split: SplitState(
-            split=split.split,
-            offset=kind.start_offset(resolved, split, times),
-            cluster=split.cluster,
-            incarnation=split.incarnation,
-        )
-        for split in wanted
-    }
+    return {split.split: at_offset(split, kind.start_offset(resolved, split, times)) for split in wanted}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from rw_sql.model.source_readers import readers_of, unread
 from rw_sql.model.split_status import OK, split_status
 from rw_sql.plan.effects.connection_impact import may_be_elsewhere
 from rw_sql.plan.effects.dependents import effects_on_dependents
-from rw_sql.plan.effects.verdicts import preview_splits, shown_offset, without_identity
+from rw_sql.plan.effects.verdicts import preview_splits, shown_offset, with_cuts, without_identity
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.plan import Preview, ResultRow
 from rw_sql.plan.result.prediction import SourcePrediction, predicted, prediction_to_json
@@ -162,6 +162,7 @@ def impact_of(
     will_read = named_splits(then, moved, then.splits(fragment))
     options, old_options = source_options(then, moved), source_options(snapshot, source)
     upstream = look_closely(inspector.upstreams, source.connector, options)
+    positions = with_cuts(inspector, source.connector, options, upstream, positions, states)
     left = upstream if options == old_options else look_closely(inspector.upstreams, source.connector, old_options)
     target: dict[str, SplitState | None] = dict.fromkeys(set(reads) - set(will_read))
     target |= {split: states.get(split) for split in will_read}

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamSplit
     from rw_sql.model.offset_ranges import ReadIncarnation
+    from rw_sql.model.options import PlannedOptions
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.ports.positions import Positions
 
 UNREACHABLE = "UNKNOWN (no answer)"
@@ -34,6 +36,9 @@ RECREATED_SPLIT = "UNKNOWN (topic was re-created)"
 FORGOTTEN_SPLIT = "UNKNOWN (forgotten)"
 UNTOLD_SPLIT = "UNKNOWN (the brokers report no cluster id)"
 """The verdicts for a split whose offsets before and after cannot be compared."""
+
+CUT_SPLIT = "UNKNOWN (log cut at {cut})"
+"""The verdict for a split whose upstream has lost records that were read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,33 @@ def _part(word: str, most: str, number: int) -> str:
     return f"{word} of unknown size" if number >= MOST_COUNTED else f"{word} {most}{number}"
 
 
+def with_cuts(
+    inspector: Inspector,
+    name: str,
+    options: PlannedOptions,
+    upstream: Upstream,
+    positions: Positions,
+    *after: Mapping[str, SplitState],
+) -> Positions:
+    """The positions with the cuts of their logs, and of those of the positions ``after`` a move.
+
+    The upstream is asked only if a log has a greater term than a position. ``name`` is the connector's.
+    """
+    cuts: dict[str, int] = {}
+    for states in (positions.states, *after):
+        newer = {
+            split: state
+            for split, state in states.items()
+            if state.term is not None
+            and (seen := upstream.splits.get(split)) is not None
+            and (seen.term or 0) > state.term
+            and identity_status(state, seen) == OK
+        }
+        found = inspector.upstreams.cut_logs(name, options, newer) if newer else {}
+        cuts |= {split: min(cut, cuts.get(split, cut)) for split, cut in found.items()}
+    return replace(positions, cuts=cuts) if cuts else positions
+
+
 def verdict(
     kind: Connector,
     split: str,
@@ -91,6 +123,8 @@ def verdict(
         return Verdict(text=OTHER_CLUSTER_SPLIT)
     if RECREATED in identities:
         return Verdict(text=RECREATED_SPLIT)
+    if split in positions.cuts:
+        return Verdict(text=CUT_SPLIT.format(cut=positions.cuts[split]))
     topic = kind.split_topic(split)
     why = upstream.sparse.get(topic) or ("some of its offsets have no record" if split in positions.sparse else "")
     life = _life(positions.lives.get(split, ()), seen or new)

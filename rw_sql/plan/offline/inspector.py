@@ -181,6 +181,9 @@ class _Upstreams:
         self._note(UPSTREAM)
         return dict.fromkeys(splits, ASSUMED_OFFSET)
 
+    def cut_logs(self, connector: str, options: PlannedOptions, states: Mapping[str, SplitState]) -> Mapping[str, int]:
+        return {}
+
     def record_times(self, connector: str, options: PlannedOptions, offsets: Mapping[str, int]) -> Mapping[str, int]:
         return {}
 

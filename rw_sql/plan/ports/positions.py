@@ -22,7 +22,9 @@ class Positions:
     log per split, oldest incarnation first; ``sparse`` are splits that returned fewer records than offsets.
     ``is_complete``: the log still contains everything that was ever read. ``pieces`` are the ranges of each split in
     the log's rows, by run; ``is_trimmed``: some rows that were read have been deleted from the log. ``reader_epoch`` is
-    the epoch of the oldest run that may still commit to the log, None if no run was ever started.
+    the epoch of the oldest run that may still commit to the log, None if no run was ever started. ``cuts`` are the
+    first offsets that the upstream has lost before these positions, by split
+    (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
@@ -35,6 +37,7 @@ class Positions:
     pieces: Mapping[str, tuple[LogPiece, ...]] = field(default_factory=dict)
     is_trimmed: bool = False
     reader_epoch: int | None = None
+    cuts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

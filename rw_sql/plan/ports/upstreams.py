@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.connectors.base import GroupOffsets, Upstream
+    from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
     from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.schemas.look import SchemaLook
     from rw_sql.connectors.sink import SinkLook, SinkShape
@@ -35,6 +35,13 @@ class UpstreamPort(Protocol):
         self, connector: str, options: PlannedOptions, milliseconds: int, splits: tuple[str, ...]
     ) -> dict[str, int]:
         """The first offsets at or after a time."""
+        ...
+
+    def cut_logs(self, connector: str, options: PlannedOptions, states: Mapping[str, SplitState]) -> Mapping[str, int]:
+        """The splits whose log has lost records before these positions: the first lost offset.
+
+        Empty if the upstream does not know it or does not answer.
+        """
         ...
 
     def record_times(self, connector: str, options: PlannedOptions, offsets: Mapping[str, int]) -> Mapping[str, int]:

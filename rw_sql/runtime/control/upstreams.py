@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.connectors import registry
+from rw_sql.connectors.base import TermConnector
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.registry import change_connector
 from rw_sql.connectors.schemas.look import look_at_subject, read_schema_file, registry_error
@@ -13,7 +14,7 @@ from rw_sql.connectors.snapshots import ColumnChecker, ColumnLister
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rw_sql.connectors.base import GroupOffsets, Upstream
+    from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
     from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.schemas.look import SchemaLook
     from rw_sql.connectors.sink import SinkLook, SinkShape
@@ -59,6 +60,13 @@ class Upstreams:
         self, connector: str, options: PlannedOptions, milliseconds: int, splits: tuple[str, ...]
     ) -> dict[str, int]:
         return dict(registry.connector(connector).offsets_at(self._resolve(options), milliseconds, splits))
+
+    def cut_logs(self, connector: str, options: PlannedOptions, states: Mapping[str, SplitState]) -> Mapping[str, int]:
+        kind = registry.connector(connector)
+        try:
+            return kind.diverged(self._resolve(options), states) if isinstance(kind, TermConnector) else {}
+        except OSError:
+            return {}
 
     def record_times(self, connector: str, options: PlannedOptions, offsets: Mapping[str, int]) -> Mapping[str, int]:
         return registry.connector(connector).record_times(self._resolve(options), offsets)

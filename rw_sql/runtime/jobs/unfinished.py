@@ -8,7 +8,7 @@ from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.metastore.records import TableRecord
 from rw_sql.metastore.refresh_records import IDLE, RefreshRecord
 from rw_sql.model.backfill_ranges import History
-from rw_sql.model.job_ids import view_job
+from rw_sql.model.job_ids import generation_job, view_job
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ def unfinished_backfills(
     captured = [table for table in kept if isinstance(table, TableRecord) and table.live_from is not None]
     if not views and not refreshes and not captured:
         return {}
-    told = metastore.jobs.backfills(None if of is None else [view_job(view.id) for view in of])
+    told = metastore.jobs.backfills(None if of is None else [job for view in of for job in _jobs(view)])
     found = {_job(record): _of_refresh(record, told.get(_job(record))) for record in refreshes}
     for table in captured:
         # A snapshot that has not begun has no progress. The status of the source's job shows the reason.
@@ -39,8 +39,10 @@ def unfinished_backfills(
         if reading is not None and not reading.is_over:
             found[view_job(table.id)] = reading
     for view in views:
-        job = view_job(view.id)
+        job, made_by = _jobs(view)
         progress = told.get(job)
+        if made_by in told and told[made_by].is_over:
+            continue
         if progress is None or progress.generation != view.generation:
             of_all = sum(History.from_text(text).offsets for text in view.histories)
             found[job] = BackfillProgress(
@@ -56,6 +58,11 @@ def unfinished_backfills(
         elif not progress.is_over:
             found[job] = progress
     return found
+
+
+def _jobs(view: MaterializedViewRecord) -> tuple[str, str]:
+    """The jobs that may have read a view's history: its own, or the rebuild that made its table."""
+    return view_job(view.id), generation_job(view.id, view.generation)
 
 
 def _job(record: RefreshRecord) -> str:

@@ -1,4 +1,4 @@
-"""How long FLUSH waits for a stalled job before it skips the job."""
+"""How long FLUSH and WAIT wait for a stalled job before they skip the job."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _GRACE_MS = 5_000
-"""How long FLUSH waits for a job that has just stalled, in milliseconds.
+"""How long a statement waits for a job that has just stalled, in milliseconds.
 
 Most jobs recover at the first or second retry.
 """
 
 _RETRIES = 2
-"""The number of failed retries after which FLUSH skips a stalled job.
+"""The number of failed retries after which a statement skips a stalled job.
 
 Retries are counted, because on a busy machine a single start may take longer than ``_GRACE_MS``. If the next retry
-is further away than ``_GRACE_MS``, FLUSH does not wait for it.
+is further away than ``_GRACE_MS``, the statement does not wait for it.
 """
 
 _SOUND_MS = 30_000
@@ -35,18 +35,18 @@ A shorter run may consist of one batch that fails slowly.
 
 
 class StallGrace:
-    """Decides how long FLUSH waits for stalled jobs."""
+    """Decides how long one FLUSH or WAIT waits for stalled jobs."""
 
     def __init__(self) -> None:
         self._stalls: dict[str, _Stall] = {}
 
     def stalled(self, context: Context, job: str) -> JobStatus | None:
-        """The status of a job that FLUSH skips; None if it waits for the job."""
+        """The status of a job that the statement skips; None if it waits for the job."""
         status = present_statuses(context).get(job)
         return status if status is not None and self.is_over(status, now_ms()) else None
 
     def is_over(self, status: JobStatus, at_ms: int) -> bool:
-        """True if FLUSH skips the job with this status.
+        """True if the statement skips the job with this status.
 
         That is the case if the job stalled some seconds ago and its retries have failed, or if no retry is due soon.
         A job that waits until its input is created is not stalled.

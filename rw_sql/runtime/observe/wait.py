@@ -16,16 +16,18 @@ from rw_sql.plan.statements.view.rebuild import rebuild_groups
 from rw_sql.plan.statements.view.set_rate_and_cancel import progress_text
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.jobs.groups import owned_groups
-from rw_sql.runtime.jobs.statuses import run_mark
+from rw_sql.runtime.jobs.statuses import STALLED, run_mark
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
+from rw_sql.runtime.observe.stall_grace import StallGrace
 from rw_sql.runtime.observe.waiting import what_goes_on
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.facts import BackfillProgress, JobStatus
+    from rw_sql.metastore.facts import BackfillProgress, JobStatus, Lease
     from rw_sql.metastore.records import RebuildRecord
     from rw_sql.runtime.jobs.context import Context
 
@@ -50,15 +52,17 @@ def wait_until_made(
 
     Ends after ``seconds`` without any progress. A rebuild is complete when queries read the new table. Views whose
     job is stalled, or is not run by any process, are not waited for. ``tell`` is called with the progress of each
-    view. With ``gives_up``, a timeout raises SqlError NOT_APPLIED_YET instead of being reported in the result.
+    view. With ``gives_up``, a timeout raises SqlError NOT_APPLIED_YET instead of being reported in the result, and a
+    job that has just stalled is waited for, as by FLUSH.
     """
     changed = threading.Event()
     limit = StallTimeout(seconds)
+    grace = StallGrace() if gives_up else None
     # Commits and jobs of this process notify at once; other processes are polled.
     with context.metastore.telling(changed), context.metastore.jobs.telling(changed):
         while True:
             changed.clear()
-            look = _look(context, jobs, limit, tell)
+            look = _look(context, jobs, limit, tell, grace)
             if look.late and gives_up:
                 raise SqlError(
                     NOT_APPLIED_YET,
@@ -87,15 +91,17 @@ def _look(
     jobs: Collection[str] | None,
     limit: StallTimeout,
     tell: Callable[[BackfillProgress], None] | None,
+    grace: StallGrace | None,
 ) -> _Look:
     context.sessions.require_alive()
     snapshot = context.metastore.snapshot()
     unfinished = unfinished_backfills(context.metastore, snapshot)
     left = [progress for job, progress in unfinished.items() if jobs is None or job in jobs]
-    statuses = context.metastore.jobs.job_statuses()
+    groups = rebuild_groups(snapshot)
+    stalls = _Stalls.of(context, snapshot, grace, [*unfinished, *map(rebuild_job, snapshot.all("rebuild"))])
+    statuses = stalls.statuses
     owned = owned_groups(context)
     marks: dict[str, object] = {p.job: (p.phase, p.done, run_mark(statuses.get(p.job))) for p in left}
-    groups = rebuild_groups(snapshot)
     for rebuild in (rebuild for group in groups for rebuild in group):
         making = context.warehouse.data(rebuild.view_id, rebuild.generation)
         marks[rebuild_job(rebuild)] = (
@@ -103,7 +109,7 @@ def _look(
             latest_version(context.warehouse, making),
         )
     limit.note({**marks, "what is left": len(left)})
-    leases = context.metastore.jobs.leases().values()
+    leases = stalls.leases.values()
     found = _Look(is_owner=any(lease.owner == context.owner and not lease.is_released for lease in leases))
     for progress in left:
         view = snapshot.get(progress.object_id)
@@ -114,13 +120,13 @@ def _look(
             tell(progress)
         if group_of(snapshot, progress.object_id) not in owned:
             why = f"no process runs the jobs of this warehouse; {said}"
-        elif status is not None and status.state == "STALLED":
-            why = f"STALLED: {status.reason}"
+        elif reason := stalls.reason(progress.job, progress.object_id):
+            why = reason
         elif isinstance(view, MaterializedViewRecord) and view.backfill_rate_limit == 0:
             why = f"{said}; backfill_rate_limit is 0"
         elif limit.is_over:
             why = f"{said}; {_WAIT}"
-            found.late = found.late or f"{name} is {said} ({status.state if status is not None else 'not started'})"
+            found.late = found.late or f"{name} is {said} ({_state(status)})"
         else:
             found.is_waiting = True
             continue
@@ -129,24 +135,85 @@ def _look(
         if jobs is not None and not any(view_job(rebuild.view_id) in jobs for rebuild in group):
             continue
         said = "" if group_of(snapshot, group[0].view_id) in owned else "no process runs the jobs of this warehouse"
-        said = said or _held_up(snapshot, group, statuses)
+        said = said or _held_up(snapshot, group, stalls)
         if not said and limit.is_over:
             said = _WAIT
-            found.late = found.late or f"{group[0].name} is being rebuilt"
+            found.late = (
+                found.late or f"{group[0].name} is being rebuilt ({_state(statuses.get(rebuild_job(group[0])))})"
+            )
         found.is_waiting = found.is_waiting or not said
         found.notices += _of_group(snapshot, group, f"{_ANEW}; {said}") if said else ()
     return found
 
 
-def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], statuses: Mapping[str, JobStatus]) -> str:
+def _state(status: JobStatus | None) -> str:
+    if status is None:
+        return "not started"
+    return f"{STALLED}: {status.reason}" if status.state == STALLED else status.state
+
+
+def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], stalls: _Stalls) -> str:
     """The reason why a group of rebuilds that must be swapped together cannot finish for now; empty if it can."""
     for rebuild in group:
-        status, view = statuses.get(rebuild_job(rebuild)), snapshot.get(rebuild.view_id)
-        if status is not None and status.state == "STALLED":
-            return f"STALLED: {status.reason}"
+        if reason := stalls.reason(rebuild_job(rebuild), rebuild.view_id, rebuild.id):
+            return reason
+        view = snapshot.get(rebuild.view_id)
         if isinstance(view, MaterializedViewRecord) and view.backfill_rate_limit == 0 and rebuild.histories:
             return "backfill_rate_limit is 0"
     return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stalls:
+    """The statuses of the jobs in one check, and the epochs that their owners had applied before.
+
+    A status that was reported before a statement was applied says nothing about the job after the statement.
+    """
+
+    context: Context
+    snapshot: Snapshot
+    grace: StallGrace | None
+    acted: int
+    pending: frozenset[str]
+    leases: Mapping[str, Lease]
+    statuses: Mapping[str, JobStatus]
+
+    @staticmethod
+    def of(context: Context, snapshot: Snapshot, grace: StallGrace | None, jobs: Collection[str]) -> _Stalls:
+        acted, pending = context.applied.left(jobs)
+        facts = context.metastore.jobs
+        return _Stalls(
+            context=context,
+            snapshot=snapshot,
+            grace=grace,
+            acted=acted,
+            pending=pending,
+            leases=facts.leases(),
+            statuses=facts.job_statuses(),  # Read last: they are those of the applied epochs, or later ones.
+        )
+
+    def reason(self, job: str, view_id: int, *ids: int) -> str:
+        """The reason why a job of a view is not waited for: it is stalled; empty otherwise.
+
+        ``ids`` are other objects that the job depends on.
+        """
+        status = self.statuses.get(job)
+        if status is None or not self._is_applied(job, view_id, *ids):
+            return ""
+        is_over = status.state == STALLED if self.grace is None else self.grace.is_over(status, now_ms())
+        return f"{STALLED}: {status.reason}" if is_over else ""
+
+    def _is_applied(self, job: str, view_id: int, *ids: int) -> bool:
+        """True if the job's owner has applied the newest change of the view, its inputs and its refresh."""
+        view, refresh = self.snapshot.get(view_id), refresh_of(self.snapshot, view_id)
+        inputs = view.inputs if isinstance(view, MaterializedViewRecord) else ()
+        refreshes = () if refresh is None else (refresh.id,)
+        epoch = max(map(self.snapshot.object_epoch, (view_id, *inputs, *refreshes, *ids)))
+        group = group_of(self.snapshot, view_id)
+        if group == self.context.group and self.context.owning.is_set():
+            return self.acted >= epoch and job not in self.pending
+        lease = self.leases.get(group)
+        return lease is not None and lease.applied_epoch >= epoch
 
 
 def _of_group(snapshot: Snapshot, group: Sequence[RebuildRecord], why: str) -> list[ResultRow]:

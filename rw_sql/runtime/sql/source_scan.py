@@ -17,13 +17,14 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
-from rw_sql.connectors.base import look_anew, missing_hint
+from rw_sql.connectors.base import TermConnector, look_anew, missing_hint
 from rw_sql.connectors.registry import connector, sends_once
 from rw_sql.connectors.support.startup_mode import MODE
 from rw_sql.errors import NOT_SUPPORTED, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.model.backfill_ranges import History
 from rw_sql.model.definitions import definition_of, source_columns
 from rw_sql.model.options import source_options, visible
+from rw_sql.model.startup import births_in_doubt
 from rw_sql.plan.queries.scan_bounds import ScanBounds, below, bounds_of, hull, narrowed
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
@@ -110,11 +111,7 @@ class SourceScan:
         options = context.options_of(source, snapshot)
         upstream = look_anew(kind, options)
         if upstream.error is not None:
-            raise SqlError(
-                UPSTREAM_UNREACHABLE,
-                f'the upstream of source "{source.name}" does not answer: {upstream.error}',
-                hint="query a materialized view over the source, or run the query again once the upstream answers",
-            )
+            raise _silent(source, upstream.error)
         if upstream.missing:
             raise SqlError(
                 UPSTREAM_MISSING,
@@ -171,6 +168,14 @@ class SourceScan:
         return rows.where(f"{ERROR} IS NULL").select(*names)
 
 
+def _silent(source: SourceRecord, why: str) -> SqlError:
+    return SqlError(
+        UPSTREAM_UNREACHABLE,
+        f'the upstream of source "{source.name}" does not answer: {why}',
+        hint="query a materialized view over the source, or run the query again once the upstream answers",
+    )
+
+
 def of_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
     """The rows of another session's frame, for queries of ``spark``. Their types and casts stay unchanged."""
     frames = java_class(spark, "org.apache.spark.sql.classic.Dataset")
@@ -186,19 +191,29 @@ def _partition(split: str) -> str:
 def _starts(
     kind: Connector, options: Mapping[str, str], shown: Mapping[str, str], source: SourceRecord, upstream: Upstream
 ) -> dict[str, int]:
-    """The start of each split by ``scan.startup.mode``; ``latest`` refers to the time of CREATE SOURCE."""
+    """The start of each split by ``scan.startup.mode``; ``latest`` refers to the time of CREATE SOURCE.
+
+    If the log was cut since at an earlier offset, the split starts there. Raises SqlError.
+    """
     at_time = kind.startup_time(options)
     times = kind.offsets_at(options, at_time, tuple(upstream.splits)) if at_time is not None and upstream.splits else {}
     starts = {name: kind.start_offset(options, split, times) for name, split in upstream.splits.items()}
     if shown.get(MODE, "earliest").strip().lower() != "latest":
         return starts
     born = {split.split: split for split in History.from_text(source.birth).splits} if source.birth else {}
+    in_doubt = births_in_doubt(source, upstream.splits)
+    cuts: Mapping[str, int] = {}
+    if in_doubt and isinstance(kind, TermConnector):
+        try:
+            cuts = kind.diverged(options, in_doubt)
+        except OSError as error:
+            raise _silent(source, str(error)) from error
     for name, split in upstream.splits.items():
         then = born.get(name)
         if then is None:
             starts[name] = split.start
         elif (then.cluster, then.incarnation) == (split.cluster, split.incarnation):
-            starts[name] = min(max(then.start, split.start), split.end)
+            starts[name] = min(max(cuts.get(name, then.start), split.start), split.end)
     return starts
 
 

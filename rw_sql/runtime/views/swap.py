@@ -55,12 +55,17 @@ def swap_rebuilt(context: Context) -> bool:
 
 
 def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord) -> bool:
-    """True if the new table has read everything that the old table has read of each input."""
+    """True if the new table has its history, and has read everything that the old table has read of each input."""
     view = snapshot.get(rebuild.view_id)
     if not isinstance(view, MaterializedViewRecord):
         return True
-    status = context.metastore.jobs.job_statuses().get(rebuild_job(rebuild))
+    job = rebuild_job(rebuild)
+    status = context.metastore.jobs.job_statuses().get(job)
     if status is None or status.state != "RUNNING":
+        return False
+    # A log may have no rows that the new table could be compared by.
+    progress = context.metastore.jobs.backfills([job]).get(job) if rebuild.histories else None
+    if rebuild.histories and (progress is None or not progress.is_over):
         return False
     warehouse, then, made = context.warehouse, rebuilt(snapshot), rebuilt_view(view, rebuild)
     if latest_version(warehouse, warehouse.data(view.id, rebuild.generation)) < 0:

@@ -13,6 +13,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
 from rw_sql.model.backfill_ranges import History, SplitHistory
+from rw_sql.plan.statements.view.rebuild import swap_operation
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import try_take
 from rw_sql.runtime.jobs.statuses import run_mark
@@ -109,12 +110,12 @@ class Made:
         assert try_take(self.metastore.jobs, "this one", 1, is_local=True) is not None
         self.say(0)
 
-    def say(self, done: int, *, is_over: bool = False) -> None:
+    def say(self, done: int, *, is_over: bool = False, generation: int = 1) -> None:
         self.metastore.jobs.write_backfill(
             BackfillProgress(
-                job="mv-2",
+                job="mv-2" if generation == 1 else f"mv-2.{generation}",
                 object_id=2,
-                generation=1,
+                generation=generation,
                 phase="reading history",
                 done=done,
                 total=100,
@@ -123,6 +124,13 @@ class Made:
                 is_over=is_over,
             )
         )
+
+    def finish_rebuild(self) -> None:
+        """As the owner does: the rebuild has its history, and the view gets its table."""
+        snapshot = self.metastore.snapshot()
+        (rebuild,) = snapshot.all("rebuild")
+        self.say(100, is_over=True, generation=rebuild.generation)
+        self.metastore.commit(swap_operation(snapshot, [rebuild], "this one"), based_on=snapshot)
 
 
 def test_a_wait_wakes_when_what_it_waits_for_is_written_in_this_process(

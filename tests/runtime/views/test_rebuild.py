@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.metastore.facts import JobStatus
+from rw_sql.metastore.facts import BackfillProgress, JobStatus
+from rw_sql.metastore.records import Operation, PutObject, RebuildRecord
+from rw_sql.model.backfill_ranges import History, SplitHistory
 from rw_sql.model.job_ids import rebuild_job
 from rw_sql.plan.statements.view.rebuild import SWAP
+from rw_sql.runtime.backfill.job import LIVE
 from rw_sql.runtime.observe import flush as flush_module
 from rw_sql.runtime.support import faults
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.upkeep import dropped_objects
 from rw_sql.runtime.upkeep.dropped_objects import sweep
 from rw_sql.runtime.views.swap import swap_rebuilt
-from tests.runtime.mini_streams import MiniView, MiniWarehouse, expected
+from tests.runtime.mini_streams import SPLIT, MiniView, MiniWarehouse, expected
 from tests.runtime.rewind_sequences import SWAP_POINTS, Killed
 
 if TYPE_CHECKING:
@@ -124,3 +127,28 @@ def test_flush_follows_a_view_to_its_rebuilt_table(tmp_path: Path, is_switched: 
     mini.read_views()
     assert reading.is_over()
     assert mini.rows("counts") == expected(range(7))["counts"]
+
+
+def test_a_rebuilt_view_without_its_history_does_not_serve(tmp_path: Path) -> None:
+    """The log of a source that began at the end of its topic has no rows: nothing in it is left to read."""
+    mini = MiniWarehouse.at(tmp_path / "warehouse")
+    view = mini.create_view("counts")
+    history = History(source_id=mini.source.id, log_version=0, splits=(SplitHistory(split=SPLIT, start=0, end=4),))
+    rebuild = RebuildRecord(id=99, name="counts", view_id=view.id, generation=2, histories=(history.to_text(),))
+    operation = Operation(kind="TEST", statement="", objects=(), changes=(PutObject(record=rebuild),))
+    mini.context.metastore.commit(operation, based_on=mini.context.metastore.snapshot())
+    run_new(mini)
+    assert not swap_rebuilt(mini.context)
+    progress = BackfillProgress(
+        job=rebuild_job(rebuild),
+        object_id=view.id,
+        generation=2,
+        phase=LIVE,
+        done=4,
+        total=4,
+        started_ms=1,
+        updated_ms=1,
+        is_over=True,
+    )
+    mini.context.metastore.jobs.write_backfill(progress)
+    assert swap_rebuilt(mini.context)

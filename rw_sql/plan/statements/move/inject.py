@@ -23,12 +23,12 @@ from rw_sql.model.names import find_source
 from rw_sql.model.options import source_options
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of
-from rw_sql.model.split_status import OK, OTHER_CLUSTER, identified, identity_status
+from rw_sql.model.split_status import OK, OTHER_CLUSTER, at_offset, identity_status
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import startup_states
 from rw_sql.plan.effects.per_reader import for_each_reader
-from rw_sql.plan.effects.verdicts import preview_splits, shown_offset
+from rw_sql.plan.effects.verdicts import preview_splits, shown_offset, with_cuts
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
@@ -77,6 +77,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
     if statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span)
     positions = inspector.positions.of(source.id, reader.fragment)
+    positions = with_cuts(inspector, source.connector, options, upstream, positions)
     chosen = resolve_splits(kind, snapshot, source, statement.splits, splits) or splits
     chosen_set = frozenset(chosen)
     context = InjectContext(
@@ -185,7 +186,7 @@ def _checked(
             )
         known = (old.cluster, old.incarnation) if old else (state.cluster, state.incarnation)
         return replace(state, cluster=known[0], incarnation=known[1], term=None)
-    return identified(state, seen)
+    return at_offset(seen, state.offset)
 
 
 def _in_range(
@@ -195,7 +196,7 @@ def _in_range(
     if seen is None or seen.start <= state.offset <= seen.end:
         return state
     if "CLAMP" in statement.allow:
-        return replace(state, offset=min(max(state.offset, seen.start), seen.end))
+        return at_offset(seen, min(max(state.offset, seen.start), seen.end))
     side = "beyond the end" if state.offset > seen.end else "before the start"
     at, start, end = (shown_offset(kind, offset) for offset in (state.offset, seen.start, seen.end))
     again = ""

@@ -11,10 +11,11 @@ from rw_sql.errors import NOT_SUPPORTED, OFFSET_OUT_OF_RANGE, SPLITS_UNKNOWN, Sq
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import find_source
 from rw_sql.model.options import source_options
+from rw_sql.model.split_status import at_offset
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.per_reader import for_each_reader
-from rw_sql.plan.effects.verdicts import preview_splits, shown_offset
+from rw_sql.plan.effects.verdicts import preview_splits, shown_offset, with_cuts
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, require_movable, resolve_splits, states_change, unsafe_plan
@@ -57,9 +58,11 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
     kind = connector(source.connector)
     assigned = named_splits(snapshot, source, snapshot.splits(reader.fragment))
     (split,) = resolve_splits(kind, snapshot, source, (statement.split,), assigned)
-    upstream = look_closely(inspector.upstreams, source.connector, source_options(snapshot, source))
+    options = source_options(snapshot, source)
+    upstream = look_closely(inspector.upstreams, source.connector, options)
     require_upstream(upstream, source.name, statement.name.span)
     positions = inspector.positions.of(source.id, reader.fragment)
+    positions = with_cuts(inspector, source.connector, options, upstream, positions)
     old, seen = positions.states.get(split), upstream.splits.get(split)
     if old is None or seen is None:
         raise SqlError(
@@ -79,8 +82,8 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
         if sparse:
             what = "the record at"
             notices.append(_may_be_no_record(source.name, split, statement.offset, sparse))
-    # The term is unknown, because the skipped records may belong to a later term.
-    new = replace(old, offset=offset, term=None)
+    # The term of the position before does not hold here: the skipped record may belong to a later term.
+    new = replace(old, offset=offset, term=at_offset(seen, offset).term)
     after: dict[str, SplitState | None] = {name: positions.states.get(name) for name in assigned}
     rows = preview_splits(kind, upstream, positions, {**after, split: new})
     preview = Preview(

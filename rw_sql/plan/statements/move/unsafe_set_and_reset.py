@@ -30,7 +30,7 @@ from rw_sql.plan.effects.connection_impact import may_be_elsewhere
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.effects.per_reader import for_each_reader
-from rw_sql.plan.effects.verdicts import preview_splits, shown_offset, without_identity
+from rw_sql.plan.effects.verdicts import preview_splits, shown_offset, with_cuts, without_identity
 from rw_sql.plan.ports.positions import Positions
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.allow import unallowed_words
@@ -161,6 +161,7 @@ def _unsafe_set(
     if statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span, options=statement.set_options, is_switchable=True)
     positions = inspector.positions.of(source.id, fragment)
+    positions = with_cuts(inspector, source.connector, options, upstream, positions)
     is_running = not pauses_of(snapshot, source.id)
     changes: list[Change] = []
     notes: list[str] = []
@@ -249,6 +250,7 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspecto
     assigned = snapshot.splits(fragment)
     positions = inspector.positions.of(source.id, fragment)
     upstream = look_closely(inspector.upstreams, source.connector, options)
+    positions = with_cuts(inspector, source.connector, options, upstream, positions)
     if statement.is_rediscovering and statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span)
     chosen = set(

@@ -19,7 +19,7 @@ from rw_sql.model.options import source_options
 from rw_sql.model.parameters import MOST_PARALLELISM, NO_LIMIT
 from rw_sql.model.resource_groups import written_group
 from rw_sql.model.split_status import OK, identity_status
-from rw_sql.model.startup import without_startup
+from rw_sql.model.startup import births_in_doubt, without_startup
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.syntax.statements import ConnectionValue, CreateTable, NumberValue, Option, SecretValue
 
@@ -302,17 +302,21 @@ def _starts(
         times = inspector.upstreams.offsets_at(source.connector, options, at_time, tuple(seen)) if seen else {}
         return {**began, **{split: kind.start_offset(resolved, seen[split], times) for split in seen}}
     if resolved.get(MODE, "earliest").lower() == "latest":
-        return _latest(source, began, seen)
+        in_doubt = births_in_doubt(source, seen)
+        cuts = inspector.upstreams.cut_logs(source.connector, options, in_doubt) if in_doubt else {}
+        return _latest(source, began, seen, cuts)
     return {
         split: min(at, kind.start_offset(resolved, seen[split], {})) if split in seen else at
         for split, at in began.items()
     }
 
 
-def _latest(source: SourceRecord, began: Mapping[str, int], seen: Mapping[str, UpstreamSplit]) -> dict[str, int]:
-    """The meaning of ``latest`` per split: the end offset at the time of CREATE SOURCE; for a partition added to a
-    topic later, the offset of its first record; for a topic that the source was moved to, the offset at which the
-    source began to read."""
+def _latest(
+    source: SourceRecord, began: Mapping[str, int], seen: Mapping[str, UpstreamSplit], cuts: Mapping[str, int]
+) -> dict[str, int]:
+    """The meaning of ``latest`` per split: the end offset at the time of CREATE SOURCE, or the cut before it if the log
+    has lost records since; for a partition added to a topic later, the offset of its first record; for a topic that the
+    source was moved to, the offset at which the source began to read."""
     born = History.from_text(source.birth).splits if source.birth else ()
     ends = {split.split: split for split in born}
     kind = connector(source.connector)
@@ -321,7 +325,7 @@ def _latest(source: SourceRecord, began: Mapping[str, int], seen: Mapping[str, U
     for split, now in seen.items():
         then = ends.get(split)
         if then is not None and (then.cluster, then.incarnation) == (now.cluster, now.incarnation):
-            starts[split] = then.start
+            starts[split] = cuts.get(split, then.start)
         elif then is None and (kind.split_topic(split), now.cluster, now.incarnation) in lives:
             starts[split] = min(began[split], now.start)
     return starts

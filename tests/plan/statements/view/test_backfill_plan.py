@@ -74,6 +74,21 @@ def test_records_that_were_read_twice_are_in_the_history_once() -> None:
     assert plan_portions(history, found.pieces, {}).from_upstream == ()
 
 
+def test_a_record_that_was_read_twice_is_taken_from_its_newest_reading() -> None:
+    """After a log was cut, the log has rows of lost records beside those of the records that were read instead."""
+    found = world()
+    found.read_on("s", t_0=40)
+    found.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('t:0' = 10) ALLOW DUPLICATES", "RESUME SOURCE s")
+    found.run_number = 2
+    found.read_on("s", t_0=50)
+    history = history_of(found)
+    assert history is not None
+    assert plan_portions(history, found.pieces, {}).from_log == (
+        BackfillChunk(split="t:0", start=10, end=50, runs=(2, 2)),
+        BackfillChunk(split="t:0", start=0, end=10, runs=(1, 1)),
+    )
+
+
 def test_a_gap_is_read_upstream() -> None:
     found = world()
     found.read_on("s", t_0=40)
