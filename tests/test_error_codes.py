@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JError
 
 from rw_sql import errors
 from rw_sql.assets import list_assets, read_asset
@@ -24,6 +25,7 @@ from rw_sql.runtime.spark.sessions import not_fetched
 from rw_sql.runtime.sql.connect_views import ConnectViews
 from rw_sql.session.attach import attach
 from rw_sql.session.java import check_java
+from rw_sql.session.spark_failure import not_started
 from rw_sql.spark_jars import jars_of
 from rw_sql.syntax import parse_statement
 from tests.conftest import FIXTURES, rendered
@@ -70,6 +72,15 @@ def test_no_java(recorded: Callable[[Path, str], None], monkeypatch: pytest.Monk
     with pytest.raises(SqlError) as caught:
         check_java()
     recorded(ERRORS / "java_missing.txt", rendered(caught.value))
+
+
+def test_a_spark_that_does_not_start(recorded: Callable[[Path, str], None]) -> None:
+    told = (
+        "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: org.apache.spark."
+        "SparkIllegalArgumentException: [INVALID_DRIVER_MEMORY] System memory 104857600 must be at least 471859200.\n"
+        "\tat org.apache.spark.memory.UnifiedMemoryManager$.getMaxMemory(UnifiedMemoryManager.scala:462)\n"
+    )
+    recorded(ERRORS / "spark_start.txt", rendered(not_started(Py4JError(told))))
 
 
 def test_a_library_that_cannot_be_fetched(recorded: Callable[[Path, str], None]) -> None:

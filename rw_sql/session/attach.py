@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from rw_sql.errors import DELTA_MISSING, INVALID_PARAMETER, SqlError
@@ -26,6 +28,7 @@ from rw_sql.session.connect_session import ConnectAttached, ConnectRuntime, is_c
 from rw_sql.session.java import check_java
 from rw_sql.session.location import warehouse_at
 from rw_sql.session.shown_status import shown
+from rw_sql.session.spark_failure import not_started
 from rw_sql.session.spark_settings import session_settings
 from rw_sql.session.spark_sql import wrap_shell_sql, wrap_sql
 from rw_sql.session.start_messages import without_start_messages
@@ -81,7 +84,8 @@ def connect(
     master (default: ``local[*]``), and ``config`` adds Spark settings. Both take precedence over
     ``spark-defaults.conf``, which takes precedence over rw_sql's own settings. With ``run_jobs=False`` this process
     only commits statements and never runs the jobs. ``resource_group`` is the group whose jobs this process runs
-    (default: ``default``). Raises SqlError JAVA_MISSING if Java is missing or too old.
+    (default: ``default``). Raises SqlError JAVA_MISSING if Java is missing or too old, and
+    SPARK_START if Spark does not start.
     """
     if resource_group is not None:
         require_group_name(resource_group)
@@ -100,7 +104,10 @@ def connect(
     for key, value in session_settings(needed, given, warehouse_dir=folder, defaults=defaults).items():
         builder = builder.config(key, value)
     with without_start_messages() if gateway() is None else nullcontext():
-        spark: SparkSession = builder.getOrCreate()
+        try:
+            spark: SparkSession = builder.getOrCreate()
+        except (PySparkException, Py4JError, OSError) as error:
+            raise not_started(error) from error
     if "spark.jars.packages" in needed and are_jars_ours(given):
         remember_jars(packages, (spark.sparkContext.getConf().get("spark.jars") or "").split(","))
     if location.is_local:

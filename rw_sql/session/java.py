@@ -16,6 +16,9 @@ OLDEST_JAVA = 17
 
 _NEED = f"Spark needs Java {OLDEST_JAVA} or newer"
 _HINT = f"install one (Debian: apt-get install openjdk-{OLDEST_JAVA}-jre-headless) or point JAVA_HOME at one"
+_OPTIONS = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")
+"""The environment variables whose options each Java process takes."""
+
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _suitable: dict[Path, str] = {}
 """The Java programs that this process has already checked and found new enough, each with the output of
@@ -39,7 +42,7 @@ def check_java() -> None:
     version = int(match[1]) if match else None
     if version is None:
         require_current_folder()  # No Java starts in a folder that was deleted.
-        raise SqlError(JAVA_MISSING, f"{java} ({origin}) is not a working Java", hint=_HINT)
+        raise SqlError(JAVA_MISSING, f"{java} ({origin}) is not a working Java{_said(text)}", hint=_hint())
     if version < OLDEST_JAVA:
         told = f"{_NEED}, and {java} ({origin}) is Java {version}"
         raise SqlError(JAVA_MISSING, told, hint=_HINT)
@@ -68,6 +71,18 @@ def java_version() -> str:
     """The output of ``-version`` of Spark's Java: its version, vendor and build. Raises SqlError RW404."""
     check_java()
     return _suitable[java_program()]
+
+
+def _said(text: str) -> str:
+    """The first line of a Java's output that has to do with its failure, for the end of a message."""
+    lines = (line.strip() for line in text.splitlines() if not line.startswith("Picked up "))
+    first = next(filter(None, lines), "")
+    return f": {first}" if first else ""
+
+
+def _hint() -> str:
+    names = " and ".join(name for name in _OPTIONS if os.environ.get(name))
+    return f"change {names}, whose options every Java takes, or {_HINT}" if names else _HINT
 
 
 def _version_text(java: Path) -> str:

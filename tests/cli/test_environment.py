@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rw_sql.errors import JAVA_MISSING, SqlError
+from rw_sql.session import java
 from rw_sql.session.java import check_java
 
 
@@ -66,5 +67,14 @@ def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.M
 def test_a_java_without_a_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path, "bash: cannot run")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SqlError, match="is not a working Java"):
+    with pytest.raises(SqlError, match="is not a working Java: bash: cannot run"):
         check_java()
+
+
+def test_options_that_java_does_not_accept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(java, "_suitable", {})
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:-NoSuchOption")
+    with pytest.raises(SqlError, match="is not a working Java: Unrecognized VM option 'NoSuchOption'") as refused:
+        check_java()
+    assert str(refused.value.hint).startswith("change JAVA_TOOL_OPTIONS, ")
