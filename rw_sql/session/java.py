@@ -17,7 +17,7 @@ OLDEST_JAVA = 17
 _NEED = f"Spark needs Java {OLDEST_JAVA} or newer"
 _HINT = f"install one (Debian: apt-get install openjdk-{OLDEST_JAVA}-jre-headless) or point JAVA_HOME at one"
 _OPTIONS = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")
-"""The environment variables whose options each Java process takes."""
+"""The environment variables that add options to each Java process."""
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _suitable: dict[Path, str] = {}
@@ -82,7 +82,7 @@ def _said(text: str) -> str:
 
 def _hint() -> str:
     names = " and ".join(name for name in _OPTIONS if os.environ.get(name))
-    return f"change {names}, whose options every Java takes, or {_HINT}" if names else _HINT
+    return f"change {names}, which adds options to each Java process, or {_HINT}" if names else _HINT
 
 
 def _version_text(java: Path) -> str:

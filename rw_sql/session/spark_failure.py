@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
+
 from rw_sql.errors import SPARK_START, SqlError
 from rw_sql.runtime.support.failures import cause_line
 
-_ENDED = ("JAVA_GATEWAY_EXITED", "Connection refused", "Answer from Java side is empty")
-_SETTINGS = "rw_sql.connect(…), --conf, --master, --driver-memory, or spark-defaults.conf"
+_SETTINGS = (
+    "the settings of Spark (config and master of rw_sql.connect, --conf, --master, --driver-memory, "
+    "spark-defaults.conf)"
+)
 
 
 def not_started(error: Exception) -> SqlError:
-    """The error of ``rw_sql.connect`` for an error of PySpark or Py4J while it made the session."""
-    told = str(error)
-    if any(word in told for word in _ENDED):
+    """The error of ``rw_sql.connect`` for an error of PySpark or Py4J while it creates the session."""
+    if _has_ended(error):
         why = "its Java process has ended"
-        hint = f"its messages, which are shown before this error, say why; change {_SETTINGS}, or JAVA_TOOL_OPTIONS"
+        hint = f"read the messages of Java before this error, and change {_SETTINGS} or JAVA_TOOL_OPTIONS"
     else:
+        told = str(error)
         why = cause_line(told.partition("\n: ")[2] or told)
         hint = f"change {_SETTINGS}"
     return SqlError(SPARK_START, f"Spark does not start: {why}", hint=hint)
+
+
+def _has_ended(error: Exception) -> bool:
+    if isinstance(error, PySparkException):
+        return error.getCondition() == "JAVA_GATEWAY_EXITED"
+    return isinstance(error, ConnectionError | Py4JNetworkError)
