@@ -26,7 +26,7 @@ def _check(seed: int, folder: Path) -> Facts:
     report = folder / "report.xml"
     command = [
         *(sys.executable, "-m", "pytest", f"tests/integration/{name}", "--warehouse", "s3"),
-        *("-q", f"--basetemp={folder / 'pytest'}", f"--junitxml={report}"),
+        *("-q", "--show-capture=no", f"--basetemp={folder / 'pytest'}", f"--junitxml={report}"),
     ]
     run = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
     assert report.exists(), run.stdout[-4000:] + run.stderr[-4000:]

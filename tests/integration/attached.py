@@ -89,6 +89,13 @@ class AttachedSession:
 
         self.attached.ask = say
 
+    def let_no_job_rest(self) -> None:
+        """Keeps jobs running that have nothing to read, for tests that compare the numbers of runs.
+
+        On a busy machine, a job may otherwise rest and start again between two comparisons.
+        """
+        self.sql("ALTER SYSTEM SET idle_job_timeout = '-1'")
+
     def allow_unsafe(self) -> None:
         """The switch on, and a yes to every question."""
         self.sql("ALTER SYSTEM SET enable_unsafe_ops = true")
