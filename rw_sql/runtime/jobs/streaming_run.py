@@ -28,6 +28,10 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_ACTIVE_SECONDS = 0.1
+"""The time in seconds for which a query that was active counts as active. Each check is a call to the JVM, and both the
+reconciler's passes and the status of a job check it."""
+
 GRACE_SECONDS = 1.0
 """How long in seconds a stop waits for the running batch before cancelling it. A cancelled batch leaves no trace."""
 
@@ -72,6 +76,7 @@ class StreamingRun:
         self._has_ended = False
         self._busy_since: float | None = None
         self._made_at = time.monotonic()
+        self._active_at = -_ACTIVE_SECONDS
 
     def guarded(self, write: Callable[[T, int], None]) -> Callable[[T, int], None]:
         """The function for ``foreachBatch``. Raises BrokenOffError if the stop of its query interrupts the batch."""
@@ -152,12 +157,18 @@ class StreamingRun:
         return 0.0 if since is None else time.monotonic() - since
 
     def failure(self) -> Failure | None:
-        """The reason why the query ended without being stopped; None while it is active."""
+        """The reason why the query ended without being stopped; None while it is active.
+
+        The end of a query may be noticed up to 0.1 seconds late.
+        """
         if self.thread is not None:
             return self._failure_of(self.thread)
         if self.query is None:
             return Failure(reason="it was never started")
+        if self.stall is None and time.monotonic() - self._active_at < _ACTIVE_SECONDS:
+            return None
         if self.query.isActive:
+            self._active_at = time.monotonic()
             return None
         if self.stall is not None:
             return self.stall.failure

@@ -43,12 +43,13 @@ def look_at_table(sessions: SparkSessions, name: str) -> TableLook:
         (detail,) = described.select("format", "location", "properties").collect()
         if detail.format != "delta":
             return TableLook()
-        frame = sessions.new().read.format("delta").load(detail.location)
+        with sessions.lent() as own:
+            schema = own.read.format("delta").load(detail.location).schema
     except PySparkException as error:
         return TableLook(is_missing="NOT_FOUND" in (error.getCondition() or ""))
     return TableLook(
         path=detail.location.removeprefix("file:"),
-        schema=frame.schema.json(),
+        schema=schema.json(),
         has_change_feed=detail.properties.get(CHANGE_FEED) == "true",
     )
 

@@ -24,6 +24,7 @@ from rw_sql.runtime.decoding.decoder import OFFSET, SPLIT, json_rules
 from rw_sql.runtime.decoding.json_text import once
 from rw_sql.runtime.decoding.plain_values import read_csv, read_json
 from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
+from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.syntax import canonical_type, spark_type
@@ -90,7 +91,7 @@ def load(
             encode_options={} if encode is None else {each.key: option_text(each.value) for each in encode.options},
         )
     snapshot = upstream.select(*(f.col(quoted_for_spark(field_of(c))).alias(c.name) for c in given))
-    snapshot.createOrReplaceTempView(quoted_for_spark(table.name))
+    register_view(snapshot, table.name)
     fresh = _fitted(spark.sql(table.query), table.schema)
     output.table.update_incremental()
     rows = _rows_of(output.table)

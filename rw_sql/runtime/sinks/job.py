@@ -38,6 +38,7 @@ from rw_sql.runtime.positions.planned_rows import planned_rows
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.positions.table_consumers import require_versions
 from rw_sql.runtime.sinks.batches import FEED_COLUMNS, LOG_ORDER, arranged
+from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError
@@ -253,9 +254,7 @@ class Sink:
         """The stream and its output mode."""
         if self.spec.query:
             for given in self.spec.inputs:
-                input_frame(self.context, spark, given, BATCH_BYTES).createOrReplaceTempView(
-                    quoted_for_spark(given.name)
-                )
+                register_view(input_frame(self.context, spark, given, BATCH_BYTES), given.name)
             frame = spark.sql(self.spec.query)
             return frame, "update" if self.spec.replaces else "append"
         (given,) = self.spec.inputs

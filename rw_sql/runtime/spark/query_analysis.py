@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 
 from rw_sql.plan.ports.queries import WHOLE, AnalyzedQuery, QueryAnalysis
 from rw_sql.runtime.spark.jvm import analyzed_plan, java_class
+from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.spark.spark_errors import known_names, query_error
 from rw_sql.syntax.dialect.spark_messages import name_parts
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
@@ -59,16 +60,20 @@ _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
 
 def analyze(sessions: SparkSessions, request: AnalyzedQuery) -> QueryAnalysis:
     """Analyzes the query over empty relations with these columns. Does not start the query."""
+    with sessions.lent() as spark:
+        return _analyzed(spark, request)
+
+
+def _analyzed(spark: SparkSession, request: AnalyzedQuery) -> QueryAnalysis:
     from pyspark.errors import PySparkException
 
-    spark = sessions.new()
     rows = spark.range(0) if request.form == WHOLE else spark.readStream.format("rate").load()
     for relation in request.relations:
         columns = [f"CAST(NULL AS {kind}) AS {quoted_for_spark(name)}" for name, kind in relation.columns]
         frame = rows.selectExpr(*columns)
         if relation.watermark is not None and request.form != WHOLE:
             frame = frame.withWatermark(*relation.watermark)
-        frame.createOrReplaceTempView(quoted_for_spark(relation.name))
+        register_view(frame, relation.name)
     keys: tuple[str, ...] = ()
     refusal = hint = None
     try:
