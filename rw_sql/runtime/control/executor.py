@@ -202,13 +202,12 @@ class Executor:
         return snapshot, plan
 
     def _plan_as(self, shown: Plan | None, confirmed: Collection[str]) -> tuple[Snapshot, Plan] | None:
-        """Returns the confirmed plan, if nothing that it depends on has changed.
+        """Returns the confirmed plan and the snapshot to commit it on, if nothing that the plan depends on has changed;
+        otherwise None.
 
-        A new plan would resolve TO LATEST to other offsets.
-
-        Applies only to INJECT, where no reader can have advanced the positions: the source is paused, or no job writes
-        the checkpoint. Plans of other statements are made again, because they contain epochs and positions that
-        advance.
+        Only the plan of an INJECT is used again, because a new plan would resolve TO LATEST to other offsets. No reader
+        can have advanced the positions in the meantime: the source is paused, or no job writes the checkpoint. Plans of
+        other statements are made again, because they contain epochs and positions that advance.
         """
         if shown is None or not isinstance(shown.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return None

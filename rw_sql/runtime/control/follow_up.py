@@ -145,9 +145,7 @@ class FollowUp:
         if no process runs the jobs of one of the groups.
 
         Also returns False if neither the jobs nor the applied epoch make progress for ``seconds`` (ten times as long
-        while heartbeats continue).
-
-        If the owner is in this process, only ``jobs`` are waited for (None: all).
+        while heartbeats continue). If this process is the owner, waits only for ``jobs`` (None: all jobs).
         """
         owner, limit, awaited = self._owner(), StallTimeout(seconds), frozenset(jobs or ())
         own = self._context.group

@@ -22,7 +22,7 @@ BEAT_SECONDS = 2.0
 
 
 class Beats:
-    """Checks Spark's progress for each job; called by the owner's loop."""
+    """Compares, for each job, Spark's progress with that of the last check. The owner's loop calls it."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[object, ...]] = {}

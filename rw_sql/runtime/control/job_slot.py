@@ -27,7 +27,8 @@ FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
 _PASSING_SECONDS = 0.3
 _LONG_RETRY_SECONDS = 1.0
-"""A retry that takes longer than this many seconds is reported. On an idle machine, most retries take less."""
+"""The time in seconds after which the status of a job shows that a retry is in progress. On an idle machine, most
+retries take less."""
 
 _SOUND_AFTER_SECONDS = 10.0
 """The minimum duration of a run, in seconds, before the job counts as recovered.
@@ -144,7 +145,8 @@ class JobSlot:
 
     @property
     def is_unchanged_by_rest(self) -> bool:
-        """True if the job is at rest, coming to rest or being woken, with the spec that the catalog requires."""
+        """True if the job is at rest, being stopped in order to rest, or being woken, with the spec that the catalog
+        requires."""
         if self.going_to_rest is not None:
             return self.going_to_rest == self.wanted
         return self.idle is not None and self.running is None and self.idle.spec == self.wanted
@@ -176,7 +178,7 @@ class JobSlot:
         return self.wanted is not None and not self.is_final and now >= self.retry_at
 
     def wake(self, behind: int = 0) -> None:
-        """Lets a job at rest be started; ``behind`` is its known number of unread records."""
+        """Marks a job at rest to be started; ``behind`` is its known number of unread records."""
         if self.idle is not None:
             self.is_woken, self.is_settled, self.problem = True, False, None
             self.behind = behind
@@ -304,7 +306,7 @@ def doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -
 
 
 def content_of(status: JobStatus) -> tuple[object, ...]:
-    """A status without its time, for comparisons with an earlier status."""
+    """The fields of a status except its time, for comparisons with an earlier status."""
     return (status.state, status.reason, status.last_error, status.run, status.restarts)
 
 
@@ -320,8 +322,8 @@ class StatusReports:
     def fresh(
         self, moving: Iterable[JobSlot], slots: Mapping[str, JobSlot], why_stopped: Callable[[JobSlot], str | None]
     ) -> list[JobStatus]:
-        """The statuses to store: the changed ones among those of the jobs ``moving``. The first call also returns
-        STOPPED for each job that only an earlier owner reported."""
+        """The statuses to store: those of the jobs ``moving`` that have changed. The first call also returns STOPPED
+        for each job that only an earlier owner reported."""
         at = now_ms()
         found = []
         for slot in moving:

@@ -272,8 +272,8 @@ class Owner:
         self._sweep(epoch)
 
     def _tell_let_go(self, epoch: int) -> None:
-        """Advertises at once that jobs of other groups may start. If there are no other groups, the next heartbeat is
-        soon enough."""
+        """Writes ``let_go_epoch`` to the lease at once, so that owners of other groups start the jobs that this owner
+        has stopped. If there are no other groups, the next heartbeat is soon enough."""
         lease = self._lease
         if lease is not None and lease.let_go < epoch and len(self._context.metastore.jobs.leases()) > 1:
             self._renew(-1)

@@ -57,9 +57,9 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, is_local: bool, seen_s
     """True if a lock still applies.
 
     A lock is valid until the commit that follows its epoch. It also becomes invalid when its process ends, so that
-    sources resume after a session is killed. ``seen_seconds`` is the time since this process first read the lock; it
-    decides about a lock of another machine, whose clock may differ. The lock is older than this time, so it applies
-    here at least as long as in its own process.
+    sources resume after a session is killed. ``seen_seconds`` is the time in seconds since this process first read the
+    lock. For a lock of another machine, whose clock may differ, this time is compared with LOCK_SECONDS. The lock
+    is older than this time, so it expires here no earlier than in its own process.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False

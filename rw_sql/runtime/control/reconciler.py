@@ -55,12 +55,12 @@ WITHHELD = "waits for a rewind point or a REWIND"
 _LOOK_SECONDS = 0.2
 
 STOPPED_READER_SECONDS = 60.0
-"""The seconds that a stopped reader is kept for a warm start. A move of a source takes less time, and must not wait for
-a cold start."""
+"""The time in seconds for which the resources of a stopped reader are kept for a warm start. A move of a source takes
+less time, and the warm start makes it faster."""
 
 MOST_STARTS = 16
-"""The number of jobs that may start at the same time without a statement: after a process begins, and when many sources
-at rest receive records at once. A start whose upstream does not answer takes seconds.
+"""The maximum number of jobs that start at the same time for another reason than a statement: after a process begins,
+or when many sources at rest receive records at once.
 """
 
 
@@ -92,9 +92,9 @@ class Reconciler:
         self.applied_epoch = -1
         """The newest epoch at which every job matched the catalog."""
         self.let_go_epoch = -1
-        """The newest epoch whose catalog gives every job that runs here to this group."""
+        """The newest epoch at which every job that runs in this process belongs to this process's resource group."""
         self.acted_epoch = -1
-        """The newest epoch that was acted on."""
+        """The newest epoch for which this process has begun to change the jobs."""
         self.pending: frozenset[str] = frozenset()
         """The jobs that do not match ``acted_epoch`` yet; the statuses of all others are reported."""
 

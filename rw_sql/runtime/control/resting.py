@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class SourceJob(Protocol):
-    """The attributes of a source's running reader that determine its state at rest: its position, and how it reads its
-    upstream."""
+    """The attributes of a source's running reader from which its state at rest is made: its position, its connector and
+    its options."""
 
     kind: Connector
     options: dict[str, str]
@@ -97,13 +97,13 @@ class IdleReader:
         return replace(self, notice=getattr(running, "notice", None))
 
     def is_current(self, context: Context) -> bool:
-        """True if nothing was committed to any input since."""
+        """True if nothing has been committed to any input since the query stopped."""
         return self.versions == _versions(context, self.spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleSource:
-    """A source's reader at rest: its spec, and its positions, at which the upstream ended."""
+    """A source's reader at rest: its spec, and its positions, which were the ends of the upstream's splits."""
 
     spec: IngestSpec
     run: int
@@ -138,7 +138,7 @@ class IdleSource:
         return IdleSource(spec=self.spec, run=running.run, states=states_of(running), log_version=version)
 
     def is_current(self, context: Context) -> bool:
-        """True if nothing was committed to its log since."""
+        """True if nothing has been committed to the source's log since the reader stopped."""
         return self.log_version == _log_version(context, self.spec)
 
 

@@ -1,7 +1,8 @@
-"""Lets jobs without new input rest, and wakes them: by the upstream's watcher, by commits of their inputs, on request.
+"""Decides which jobs without new input rest, and wakes them when the upstream has new records, when an input commits,
+or on request.
 
-The reconciler calls it in each pass. A job at rest costs no time in a pass, because it is checked only if one of its
-inputs is not at rest.
+The reconciler calls this module in each pass. A job at rest costs no time in a pass, because it is checked only if one
+of its inputs is not at rest.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REMOTE_SECONDS = 2.0
-"""The interval in seconds at which inputs without a new batch are checked, in an object store."""
+"""The interval in seconds at which input tables in an object store are checked for commits that belong to no batch."""
 
 _NOTE_SECONDS = 1.0
 """The minimum interval between two writes of the list of jobs at rest, in seconds."""
@@ -248,7 +249,7 @@ class Rests:
             return None
 
     def after_stop(self, slot: JobSlot, idle: Idle) -> Idle:
-        """The state at rest of a job that has just stopped. Another job then gets the session."""
+        """The state at rest of a job that has just stopped. Another job may then use the job's Spark session."""
         running = slot.running
         if isinstance(running, Ingest | View | Sink) and running.session is not None:
             try:
@@ -318,7 +319,7 @@ class Rests:
         for job in renewed:
             slot = slots.get(job)
             if slot is not None and isinstance(slot.idle, IdleSource) and not slot.is_woken:
-                logger.info("%s is started: a secret of it has another value, or cannot be read", job)
+                logger.info("%s is started: one of its secrets has another value, or cannot be read", job)
                 slot.is_queued = True
                 slot.wake()
         for finding in findings:

@@ -74,7 +74,7 @@ def log_schema(statement: CreateSource) -> StructType:
 def log_statistics(statement: CreateSource) -> tuple[str, ...]:
     """The columns of a log for which its files contain statistics, regardless of the number of columns.
 
-    The statistics serve to count decode errors and to order files by the watermark's column.
+    rw_sql uses the statistics to count decode errors and to order files by the watermark's column.
     """
     watermark = source_watermark(statement)
     # The setting is a list of unquoted names, in which a dot would separate the parts of a path.

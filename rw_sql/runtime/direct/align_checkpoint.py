@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredReader:
-    """The catalog's requirement for one reader: its splits, the states that statements have set, and the newest epoch
-    of these."""
+    """The catalog's requirement for one reader: its splits, the states that statements have set for them (``stored``),
+    and the epoch of the newest of these statements (``since``)."""
 
     fragment: str
     kind: Connector
@@ -109,7 +109,8 @@ def align(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int)
     if not moved and begun is None and fresh == head.record:
         return Alignment(states=states)
     if head.committed < 0 and begun is None and fresh == replace(record, lines=()):
-        # An earlier start planned no batch. Without this step, Spark would begin at the positions of that start.
+        # An earlier start has written a record but no batch was committed. Without this step, Spark would begin at the
+        # positions of that start.
         if head.planned < 0 or done < head.planned:
             _clear(files)
             write_record(files, fresh)

@@ -31,8 +31,9 @@ class ReaderRecord:
     """The state that a checkpoint reflects. ``lines`` are the fragments of the offset log's lines, None for other
     sources.
 
-    ``epochs`` maps fragments to epochs. ``lives`` maps fragments and splits to the (cluster, incarnation) last read.
-    ``parked`` maps fragments to the offsets of splits that are no longer read.
+    ``epochs`` maps each fragment to the epoch up to which its offsets reflect the catalog's statements. ``lives`` maps
+    fragments and splits to the (cluster, incarnation) last read. ``parked`` maps fragments to the offsets of splits
+    that are no longer read.
     """
 
     lines: tuple[str | None, ...]
@@ -98,8 +99,8 @@ def unfinished(changes: tuple[Change, ...], record: ReaderRecord) -> Change | No
 class Head:
     """The end of a checkpoint: its newest committed and its newest planned batch, -1 if there is none.
 
-    ``text`` is the entry of the offset log with its position: that of the newest committed batch, or its content from
-    before an unfinished change.
+    ``text`` is the offset log's entry of the newest committed batch; if a change of this entry is unfinished, its
+    content before the change.
     """
 
     committed: int
@@ -118,7 +119,7 @@ class Head:
         return self._offsets(self.entry, fragment, kind)
 
     def planned_offsets(self, files: CheckpointFiles, fragment: str, kind: Connector) -> dict[str, int] | None:
-        """The positions after the newest planned batch."""
+        """The positions of a fragment's splits after the newest planned batch."""
         return self._offsets(read_entry(files.read(f"offsets/{self.planned}")), fragment, kind)
 
     def _offsets(self, entry: OffsetEntry | None, fragment: str, kind: Connector) -> dict[str, int] | None:

@@ -98,7 +98,7 @@ class WarmStart:
         return is_recent and self.spec == spec and self.context.metastore.snapshot().epoch == self.snapshot.epoch
 
     def query(self, run: int) -> ReaderQuery:
-        """The settings of the query of this run."""
+        """The :class:`ReaderQuery` of this run."""
         return ReaderQuery(context=self.context, spec=self.spec, kind=self.opening.kind, pace=self.pace, run=run)
 
     def start_early(self, run: int) -> None:

@@ -180,7 +180,7 @@ class ArrowBatches:
             if not _NO_PYTHON.search(str(error)):
                 raise
             _without.add(spark.sparkContext)
-            logger.warning("Spark decodes all batches, because its Python cannot: %s", cause_line(str(error)))
+            logger.warning("Spark's Python processes cannot run Arrow, so Spark decodes: %s", cause_line(str(error)))
             warehouse.remove(parts)
             warehouse.remove(folder)
             return None
@@ -252,7 +252,8 @@ def _text(raw: Column) -> Column:
 
 
 def _read_again(records: DataFrame, kept: tuple[str, ...], files: list[str]) -> DataFrame:
-    """Records from files, with the columns of other records; columns that no code reads are NULL."""
+    """The records that tasks left undecoded in ``files``, with the columns of ``records``. The columns that are not in
+    ``kept`` are NULL, because no code reads them."""
     known = {column.name: column for column in records.schema.fields}
     schema = StructType([StructField(VALUE, BinaryType()), *(known[name] for name in kept)])
     frame = records.sparkSession.read.schema(schema).parquet(*files)
@@ -265,7 +266,7 @@ def _read_again(records: DataFrame, kept: tuple[str, ...], files: list[str]) -> 
 
 
 def _saved_beside(warehouse: Warehouse, folder: str, rows: DataFrame, by_spark: SparkSave) -> Reported:
-    """Saves rows by Spark in a folder that already has files."""
+    """Saves rows with Spark and moves the files into a folder that already has files."""
     beside = f"{folder}.others"
     warehouse.remove(beside)
     reported = by_spark(rows, beside)

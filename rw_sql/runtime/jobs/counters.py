@@ -25,7 +25,7 @@ class DecodeErrors:
 
 
 class JobFigures:
-    """Values that are only known to the process that runs the jobs. No table contains them. Thread-safe."""
+    """Values that only the process that runs the jobs knows, because no table contains them. Thread-safe."""
 
     def __init__(self) -> None:
         self._batches: dict[str, tuple[int, float]] = {}

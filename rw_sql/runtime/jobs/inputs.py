@@ -128,7 +128,8 @@ def input_frame(
 
 
 def _live_rows(spark: SparkSession, frame: DataFrame, guarded: tuple[SplitHistory, ...]) -> DataFrame:
-    """The rows that are live for a view: see :class:`rw_sql.model.backfill_ranges.SplitHistory`."""
+    """The rows of a log that the view reads from the log, not from its backfill (see
+    :class:`rw_sql.model.backfill_ranges.SplitHistory`)."""
     if not guarded:
         return frame
     if len(guarded) <= _MOST_IN_FILTER:
@@ -180,8 +181,8 @@ def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> Da
 def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
     """The rows of an input at a version, with the columns visible to queries.
 
-    If another input replaces its rows, a view over a source is recomputed from the source's log, which also contains
-    undecodable records.
+    If the input is a source, these are the rows of its log without the undecodable records. A view over a source is
+    recomputed from the log if the view has another input that replaces its rows.
     """
     rows = rows_at(spark, path_of(context.warehouse, given), version)
     if given.kind == "source":

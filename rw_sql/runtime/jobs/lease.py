@@ -29,9 +29,8 @@ HEARTBEAT_SECONDS = 2.0
 """How often an owner renews its lease, in seconds."""
 
 LEASE_SECONDS = 15.0
-"""The time without a heartbeat, in seconds, after which another process may take the lease.
-
-Used where process ids cannot be checked.
+"""The time without a heartbeat, in seconds, after which another process may take the lease of a warehouse in an object
+store, where process ids cannot be checked.
 """
 
 GONE_SECONDS = 120.0
@@ -42,8 +41,8 @@ A busy process may write its heartbeat late, and the clocks of machines differ.
 """
 
 CLOCKS_SECONDS = 3600.0
-"""The time without a heartbeat, in seconds, after which a process may take a lease without observing it first. The
-clocks of two machines do not differ by this much."""
+"""The time without a heartbeat, in seconds, after which a process may take a lease without observing it first. It is
+assumed that the clocks of two machines differ by less."""
 
 
 def new_owner_name() -> str:

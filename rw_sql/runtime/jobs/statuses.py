@@ -132,7 +132,8 @@ def _wanted(snapshot: Snapshot) -> dict[str, int]:
 
 
 def run_mark(status: JobStatus | None) -> object:
-    """A value of a status that changes when the job makes progress. Retries of a stalled job do not change it.
+    """A value, computed from a status, that changes when the job makes progress. Retries of a stalled job do not change
+    this value.
 
     The owner updates the status of a job with a long batch while Spark makes progress.
     """

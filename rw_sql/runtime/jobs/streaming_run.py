@@ -1,6 +1,6 @@
 """The streaming query of one run of a job: its batches, its end, its stop.
 
-Each run of a reader, view or sink has one. It passes through these states in order: created, running
+Each run of a reader, view or sink has one :class:`StreamingRun`. It passes through these states: created, running
 (:attr:`StreamingRun.query` is set), being stopped (:meth:`StreamingRun.cancel`), over (:meth:`StreamingRun.forbid`).
 """
 
@@ -29,10 +29,12 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GRACE_SECONDS = 1.0
-"""How long in seconds a stop waits for the running batch before cancelling it. A cancelled batch leaves no trace."""
+"""The time in seconds for which a stop waits for the running batch before it cancels the batch. A cancelled batch
+commits nothing."""
 
 _FIRST_PLAN_SECONDS = 600.0
-"""If a query has had no batch for longer than this many seconds, the cause is a lack of data, not slow planning."""
+"""The maximum time in seconds for which a query without any batch may still be planning its first one. After a longer
+time, the query lacks data."""
 
 
 class BrokenOffError(Exception):
@@ -60,7 +62,7 @@ class StreamingRun:
         self.thread: BatchThread | None = None
         """The thread that writes the batches in place of a query."""
         self.stall: StalledError | None = None
-        """Why a batch refused to continue, if one did."""
+        """The error with which a batch ended because the job must stall; None if no batch did."""
         self._job_id = job_id
         self._note = note
         self._idle = threading.Event()

@@ -1,4 +1,4 @@
-"""The write rate of the jobs, from the newest commits of their tables; any process can read them."""
+"""The write rate of the jobs, computed from the newest commits of their tables, which any process can read."""
 
 from __future__ import annotations
 

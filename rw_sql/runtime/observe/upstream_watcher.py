@@ -34,7 +34,8 @@ TOPICS_SECONDS = 10.0
 """The interval in seconds at which topics are checked: whether they have new partitions or were re-created."""
 
 _ONE_BY_ONE_SECONDS = 1.0
-"""The minimum interval for a connector that does not define how often its readers check."""
+"""The minimum interval in seconds between two checks of one source whose connector does not define how often its
+readers check for new records."""
 
 _FAILED_CHECK_FACTOR = 16.0
 """A source whose check fails is checked again after this multiple of the time that the check took."""
@@ -45,14 +46,14 @@ DISCOVERY_SECONDS = 10.0
 DISCOVERY_OPTION = "refresh.interval.sec"
 
 _APART = 16
-"""The number of threads for sources of connectors that need a request per source."""
+"""The maximum number of threads that check the sources of connectors that need a request per source."""
 
 _UNREACHABLE_CHECKS = 3
 """The number of failed checks in a row after which the sources of a cluster are reported as unreachable."""
 
 _UNKNOWN_CHECKS = 12
 """After this number of checks in a row without the end of a split, the split's source is started, to report the reason.
-The move of a leader takes less time."""
+While a split's end cannot be read because its leader changes, fewer checks fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,7 +165,8 @@ def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], stalls: _Stalls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stalls:
-    """The statuses of the jobs in one check, and the epochs that their owners had applied before.
+    """The statuses of the jobs in one check, and the epochs that their owners had applied before these statuses were
+    read.
 
     A status that was reported before a statement was applied says nothing about the job after the statement.
     """
@@ -189,7 +190,7 @@ class _Stalls:
             acted=acted,
             pending=pending,
             leases=facts.leases(),
-            statuses=facts.job_statuses(),  # Read last: they are those of the applied epochs, or later ones.
+            statuses=facts.job_statuses(),  # Read last, so that they are at least as new as the applied epochs.
         )
 
     def reason(self, job: str, view_id: int, *ids: int) -> str:

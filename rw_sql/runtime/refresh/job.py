@@ -147,9 +147,9 @@ class RefreshJob:
         return refresh_of(snapshot, self.spec.table_id)
 
     def _give_up_what_was_killed(self) -> None:
-        """Ends a refresh that an earlier run had begun to load (the table becomes IDLE).
+        """If an earlier run had begun to load the refresh in the catalog, ends the refresh: the table becomes IDLE.
 
-        Begins a refresh that no run has begun.
+        A refresh that no run has begun to load stays.
         """
 
         def give_up(snapshot: Snapshot) -> Operation | None:
@@ -186,7 +186,7 @@ class RefreshJob:
                 self.problem = Failure(reason=reason)
 
     def _step(self) -> bool:
-        """Does the next step that the catalog requires; False if there is none."""
+        """Does the next step that the catalog requires; returns False if no step is left."""
         snapshot = self.context.metastore.snapshot()
         record = self._record(snapshot)
         if record is None:
@@ -252,7 +252,7 @@ class RefreshJob:
         fault("refresh.staged")
 
     def _told_of(self, record: RefreshRecord) -> Callable[[int, int], bool]:
-        """A callback that reports the progress of loading and returns whether to continue."""
+        """A callback that reports the progress of loading; it returns False if the refresh must not continue."""
 
         def tell(done: int, total: int) -> bool:
             self._report(LOADING, done, total)

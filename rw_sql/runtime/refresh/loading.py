@@ -105,7 +105,8 @@ def load(
 
 
 def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[str, str], rows: int) -> int:
-    """The number of partitions for the comparison. ``rows`` is the table's number of rows, 0 before the first load."""
+    """The number of Spark's partitions for the comparison of the upstream with the table. ``rows`` is the table's
+    number of rows, 0 before the first load."""
     there = reader.row_estimate(options) if isinstance(reader, ColumnReader) else None
     if there is None and not rows:
         return min(_MOST_PARTITIONS, max(2, spark.sparkContext.defaultParallelism))
@@ -115,8 +116,8 @@ def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[st
 def _misfit_of(
     table: str, columns: Sequence[ColumnDefinition], keys: Sequence[str]
 ) -> Callable[[str, Column, Mapping[str, Column]], Column]:
-    """The error message for a value from the upstream that does not fit: the column, the key of the row, and the
-    remedy."""
+    """A function that makes the error message for a value from the upstream that does not fit its column: the column,
+    the key of the row, and the remedy."""
     by_field = {field_of(column): column for column in columns}
     shown_keys = [column for column in columns if column.name in keys] or list(columns[:1])
 

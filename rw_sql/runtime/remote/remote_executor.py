@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.05, 0.5
 _OWNER_SECONDS = 1.0
-"""How often a waiting session checks that the owner still runs."""
+"""The interval in seconds at which a waiting session checks that the owner still runs."""
 
 
 class RemoteExecutor:
@@ -214,7 +214,7 @@ class RemoteExecutor:
     def _missing(self) -> SqlError:
         return SqlError(
             OWNER_MISSING,
-            "no process runs the jobs of this warehouse, and it would run the statement: nothing was changed",
+            "no process runs the jobs of this warehouse, so none can run the statement: nothing was changed",
             hint=f"rw-sql serve --warehouse {self._context.warehouse.uri}",
         )
 

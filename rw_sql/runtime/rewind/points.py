@@ -123,7 +123,7 @@ def make_points(
     is_over: Callable[[], bool],
     on_noted: Callable[[], object],
 ) -> None:
-    """Makes one point for these operations, which follow the same rows of the log, or records why there is none.
+    """Makes one point for these operations, between which the log got no rows, or records why there is no point.
 
     The source's reader must be stopped. It may continue as soon as ``on_noted`` is called; surplus points are
     deleted afterwards. The wait for the source's dependents is limited to ``rewind_point_timeout``, because the
@@ -227,7 +227,8 @@ def _make(
 def _same(
     context: Context, source: SourceRecord, log_version: int, dependents: tuple[PointDependent, ...]
 ) -> str | None:
-    """The copies of an earlier point, if nothing has changed since."""
+    """The folder of an earlier point's copies, if the log and the dependents have not changed since that point; None
+    otherwise."""
     for point in context.metastore.jobs.rewind_points(source.id):
         if point.reason is None and (point.log_version, point.dependents) == (log_version, dependents):
             return point.folder

@@ -112,7 +112,8 @@ class Rewinding:
             if not any(job in busy for job in jobs):
                 self._carry_out(snapshot, rewind, jobs)
         self._works = {id_: work for id_, work in self._works.items() if work.is_working or work.retry_at}
-        # No epoch counts as applied while tables are replaced of a source that has been moved to another group.
+        # If a source was moved to another group while its tables are being replaced, no epoch counts as applied before
+        # this work ends.
         moved = {id_ for id_, work in self._works.items() if work.is_working and group_of(snapshot, id_) != group}
         owed.update(map(ingest_fragment, moved))
         self.owed = frozenset(owed)

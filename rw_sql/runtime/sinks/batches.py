@@ -20,7 +20,8 @@ FEED_COLUMNS = (CHANGE, VERSION)
 """The columns of Delta's change data feed that are used here."""
 
 LOG_ORDER = (RUN, BATCH, SPLIT, OFFSET)
-"""The columns that sort a source's log in reading order. Logs of older versions lack the second column."""
+"""The columns that sort a source's log in reading order. A log that an older version of rw_sql created may lack
+BATCH."""
 
 _OPERATIONS = {"insert": INSERT, "update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE, "delete": DELETE}
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _NEWEST_JOBS = 5
-"""The maximum number of a tag's jobs to look at; older ones have ended."""
+"""The number of a tag's newest jobs whose tasks are counted; older jobs have ended."""
 
 _SHORT_NAMES = ("ArrowIteratorServer", "PythonErrorUtils", "PythonSQLUtils", "PythonUtils")
 """The classes that PySpark requests in ``sql``, ``createDataFrame`` and its parser of types."""

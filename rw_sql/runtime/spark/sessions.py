@@ -271,7 +271,8 @@ def activate(spark: SparkSession) -> None:
 
 
 def activate_in_jvm(spark: SparkSession) -> None:
-    """Makes a session the active one of this thread in the JVM, where types in texts are read with its settings."""
+    """Makes a session the active one of this thread in the JVM, which parses types in texts by the settings of the
+    active session."""
     java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(java_session(spark))
 
 

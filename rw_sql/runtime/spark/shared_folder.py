@@ -52,9 +52,9 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The result of one task.
+    """The result of one task that checks the folder. ``host`` is the executor's host, ``name`` the file that it wrote.
 
-    ``process`` identifies the executor's process; ``problem`` is empty if it shares the folder.
+    ``process`` identifies the executor's process; ``problem`` is empty if the executor shares the folder.
     """
 
     host: str

@@ -1,8 +1,8 @@
 """Makes the catalog's objects readable by name in a session of Spark Connect.
 
 The server is shared with sessions that do not use the warehouse, so all of the warehouse's views are temporary views of
-this session. A name of several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, is one word as a temporary
-view.
+this session. A name of several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, becomes a temporary view's name
+as one quoted word.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class ConnectViews(SparkViews):
         return text
 
     def _found(self, snapshot: Snapshot, parts: tuple[str, ...], path: tuple[str, ...]) -> str | None:
-        """The name in the catalog of a written name; None if Spark finds the name by itself."""
+        """Converts a name in a statement to a name in the catalog; None if Spark finds the name by itself."""
         if len(parts) == 2:
             schema = parts[0].lower()
             is_alias = schema == SCHEMA_ALIAS and not self.has_users_database(SCHEMA_ALIAS)
@@ -170,7 +170,7 @@ class ConnectViews(SparkViews):
         """Does nothing: the search path alone decides, because the server has no databases of schemas."""
 
     def is_hidden(self, name: str) -> bool:
-        """True if a bare name refers to a user's own object although an rw_sql object has that name too."""
+        """True if an unqualified name refers to a user's own object although an rw_sql object has that name too."""
         return name in self._covered
 
     def is_temporary(self, name: str) -> bool:

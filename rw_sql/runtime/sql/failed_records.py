@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class FailedRecordViews:
-    """These views in one session."""
+    """The views of failed records, ``<source>$errors`` and ``<sink>$rejected``, in one session."""
 
     def __init__(self, context: Context, spark: SparkSession) -> None:
         self._context = context
@@ -39,14 +39,14 @@ class FailedRecordViews:
         self._rejected: dict[str, tuple[int, int]] = {}
 
     def show(self, text: str) -> None:
-        """Creates the views that a folded text mentions."""
+        """Creates the views that a statement mentions. ``text`` is the statement after ``str.casefold``."""
         if ERRORS in text:
             self._show_errors(text)
         if REJECTED in text:
             self._show_rejected(text)
 
     def has(self, folded: str) -> bool:
-        """True if one of these views has this folded name."""
+        """True if this session has created such a view with this name, which is given in lower case."""
         return folded in {name.lower() for name in (*self._errors, *self._rejected)}
 
     def refresh(self, snapshot: Snapshot) -> None:

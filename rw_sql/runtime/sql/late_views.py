@@ -47,8 +47,8 @@ class LateViews:
         self._is_closed = False
 
     def take(self, due: Mapping[str, MaterializedViewRecord]) -> Mapping[str, MaterializedViewRecord]:
-        """Gives the thread views to create, in place of its earlier ones; returns the views that the caller must
-        create."""
+        """Decides which of the missing views ``due`` the thread creates; returns the others, which the caller must
+        create itself."""
         with self.lock:
             if len(due) > AT_ONCE and self._thread is None:
                 self._due = dict(due)

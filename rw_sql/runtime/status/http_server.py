@@ -75,7 +75,8 @@ def _text(code: HTTPStatus, said: str, *headers: tuple[str, str]) -> _Answer:
 
 
 def _again(path: str) -> tuple[tuple[str, str], ...]:
-    """The headers of an answer that is valid only for a moment, so that a browser reloads the page by itself."""
+    """The headers with which a browser soon requests the same address again, for an answer that is valid only for a
+    moment."""
     return ("Retry-After", "2"), *((("Refresh", "5"),) if path == "/" else ())
 
 

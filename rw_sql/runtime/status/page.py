@@ -230,7 +230,7 @@ def _lineage(status: WarehouseStatus, query: PageQuery) -> str:
 
 
 def around(graph: Graph, name: str) -> Graph:
-    """The part of a graph upstream of the boxes with a name, and the part downstream of them."""
+    """The boxes with a name, and the parts of the graph that are upstream or downstream of them."""
     kept: set[int] = set()
     for edges in (graph.edges, tuple((end, start) for start, end in graph.edges)):
         following: dict[int, list[int]] = {}

@@ -67,7 +67,8 @@ def write_held(run: ViewRun, held: DataFrame, batch: int, keys: Sequence[str], c
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The strategy for a filter or projection of a single view: changed rows pass through the query again."""
+    """The strategy for a filter or projection of a single view whose rows change: the query is applied again to each
+    changed row."""
 
     run: ViewRun
 
@@ -108,7 +109,8 @@ class Recomputed:
     run: ViewRun
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """The values affected by changes of the inputs, if they can be determined."""
+        """A stream that starts a batch when an input changes. If the query allows it, its rows identify the affected
+        rows of the view; otherwise, they have no content."""
         spec = self.run.spec
         for given in spec.inputs:
             touched_frame(self.run.context, spark, given).createOrReplaceTempView(quoted_for_spark(given.name))

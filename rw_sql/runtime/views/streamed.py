@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Streamed:
-    """The strategy for a query over appended rows, or over changes with a sign."""
+    """The strategy for a query over appended rows, or over the changes of a view, each with a sign: 1 for an added row,
+    -1 for a removed row."""
 
     run: ViewRun
     _steps: tuple[str, ...] | None = None
@@ -156,7 +157,7 @@ def rows_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
     for given in spec.inputs:
         record = snapshot.get(given.id)
         if record is None:
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         seen = ((name, kind) for name, kind in relation_of(record).columns if name in given.columns)
         columns = (f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in (*seen, *signs))
         spark.range(0).selectExpr(*columns).createOrReplaceTempView(quoted_for_spark(given.name))

@@ -74,7 +74,7 @@ class MessageRecords:
                 self.writers.add_versions(subject)
 
     def heads_in(self, records: pa.Table) -> frozenset[bytes]:
-        """The distinct heads of records that are in this process's memory."""
+        """The distinct heads (first bytes, with the id of the schema) of records that are in this process's memory."""
         return heads_in(records, _COLUMNS) if self.writers is not None else frozenset()
 
     def heads_of(self, records: DataFrame) -> frozenset[bytes]:

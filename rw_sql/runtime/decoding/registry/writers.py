@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateSource
 
 HEAD_BYTES = 5
-"""The length of Confluent's frame before an Avro record: a zero byte and the schema's id."""
+"""The length in bytes of a record's *head*: Confluent's frame before the record, a zero byte and the schema's id."""
 
 WriterIdentity = tuple[bytes, str, str, str | None]
 
@@ -54,12 +54,12 @@ _FINER = ("timestamp-nanos", "local-timestamp-nanos")
 
 
 def head_of(id_: int) -> bytes:
-    """The first bytes of a record with this schema."""
+    """The head of a record that was written with the schema ``id_``."""
     return b"\0" + id_.to_bytes(4, "big")
 
 
 def id_of(head: bytes) -> int | None:
-    """The id in the first bytes of a record; None if these are not a frame."""
+    """The schema's id in a record's head; None if these bytes are not Confluent's frame."""
     return int.from_bytes(head[1:], "big") if len(head) == HEAD_BYTES and head[0] == 0 else None
 
 
