@@ -1,4 +1,4 @@
-"""Locates a backfill's staging table, and checks that the remaining records can be read now."""
+"""Locates a backfill's staging table, and checks that the records that the backfill still has to read are available."""
 
 from __future__ import annotations
 

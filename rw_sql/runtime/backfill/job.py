@@ -317,8 +317,8 @@ class BackfillReader:
         )
 
     def fill(self) -> int:
-        """Reads the missing offsets: from the log if it contains them, otherwise from upstream. Returns the number
-        of offsets read so far."""
+        """Reads the offsets that are still missing, from the log if it contains them, otherwise from upstream. Returns
+        the number of offsets that the backfill has read in all."""
         own = self.backfill
         warehouse = own.context.warehouse
         if own.direct_table is None and is_whole(warehouse, self.path):

@@ -113,7 +113,7 @@ class BackfillStaging:
             self.held[split] = with_span(self.held.get(split, ()), start, end)
 
     def finish(self, live_version: int) -> None:
-        """Marks the table as complete. The caller handles ``live_version``."""
+        """Marks the table as complete. Ignores ``live_version``, which only a :class:`DirectTable` needs."""
         empty: dict[str, list[object]] = {name: [None] for name in self.schema.names}
         row = pa.Table.from_pydict({**empty, ERROR: [_WHOLE]}, schema=self.schema)
         self.output.lives = {}

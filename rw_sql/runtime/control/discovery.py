@@ -59,8 +59,8 @@ class SplitDiscovery:
         self._next_check[source_id] = 0.0
 
     def look(self, changed: Iterable[int], running: Iterable[int]) -> None:
-        """Starts the checks that are due, in the background: of sources in ``changed``, whose splits may have changed,
-        and of sources in ``running``."""
+        """Starts the checks that are due, in the background. Sources in ``changed``, whose splits may have changed, are
+        due at once; sources in ``running`` are due when their intervals are over."""
         now = time.monotonic()
         changed = tuple(changed)
         self._next_check.update(dict.fromkeys(changed, 0.0))
@@ -120,7 +120,7 @@ class SplitDiscovery:
         upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
         stamp = (upstream, tuple(snapshot.fragment_epoch(fragment) for fragment, _, _ in readers))
         if self._looked_after.get(source_id) == stamp:
-            return  # If no split is new, changed or missing, 100,000 files need no individual check.
+            return  # No split is new, changed or missing since the last check, so 100,000 files are not checked again.
         has_stalled = False
         for fragment, spec, splits in readers:
             if not upstream.is_reachable or not splits:

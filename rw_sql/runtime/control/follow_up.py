@@ -1,4 +1,5 @@
-"""The second half of a statement: waits until the jobs match its commit, and records the outcome."""
+"""The second half of a statement: waits until the jobs match the catalog that it has committed, and records the
+outcome."""
 
 from __future__ import annotations
 
@@ -130,7 +131,7 @@ class FollowUp:
     def _stalls(self, plan: Plan) -> list[ResultRow]:
         wanted = {step.subject for step in plan.steps if not step.is_catalog and step.action != "StopJob"}
         if not wanted:
-            return []  # Reading the statuses waits for pending writes.
+            return []  # Avoids reading the statuses, which would wait for pending writes.
         statuses = self._context.metastore.jobs.job_statuses()
         return [
             ResultRow(object=job, change="NOTICE", detail=f"STALLED: {statuses[job].reason}")

@@ -38,7 +38,7 @@ class Beats:
         for job_id, job in running.items():
             try:
                 mark = _mark(job)
-            except (Py4JError, OSError):  # The JVM is stopping: the statuses of jobs must be written nevertheless.
+            except (Py4JError, OSError):  # The JVM is stopping. The caller must write the jobs' statuses nevertheless.
                 return []
             if mark:
                 seen[job_id] = mark

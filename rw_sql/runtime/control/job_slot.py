@@ -42,7 +42,7 @@ _MOST_SOUND_FACTOR = 60.0
 lasted."""
 
 _RESTARTS_OF_FLAPPING = 3
-"""A job with more failed runs than this since its last recovery is flapping."""
+"""The maximum number of failed runs since a job's last recovery with which the job does not count as flapping."""
 
 
 @dataclass(slots=True)
@@ -92,11 +92,12 @@ class Trouble:
 class JobSlot:
     """One job: its desired spec, its running instance, and the time of its next retry.
 
-    ``awaiting`` is the spec that it adopts when the batch in progress has ended. ``idle`` is its state at rest; a job
-    at rest counts as running, even while it is being woken (``is_woken``). ``going_to_rest`` is its spec while it is
-    being stopped in order to rest. ``problem`` is the reason why its upstream cannot be watched. ``behind`` is its
-    known number of unread records, and ``is_queued`` means that its start may wait for other starts. ``is_settled``:
-    its state cannot change until it is woken or the catalog changes.
+    ``awaiting`` is the spec that the job adopts when the batch in progress has ended. ``idle`` is the job's state at
+    rest; a job at rest counts as running, even while it is being woken (``is_woken``). ``going_to_rest`` is the job's
+    spec while the job is being stopped in order to rest. ``problem`` is the reason why the upstream of a source at rest
+    cannot be watched. ``behind`` is the known number of unread records, and ``is_queued`` means that the job's start
+    may wait for other starts. ``is_settled``: the job's status cannot change until the job is woken or the catalog
+    changes.
     """
 
     job_id: str
@@ -295,7 +296,8 @@ def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot
 
 
 def doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-    """The jobs of rebuilt views whose rebuild job is still running."""
+    """The jobs of rebuilt views that must not start yet, because the job of the rebuild, which writes the same table,
+    still runs."""
     found = set()
     for job in busy:
         serving, _, generation = job.partition(".")

@@ -47,7 +47,7 @@ _APART_SECONDS = 86_400.0
 """The maximum difference between the clocks of two machines for which a lock of another machine still applies."""
 
 _seen: dict[tuple[str, str, int], float] = {}
-"""When this process first read each lock, by warehouse, lock and source, on its monotonic clock."""
+"""The time on the monotonic clock at which this process first read each lock, by (warehouse, lock, source)."""
 
 _LOOK_SECONDS = 0.02
 _MARK_SECONDS = 1.0

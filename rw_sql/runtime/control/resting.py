@@ -49,7 +49,7 @@ class SourceJob(Protocol):
 
     @property
     def run(self) -> int:
-        """Its run number."""
+        """The number of the reader's run."""
         ...
 
     @property
@@ -112,8 +112,8 @@ class IdleSource:
 
     @staticmethod
     def of(context: Context, spec: IngestSpec, running: SourceJob) -> IdleSource | None:
-        """The state at rest, determined before the reader is stopped; None if the upstream has more records, or its
-        positions cannot be compared."""
+        """The state at rest, determined before the reader is stopped; None if the upstream has more records, or if the
+        reader's positions cannot be compared with the upstream's ends."""
         snapshot = context.metastore.snapshot()
         source, kind = snapshot.get(spec.source_id), running.kind
         if not isinstance(source, SourceRecord) or not may_rest(spec):
@@ -204,9 +204,9 @@ def stored(idle: Mapping[str, Idle]) -> str:
 def read_stored(context: Context, text: str, wanted: Mapping[str, JobSpec]) -> dict[str, Idle]:
     """The jobs of :func:`stored` that may stay at rest in this process.
 
-    A job may stay at rest if its definition and position are the same as at the end of its newest run and nothing was
-    committed to its inputs since. After an upgrade of rw_sql, each job is started once, because a start adapts the
-    job's table.
+    A job may stay at rest if its definition and position are the same as at the end of its newest run and nothing has
+    been committed to its inputs since then. After an upgrade of rw_sql, each job is started once, because a start
+    adapts the job's table.
     """
     runs, snapshot = context.metastore.jobs.last_runs(), context.metastore.snapshot()
     found: dict[str, Idle] = {}

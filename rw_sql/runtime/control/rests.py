@@ -103,7 +103,7 @@ class Rests:
             self._noting.exception()
 
     def recall(self, slots: Mapping[str, JobSlot]) -> None:
-        """In the first pass: leaves the jobs of an earlier process at rest if nothing has changed."""
+        """In the first pass: leaves jobs that an earlier process left at rest as they are, if nothing has changed."""
         try:
             text = self._context.warehouse.read_text(_file(self._context))
         except FileNotFoundError:
@@ -129,7 +129,7 @@ class Rests:
                 self._recalled = dict(recalled)
             for slot, idle in secret:
                 self._lay(slot, idle)
-            # A vault may take seconds for each secret; the other jobs do not wait for it.
+            # Runs in the background, because a vault may take seconds for each secret.
             run_in_background(partial(self._watch_recalled, recalled), "recalling")
 
     def _watch_recalled(self, recalled: Mapping[str, IdleSource]) -> None:
@@ -206,7 +206,7 @@ class Rests:
         ``elsewhere`` are the objects whose jobs the owners of other resource groups run.
         """
         self._take_findings(slots)
-        # An input was moved to another group since its reader came to rest.
+        # An input may have been moved to another group since its reader came to rest.
         for input_id in elsewhere:
             for reader in tuple(self._readers.get(input_id, {}).values()):
                 if not reader.is_woken:
@@ -244,7 +244,7 @@ class Rests:
         try:
             return idle_state(self._context, spec, running)
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # If something cannot be read now, the job keeps running.
+            # Without its state at rest, which cannot be read now, the job keeps running.
             logger.warning("%s does not rest: %s", slot.job_id, cause_line(str(error)))
             return None
 
@@ -287,8 +287,8 @@ class Rests:
     def _with_commits(self, awake: Iterable[JobSlot], now: float) -> frozenset[int]:
         """The objects of running jobs that may have committed since the last pass.
 
-        On a local path a check of a table costs microseconds. In an object store, a check is a request. It is therefore
-        made after a batch, and every few seconds for commits without a batch.
+        On a local path, checking a table for commits costs microseconds. In an object store, it takes a request. There,
+        tables are therefore checked only after a batch, and every few seconds for commits without a batch.
         """
         if self._context.warehouse.is_local or now >= self._next_remote_look:
             self._next_remote_look = now + _REMOTE_SECONDS
@@ -351,7 +351,7 @@ class Rests:
                     reader.wake(behind)
 
     def _report(self, finding: Finding) -> None:
-        """Called on the watcher's threads."""
+        """Stores a finding until the next pass. The watcher calls it on its threads."""
         with self._lock:
             is_over = bool(self._troubled) and not self._troubled.isdisjoint(finding.answered)
             if not (finding.behind or finding.changed or finding.problems or finding.unknown or is_over):

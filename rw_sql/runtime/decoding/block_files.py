@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 VALUE = "value"
 
 _HIDDEN = ("_rw_split", "_rw_offset")
-"""The columns of records that the rows have too."""
+"""The hidden columns that the rows take over from the records."""
 
 _GROUP_BYTES = 32 * 1024 * 1024
 """The maximum number of bytes of rows in memory; at this size, they become a row group of the file."""
@@ -121,7 +121,8 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _rows(files: BlockFiles, decoded: pa.Table, batch: pa.RecordBatch) -> pa.Table:
     count, columns = batch.num_rows, []
     column, epochs = files.by_split
-    # A column of the records and a column of the rows may have the same name.
+    # Only hidden columns are taken over by name, because another column of the rows may have the name of a column of
+    # the records by chance.
     given = (*(name if name in _HIDDEN else "" for name in files.kept), *files.computed)
     for wanted in files.schema:
         if wanted.name in files.reader.schema.names:

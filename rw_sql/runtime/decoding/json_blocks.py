@@ -78,7 +78,7 @@ class BlockReader:
 
 @dataclass(slots=True)
 class _Work:
-    """The parts of one block that were read."""
+    """The parts of one block that were read so far: their rows, and the places of their records in the block."""
 
     reader: BlockReader
     rows: list[pa.Table] = field(default_factory=list)

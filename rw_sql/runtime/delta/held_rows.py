@@ -36,7 +36,7 @@ def may_hold(held: DataFrame, count: int) -> bool:
 
 
 def small_rows(rows: DataFrame) -> pa.Table | None:
-    """The rows in this process, computed once; None if they are too large for it."""
+    """Computes the rows once and collects them into this process; None if they are too large for it."""
     held = rows.persist()
     try:
         return held.toArrow() if may_hold(held, held.count()) else None
@@ -54,8 +54,8 @@ def in_any_order(rows: DataFrame) -> DataFrame:
 
 
 def all_rows(rows: DataFrame) -> pa.Table:
-    """The rows in this process, in order, even if Spark does not return them at once. They must fit into the process's
-    memory."""
+    """Collects the rows into this process, in order, even if they are too large for a single result of Spark. They must
+    fit into the process's memory."""
     try:
         return rows.toArrow()
     except (PySparkException, Py4JError) as error:

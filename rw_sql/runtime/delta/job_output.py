@@ -404,7 +404,8 @@ class JobOutput:
         self._require_turn(version)
         # The parentheses are needed, because DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
         same = (f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
-        # key_range is true for all rows with these keys. Without it, the merge would open every file of the table.
+        # The condition of key_range is true for all rows with these keys. Without it, the merge would open every file
+        # of the table.
         within = (key_range(rows, key) for key in keys)
         matched = " AND ".join([*same, *(condition for condition in within if condition)])
         merge = self.table.merge(

@@ -116,8 +116,8 @@ class RejectedRows:
 
 
 def make_rejected(path: str, shape: SinkShape) -> None:
-    """Creates the table unless it exists."""
-    # no statistics of other columns, because delta-rs may be unable to read those of a refused value
+    """Creates the table of a sink's rejected rows, unless it exists."""
+    # Only BATCH has statistics, because delta-rs may be unable to read the statistics of a refused value.
     create_table(path, rejected_schema(shape), {STATISTICS: BATCH})
 
 

@@ -72,16 +72,17 @@ _WHOLE_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 def maintenance_properties(what: str) -> CommitProperties:
-    """The commit properties for upkeep, with which a commit fails if anything was committed after the handle's
-    version."""
+    """The commit properties for upkeep. With them, a commit fails if anything was committed after the version of the
+    ``DeltaTable`` object through which it is made."""
     return CommitProperties(custom_metadata={"rw_sql_upkeep": what}, max_commit_retries=0)
 
 
 def compact(table: DeltaTable, partition: str | None = None) -> int:
     """Compacts small files; returns the number of files removed.
 
-    With a ``partition`` column, only the partition with the newest value is still written to. Stream readers see no
-    row twice, because compaction is not new data (Delta protocol, ``dataChange``).
+    ``partition`` is the table's partition column, if it has one. The job then still appends only to the partition with
+    the newest value. Stream readers see no row twice, because compaction is not new data (Delta protocol,
+    ``dataChange``).
     """
     files = pa.table(table.get_add_actions(flatten=True))
     sizes = files.column("size_bytes").to_pylist()

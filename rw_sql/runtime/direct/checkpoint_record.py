@@ -43,11 +43,12 @@ class ReaderRecord:
 
 
 EMPTY = ReaderRecord(lines=(), epochs={}, lives={}, parked={})
-"""The record to use for a checkpoint without one."""
+"""The record that is assumed for a checkpoint that does not contain one."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One change of a checkpoint, with the record and the newest committed entry before it (None: no entry).
+    """One change of a checkpoint. ``was`` and ``before`` are the record and the newest committed entry of the offset
+    log before the change (None: no entry).
 
     ``epochs`` are the epochs in the record after the change. ``dropped`` is the offset entry of the removed batch,
     which was planned but had written nothing.
@@ -131,7 +132,7 @@ class Head:
 def offsets_of(
     entry: OffsetEntry, lines: tuple[str | None, ...], fragment: str, kind: Connector
 ) -> dict[str, int] | None:
-    """A fragment's offsets in an entry of the offset log; None if the entry has none."""
+    """A fragment's offsets in an entry of the offset log; None if the entry has no line for the fragment."""
     for line, text in zip(lines, entry.offsets, strict=True):
         if line == fragment and text is not None:
             return kind.read_positions(text)

@@ -280,8 +280,8 @@ class Capture:
         return {table: (snapshot, last.get(table, progress)) for table, (snapshot, progress) in self.tables.items()}
 
     def stored_with(self, progress: Mapping[str, tuple[str, TableProgress]], *, is_due: bool) -> dict[str, list[str]]:
-        """The progress to store in a commit: the whole progress if any part has changed since it was last stored or
-        if it is due, otherwise nothing."""
+        """The progress to store in a commit: the whole progress if any part has changed since it was last stored, or if
+        ``is_due``; otherwise nothing."""
         return written_progress(progress) if is_due or progress != self._written else {}
 
     def _report(self, progress: Mapping[str, tuple[str, TableProgress]]) -> None:
@@ -317,7 +317,7 @@ class Capture:
         self.feed.reader.set_rate_limit(min(rates, default=None))
 
     def committed(self, taken: tuple[Taken, ...], progress: dict[str, tuple[str, TableProgress]]) -> None:
-        """Acknowledges a committed batch."""
+        """Reports a committed batch to the reader, so that the server may discard its log up to there."""
         self._report(progress)
         has_ended = any(made.is_done and not self.tables[table][1].is_done for table, (_, made) in progress.items())
         self.tables = progress
@@ -468,5 +468,6 @@ def stalled(source: SourceRecord, error: CaptureError) -> StalledError:
     hint = f": {error.hint.replace('SOURCE_NAME', sql_name(source.name))}" if error.hint else ""
     if error.is_temporary:
         return StalledError(f"UNREACHABLE {error.message}{hint}")
-    # The problem may be solved upstream without a statement here, so the job is retried, at the longest interval.
+    # Someone may solve the problem upstream, without a statement in this warehouse. The job is therefore retried, at
+    # the longest interval.
     return StalledError(f"{error.message}{hint}", is_lasting=True)

@@ -121,8 +121,8 @@ class Ingest:
         """Claims a run, fences earlier ones, reads the position, and starts.
 
         ``before`` is this process's last run of the reader, if it ended cleanly; the new run reuses its resources.
-        ``prepared`` is a warm start, if there is one. Raises StalledError; if the upstream does not respond, it does
-        so before anything is written.
+        ``prepared`` is a warm start, if there is one. Raises StalledError; if the upstream does not respond, the error
+        is raised before anything is written.
         """
         if prepared is not None and not prepared.is_current(spec):
             prepared.abandon()
@@ -457,7 +457,7 @@ class Ingest:
             if end is None:
                 self._close_clients()
             elif self.capture is not None:
-                # The next run needs the slot.
+                # The next run needs the slot, which only one reader at a time can use.
                 self.capture.feed.close()
             elif self.feed is not None:
                 # The run reads nothing more from the upstream, and the next run can use the session at the broker.

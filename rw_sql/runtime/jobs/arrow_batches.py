@@ -85,7 +85,7 @@ _TYPES = {
 """The types that Arrow reads from JSON by the rules of ``docs/reference/formats.md``."""
 
 _INCLUDED = {"key": "key", "partition": "partition", "topic": "partition", "timestamp": "timestamp"}
-"""For each word of INCLUDE, the column of the records that it reads."""
+"""For each word of INCLUDE, the column of the records that contains its value."""
 
 _INCLUDES = {*_INCLUDED, "offset", "file"}
 _SUFFIX = f',"{END}":true}}\n'
@@ -110,8 +110,8 @@ class ArrowBatches:
 
     @staticmethod
     def of(warehouse: Warehouse, statement: CreateSource, run: int) -> ArrowBatches | None:
-        """None if Spark must decode all batches: for other formats and types, and in an object store, to which only
-        Spark's executors have access."""
+        """The decoder for a source; None if Spark must decode all batches: for other formats and types, and for a
+        warehouse in an object store, to which only Spark's executors write."""
         connector = connector_of(statement) or ""
         if not warehouse.is_local or encode_of(statement) != "JSON" or included_offset(connector):
             return None
@@ -126,7 +126,7 @@ class ArrowBatches:
         if not kinds or None in kinds:
             return None
         if json_rules(encode_options(statement)).timestamptz == "utc_without_suffix":
-            return None  # texts with a time zone are errors in this mode, which Arrow would accept
+            return None  # In this mode, a text with a time zone is an error, but Arrow would accept it.
         schema = pa.schema(list(zip(names, kinds, strict=True)))
         return ArrowBatches(statement, BlockReader(schema, END, _SUFFIX), run)
 
@@ -216,7 +216,8 @@ class ArrowBatches:
         rows_of: Callable[[DataFrame], DataFrame],
         expected: Expected,
     ) -> DataFrame | None:
-        """The log's rows for records, decoded into files of a folder that is replaced; None as for :meth:`save`.
+        """The log's rows for records, which are decoded into files of ``folder``; earlier content of the folder is
+        deleted. None in the same case as for :meth:`save`.
 
         Raises MiscountError if the number of rows differs from ``expected``.
         """

@@ -100,7 +100,7 @@ def input_frame(
     *,
     table: str | None = None,
 ) -> DataFrame:
-    """The stream of one input: a source's good rows, or rows appended to a view.
+    """The stream of one input: the rows of a source's log without decode errors, or the rows appended to a view.
 
     A batch reads about ``most_bytes`` (default: :func:`batch_bytes`). If ``table`` is given, it is read instead of
     the input's table.
@@ -166,7 +166,8 @@ def feed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataF
 
 
 def signed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
-    """The stream of a view's changes with the columns visible to queries, and a SIGN for each row."""
+    """The stream of a view's changes with the columns visible to queries, and a column SIGN: 1 for an added row, -1 for
+    a removed row."""
     comes = f"CAST(CASE WHEN {CHANGE} IN ('insert', 'update_postimage') THEN 1 ELSE -1 END AS BIGINT) AS {SIGN}"
     return feed_frame(context, spark, given).selectExpr(*_quoted(given.columns), comes)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.runtime import JobStore
 
 HEARTBEAT_SECONDS = 2.0
-"""How often an owner renews its lease, in seconds."""
+"""The interval in seconds at which an owner renews its lease."""
 
 LEASE_SECONDS = 15.0
 """The time without a heartbeat, in seconds, after which another process may take the lease of a warehouse in an object
@@ -120,7 +120,8 @@ class LeaseWatch:
     it at the same time."""
 
     def is_renewed(self, lease: Lease, now_ms: int) -> bool:
-        """True if the lease was renewed within LEASE_SECONDS, or has been observed for a shorter time.
+        """True if this process has seen a renewal of the lease within the last LEASE_SECONDS, or has observed the lease
+        for a shorter time.
 
         A lease that is older than any plausible difference of clocks need not be observed.
         """

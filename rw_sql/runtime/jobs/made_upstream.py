@@ -1,4 +1,4 @@
-"""Records which objects the runs of a source have created upstream: its slot or subscription, its publication.
+"""Records which objects the runs of a source have created upstream: a slot or subscription, and a publication.
 
 The record is a file beside the checkpoints. It includes the source's definition, so that the objects can be dropped
 after the source was dropped. It is written before a slot is created, so that a killed process never leaves an
@@ -47,7 +47,7 @@ clock, and the delay after that try. An upstream that no longer exists must not 
 
 
 def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
-    """``slot`` and ``publication`` are true if a run of the source has created them."""
+    """The record of a source's objects upstream. ``slot`` and ``publication`` are true if a run has created them."""
     return _read(warehouse, source.id)
 
 
@@ -119,7 +119,8 @@ def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bo
         _RETRIES[place] = next_due
     else:
         for former in made.get("former", []):
-            # Tried only once, because a former upstream of the source may be unreachable for ever.
+            # An object of a former upstream is dropped at the first attempt or not at all, because that upstream may
+            # be unreachable for ever.
             is_whole = isinstance(former, dict)
             _released(context, snapshot, former if is_whole else made, former["definition"] if is_whole else former)
     return is_done

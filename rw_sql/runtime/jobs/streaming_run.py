@@ -40,9 +40,9 @@ time, the query lacks data."""
 class BrokenOffError(Exception):
     """A batch ended because its query was being stopped, whatever the immediate error was.
 
-    Spark recognizes an interrupted Python batch by Py4J's wording in the traceback. Its regular expression
-    (``StreamExecution.PROXY_ERROR``) overflows the stack on long tracebacks. This exception is therefore short and
-    contains exactly that wording.
+    Spark recognizes an interrupted Python batch by Py4J's wording in the traceback. Spark's regular expression for this
+    wording (``StreamExecution.PROXY_ERROR``) overflows the stack on long tracebacks. This exception is therefore short
+    and contains exactly that wording.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,8 @@ class StreamingRun:
         self._made_at = time.monotonic()
 
     def guarded(self, write: Callable[[T, int], None]) -> Callable[[T, int], None]:
-        """The function for ``foreachBatch``. Raises BrokenOffError if the stop of its query interrupts the batch."""
+        """Wraps ``write`` for ``foreachBatch``. The result raises BrokenOffError if a stop of the query interrupts the
+        batch."""
 
         def guarded(content: T, batch: int) -> None:
             began = self._busy_since = time.monotonic()
@@ -176,7 +177,7 @@ class StreamingRun:
         return Failure(reason=cause_line(reason))
 
     def wait_idle(self, seconds: float) -> bool:
-        """Waits until no batch is being written; False if one still is."""
+        """Waits at most ``seconds`` until no batch is being written; returns False if one still is."""
         return self._idle.wait(seconds)
 
     def expect_stop(self) -> None:

@@ -82,8 +82,8 @@ def with_remedy(
 
     Such a change is either an update or delete, which a reader of appended rows cannot follow, or a VACUUM.
 
-    ``again`` are the statements that re-create the reader; ``rebuild`` are the statements that re-create it from the
-    existing rows.
+    ``again`` are the statements that re-create the view or sink; ``rebuild`` are the statements that re-create it from
+    the existing rows.
     """
     if failure is None:
         return failure

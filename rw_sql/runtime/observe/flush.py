@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _LOOK_SHARE = 0.1
-"""The interval between two checks, as a share of the time waited so far.
+"""The interval between two checks of FLUSH, as a share of the time waited so far.
 
 Each check reads the catalog, logs and checkpoints.
 """
@@ -408,8 +408,8 @@ class _Reading:
         return stall is not None
 
     def _high_water(self, snapshot: Snapshot) -> HighWater:
-        """The input versions that the view or sink must read. They are determined again when a rebuild has replaced its
-        table or the table of an input."""
+        """The input versions that the view or sink must read. They are determined again when a rebuild has replaced the
+        object's table or the table of an input."""
         ids = (self.reader.id, *self.reader.inputs)
         tables = tuple(table_path(self.context.warehouse, snapshot, id_) for id_ in ids)
         if self._ends is None or tables != self._tables:

@@ -195,7 +195,7 @@ class _Behind:
 
 
 def _times(context: Context, snapshot: Snapshot, found: list[tuple[Reader, _Behind]], seconds: float) -> dict[str, int]:
-    """For each fragment, the time at which the oldest unread record was written, if its upstream answers in time."""
+    """For each fragment, the time at which its oldest unread record was written, if the upstream answers in time."""
     oldest: dict[str, int] = {}
 
     def ask(reader: Reader, options: Mapping[str, str], waiting: Mapping[str, int]) -> None:

@@ -38,7 +38,7 @@ _ONE_BY_ONE_SECONDS = 1.0
 readers check for new records."""
 
 _FAILED_CHECK_FACTOR = 16.0
-"""A source whose check fails is checked again after this multiple of the time that the check took."""
+"""A source whose check fails is checked again after the time that the check took, multiplied by this factor."""
 
 DISCOVERY_SECONDS = 10.0
 """The interval at which a reader checks for new splits if its options set none, in seconds."""
@@ -58,7 +58,7 @@ While a split's end cannot be read because its leader changes, fewer checks fail
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A source at rest: the options of its connector, and its positions."""
+    """A source at rest: its id, and its positions."""
 
     source_id: int
     states: Mapping[str, SplitState]

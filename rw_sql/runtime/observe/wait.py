@@ -153,7 +153,8 @@ def _state(status: JobStatus | None) -> str:
 
 
 def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], stalls: _Stalls) -> str:
-    """The reason why a group of rebuilds that must be swapped together cannot finish for now; empty if it can."""
+    """The reason why a group of rebuilds that must be swapped together cannot finish for now; empty if it can
+    finish."""
     for rebuild in group:
         if reason := stalls.reason(rebuild_job(rebuild), rebuild.view_id, rebuild.id):
             return reason
@@ -194,7 +195,8 @@ class _Stalls:
         )
 
     def reason(self, job: str, view_id: int, *ids: int) -> str:
-        """The reason why a job of a view is not waited for: it is stalled; empty otherwise.
+        """The reason of a view's stalled job, for which the statement therefore does not wait; empty if the statement
+        waits for the job.
 
         ``ids`` are other objects that the job depends on.
         """

@@ -234,7 +234,8 @@ class RefreshJob:
                 loaded = load(spark, reader, options, table, self.output, staged_in)
             fault("refresh.loaded")
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # Applies to any error of the client, Arrow or Spark: the table stays unchanged, and the reason is recorded.
+            # The client, Arrow or Spark may raise any exception here. The table stays unchanged, and the reason is
+            # recorded.
             self._fail(record, _reason(error, options))
             return
         finally:
@@ -365,7 +366,8 @@ class RefreshJob:
 
 
 _TELLING = (PySparkException, Py4JError, DeltaError, OSError, SqlError, StalledError)
-"""The exceptions whose message is sufficient. For all others, the message also contains the type."""
+"""The exceptions whose message alone becomes the reason of a failed refresh. For all others, the reason also contains
+the exception's type."""
 
 
 def _reason(error: Exception, options: Mapping[str, str]) -> str:

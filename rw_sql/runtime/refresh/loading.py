@@ -195,8 +195,8 @@ def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFram
     The job knows the files, because it is the table's only writer.
 
     Delta's reader is used instead if the files alone do not determine the rows (because of a Delta feature that
-    readers must support), or if Spark would misread their names. delta-rs returns file names as URLs, with %20 for a
-    space and %C3%A9 for é, and Spark treats characters such as * as patterns.
+    readers must support), or if Spark would misread the files' names. delta-rs returns file names as URLs, with %20 for
+    a space and %C3%A9 for é, and Spark treats characters such as * as patterns.
     """
     table, paths = output.table, output.table.file_uris()
     is_told_by_files = not (table.protocol().reader_features or table.metadata().partition_columns)

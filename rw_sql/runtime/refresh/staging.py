@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 CHUNK = "_rw_chunk"
-"""The column with the number of a row's chunk."""
+"""The name of the column with the number of a row's chunk."""
 
 CHUNK_ROWS = 50_000
 """The approximate number of changed rows in one commit."""

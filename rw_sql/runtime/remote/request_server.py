@@ -109,7 +109,7 @@ class RequestServer:
                 self.look()
                 if time.monotonic() - self._tidied_at >= _TIDY_SECONDS:
                     self._tidied_at = time.monotonic()
-                    # In an object store, this takes hundreds of requests.
+                    # Runs in the background, because in an object store it takes hundreds of requests.
                     run_in_background(self._tidy, "requests-upkeep")
             except (SqlError, OSError, DeltaError) as error:
                 logger.warning("requests of other sessions cannot be read: %s", error)
@@ -147,10 +147,10 @@ class RequestServer:
         self._forget_sessions()
 
     def _end_abandoned(self, request: Request) -> None:
-        """Answers a request that an owner had taken before it ended. The effects of the statement, if any, are in the
-        catalog.
+        """Answers a request that an earlier owner had taken before that owner's process ended. The effects of the
+        statement, if any, are in the catalog.
 
-        The session keeps its parameters. The block was in the memory of that owner, so it is aborted.
+        The session keeps its parameters. Its block was in the memory of that process, so the block is aborted.
         """
         answer = _error_answer(request, owner_ended(request.taken_by))
         done = replace(request, state=DONE, answer=to_json(answer))
@@ -252,7 +252,7 @@ def _too_late(late: float) -> SqlError:
 
 
 def owner_ended(name: str | None) -> SqlError:
-    """The error for a request whose owner has ended before it answered."""
+    """The error for a request that an owner had taken whose process ended before it answered."""
     return SqlError(
         OWNER_MISSING,
         f"process {name}, which ran the statement, ended before it answered: the statement may or may not have "
@@ -281,7 +281,7 @@ def store_failed(error: Exception) -> SqlError:
 
 
 def _error_answer(request: Request, error: Exception) -> AnswerBody:
-    """The answer to a request whose outcome is not known here."""
+    """The answer to a request whose outcome this process does not know."""
     try:
         body = statement_body(request.body or "")
     except msgspec.MsgspecError:  # Another version of rw_sql wrote the request.

@@ -1,8 +1,8 @@
 """Decides which jobs must be stopped to make a rewind point or to carry out a REWIND, and runs that work.
 
-The reconciler calls it in each pass. A source's reader waits while a rewind point for an unsafe operation is made;
-all jobs affected by a REWIND wait until it is carried out. Pending work is derived from the catalog and the recorded
-job facts, so the next owner can continue it.
+The reconciler calls this module in each pass. A source's reader waits while a rewind point for an unsafe operation is
+made; all jobs affected by a REWIND wait until it is carried out. Pending work is derived from the catalog and the
+recorded job facts, so the next owner can continue it.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Rewinding:
         self._begin(rewind.source_id, aim, act)
 
     def _tell(self, rewind: RewindRecord, jobs: tuple[str, ...], problem: str) -> None:
-        """Logs the reason if a REWIND cannot be carried out and jobs wait for it."""
+        """Logs the reason why a REWIND, for which jobs wait, cannot be carried out."""
         reason = f"REWIND TO OPERATION {rewind.operation}: {problem}"
         statuses = self._context.metastore.jobs.job_statuses()
         fresh = [

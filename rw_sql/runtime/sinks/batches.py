@@ -61,5 +61,5 @@ def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
 def _sorted(rows: pa.Table, by: Sequence[str]) -> pa.Table:
     columns = {name: rows[name] for name in by}
     if BATCH in columns:
-        columns[BATCH] = pc.fill_null(columns[BATCH], -1)  # Rows from before the column existed were read first.
+        columns[BATCH] = pc.fill_null(columns[BATCH], -1)  # Rows from before this column existed come first.
     return rows.take(pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in by]))

@@ -122,8 +122,8 @@ class SparkViews:
     def refuse_changes(self, text: str) -> None:
         """Raises SqlError, with the statement to use instead, if a Spark statement would change an rw_sql object.
 
-        Changes of the user's own objects are allowed: objects in another database, and objects in this one that take
-        precedence over rw_sql's.
+        Changes of the user's own objects are allowed: objects in another database, and objects in the session's
+        database that hide rw_sql's.
         """
         for change in changed_names(text):
             *front, name = change.parts

@@ -121,10 +121,11 @@ class ConnectViews(SparkViews):
         self._of_catalog.clear()
 
     def for_spark(self, snapshot: Snapshot, text: str, path: tuple[str, ...]) -> str:
-        """The statement with names of temporary views in place of qualified names, and of names that the search path
-        resolves.
+        """The statement with the names of temporary views. They replace names that are qualified or that only the
+        search path resolves.
 
-        Raises SqlError CONNECT_SESSION if it reads a source: only the process that runs the jobs reads upstreams.
+        Raises SqlError CONNECT_SESSION if the statement reads a source: only the process that runs the jobs reads
+        upstreams.
         """
         for parts, start, end, has_alias in reversed(written_relations(without_fields(text))):
             if len(parts) == 2 and parts[0] == CATALOG_DATABASE:

@@ -84,7 +84,7 @@ class FailedRecordViews:
             offset = plain_offset(OFFSET) if has_wide_offsets(source.connector) else OFFSET
             if self._errors.get(name) == log:
                 continue
-            if not source.is_shared:  # It has no log.
+            if not source.is_shared:  # A source that is not shared has no log.
                 continue
             if name not in self._errors and self._spark.catalog.tableExists(quoted_for_spark(name)):
                 continue
@@ -134,7 +134,7 @@ class FailedRecordViews:
 
     def _unknown_values(self, snapshot: Snapshot, source: SourceRecord) -> str:
         """The query for the rows of a source's table that have unknown values, with the same columns as the query
-        for errors. In place of the record's bytes, they have the row's key as JSON."""
+        for errors. The column of the record's bytes contains the row's key as JSON."""
         table = next((t for t in snapshot.kept if isinstance(t, TableRecord) and t.source_id == source.id), None)
         if table is None or not has_unchanged(definition_of(source)):
             return ""

@@ -154,7 +154,7 @@ class SourceScan:
     def _rows(self, spark: SparkSession) -> DataFrame:
         statement = definition_of(self.source)
         names = [f"`{name}`" for name, _ in source_columns(statement)]
-        if sends_once(self.source.connector):  # The upstream sends each change only once.
+        if sends_once(self.source.connector):  # The upstream sends each change only once, so the log is read instead.
             self.context.ensure_log(self.source)
             log = spark.read.format("delta").load(self.context.log_path(self.source))
             return log.where(f"{ERROR} IS NULL").select(*names)

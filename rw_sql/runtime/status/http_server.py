@@ -58,7 +58,7 @@ class Served(Protocol):
         ...
 
     def why_not_ready(self) -> str | None:
-        """The reason why this process does not run all jobs that the catalog requires; None if it does."""
+        """The reason why this process does not run all jobs that the catalog requires; None if it runs them."""
         ...
 
 
@@ -123,7 +123,7 @@ class StatusServer:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
     def show(self, served: Served) -> None:
-        """Serves this data from now on."""
+        """Makes the endpoints return the data of ``served`` from now on."""
         self._served = served
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answers on a new thread; if there are too many, closes the connection."""
+        """Answers a request on a new thread; closes the connection if too many requests are in progress."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return

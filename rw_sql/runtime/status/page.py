@@ -27,7 +27,7 @@ CONTENT_SECURITY_POLICY = (
 """Forbids everything from other origins, and scripts and styles inside the page itself."""
 
 ROWS_SHOWN = 200
-"""The default number of jobs on the page; those that need an operator come first."""
+"""The default maximum number of jobs on the page; jobs that need an operator come first."""
 
 MOST_ROWS = 20_000
 
@@ -126,7 +126,7 @@ def _attention(status: WarehouseStatus) -> str:
 
 
 def _cause(job: JobLine) -> str:
-    """The reason of a job without the statements at its end, which the page shows separately."""
+    """A job's reason without the statements at the end of the reason, which the page shows separately."""
     return job.reason if not job.statements else job.reason.rpartition(f": {job.statements[0]}")[0] or job.reason
 
 
@@ -211,7 +211,7 @@ def _operation(operation: OperationLine, at_ms: int) -> str:
 
 
 def _by_lines(text: str) -> str:
-    """The statements of a block, each on its line."""
+    """A block's text with each of its statements on a separate line."""
     return "\n".join(part.text + ";" for part in split_script(text)).removesuffix(";")
 
 

@@ -1,4 +1,4 @@
-"""The terms of the status, for the terminal and the page."""
+"""The texts of a warehouse's status that the terminal and the status page share."""
 
 from __future__ import annotations
 

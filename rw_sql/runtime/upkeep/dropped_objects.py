@@ -75,7 +75,7 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
 
 
 def _needed(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
-    """The generations of a view or sink whose folders must stay, as of a catalog."""
+    """The generations of a view or sink whose folders must stay according to the catalog ``snapshot``."""
     record = snapshot.get(id_)
     if not isinstance(record, MaterializedViewRecord | SinkRecord):
         return set()

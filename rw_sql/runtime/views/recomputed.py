@@ -109,8 +109,8 @@ class Recomputed:
     run: ViewRun
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """A stream that starts a batch when an input changes. If the query allows it, its rows identify the affected
-        rows of the view; otherwise, they have no content."""
+        """A stream that starts a batch when an input changes. If the view is recomputed in parts, its rows identify the
+        affected rows of the view; otherwise, each of its rows is the constant 1."""
         spec = self.run.spec
         for given in spec.inputs:
             touched_frame(self.run.context, spark, given).createOrReplaceTempView(quoted_for_spark(given.name))

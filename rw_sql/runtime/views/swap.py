@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ENDS: dict[tuple[str, int, int, str], int] = {}
 """The newest versions of input tables when a rebuild was first checked, by (warehouse, view, generation, table).
 
-A process that takes over checks again.
+The cache is in memory only: a process that takes over begins with its own first check.
 """
 
 

@@ -60,7 +60,8 @@ class MessageRecords:
 
     @staticmethod
     def of(statement: CreateSource, options: Mapping[str, str]) -> MessageRecords | None:
-        """``options`` are the source's resolved options. None if the source's records are not Protobuf messages."""
+        """The reader of a source's records; None if they are not Protobuf messages. ``options`` are the source's
+        resolved options."""
         reader = ProtobufRows.of(statement)
         if reader is None:
             return None

@@ -48,7 +48,8 @@ class SchemaRecords:
 
     @staticmethod
     def of(statement: CreateSource, options: Mapping[str, str]) -> SchemaRecords | None:
-        """``options`` are the source's resolved options. None if the source has no Avro schema."""
+        """The reader of a source's records; None if the source has no Avro schema. ``options`` are the source's
+        resolved options."""
         stored = stored_schema(statement)
         if stored is None or statement.format is None or statement.format.encode != "AVRO":
             return None
