@@ -43,7 +43,7 @@ class MysqlInfo:
     password: str = PASSWORD
 
     def connect(self, **changed: Any) -> Any:
-        """A connection whose statements are transactions of their own."""
+        """A connection in which each statement is a transaction."""
         import pymysql
 
         return pymysql.connect(
@@ -52,7 +52,7 @@ class MysqlInfo:
         )  # fmt: skip
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Statements, and the rows of the last one, if it has any."""
+        """Runs statements; returns the rows of the last one, if it has any."""
         with self.connect() as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
@@ -175,7 +175,7 @@ class MysqlServer:
         self._close()
 
     def stop(self) -> None:
-        """Ends it, if it runs. Its data is thrown away."""
+        """Ends the server, if it runs. Its data is deleted afterwards."""
         if self._process is not None:
             self.kill()
 

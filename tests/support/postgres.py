@@ -43,7 +43,7 @@ class PostgresInfo:
         return f"jdbc:postgresql://127.0.0.1:{self.port}/postgres"
 
     def run(self, statement: str) -> list[tuple[Any, ...]]:
-        """One statement and its rows, if it has any."""
+        """Runs one statement; returns its rows, if it has any."""
         import psycopg
 
         with psycopg.connect(
@@ -164,7 +164,8 @@ class PostgresServer:
         )
 
     def kill(self) -> None:
-        """Ends it at once, as a crash does. Its other processes end as they notice."""
+        """Kills the server's main process, as a crash does. The other processes of the server end when they notice
+        this."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -240,7 +241,7 @@ def _server(settings: Mapping[str, str]) -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresInfo]:
-    """A server that replicates too."""
+    """A running server that supports logical replication."""
     with running_server(wal_level="logical", max_wal_senders="40", max_replication_slots="40") as server:
         yield server.info
 

@@ -295,7 +295,7 @@ def pulsar_running(*, port: int = 0, **settings: str) -> Iterator[PulsarServer]:
 
 @pytest.fixture(scope="session")
 def pulsar_server() -> Iterator[PulsarServer]:
-    """A broker that accepts everyone."""
+    """A running broker without authentication."""
     with pulsar_running() as running:
         yield running
 

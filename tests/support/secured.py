@@ -23,8 +23,8 @@ PASSWORD = 'p"a\\ss'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secured:
-    """Its addresses, and its certificate authority. ``plain`` is the listener without authentication, for tests to
-    produce with."""
+    """The addresses of the broker, and its certificate authority. ``plain`` is the listener without authentication,
+    through which tests produce records."""
 
     plain: str
     by_password: str

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.job import Job
 
 FIRST_RETRY_SECONDS = 1.0
+"""The delay in seconds before the first retry of a job that has failed or cannot start. Each further failure doubles
+the delay."""
+
 _LAST_RETRY_SECONDS = 30.0
+"""The maximum delay in seconds between two retries."""
 _PASSING_SECONDS = 0.3
 _LONG_RETRY_SECONDS = 1.0
 """The time in seconds after which the status of a job shows that a retry is in progress. On an idle machine, most

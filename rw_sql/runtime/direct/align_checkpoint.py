@@ -109,8 +109,8 @@ def align(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int)
     if not moved and begun is None and fresh == head.record:
         return Alignment(states=states)
     if head.committed < 0 and begun is None and fresh == replace(record, lines=()):
-        # An earlier start has written a record but no batch was committed. Without this step, Spark would begin at the
-        # positions of that start.
+        # An earlier start has written a record, but its query has committed no batch. Without this step, Spark would
+        # begin at the positions of that start.
         if head.planned < 0 or done < head.planned:
             _clear(files)
             write_record(files, fresh)

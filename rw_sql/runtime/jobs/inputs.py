@@ -58,7 +58,7 @@ def path_of(warehouse: Warehouse, given: ViewInput) -> str:
 def require_input(context: Context, given: ViewInput) -> DeltaTable:
     """Waits until the input's job has created its table with the needed columns; returns the table.
 
-    Raises StalledError after a while.
+    Raises StalledError if that takes longer than _INPUT_SECONDS.
     """
     path = path_of(context.warehouse, given)
     deadline = time.monotonic() + _INPUT_SECONDS

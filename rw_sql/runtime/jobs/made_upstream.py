@@ -95,7 +95,7 @@ def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str,
             statement = source_definition(made["definition"])
             there = context.resolve(plan_options(snapshot, statement), snapshot)
         except SqlError:
-            continue  # The source's connection or secret no longer exists, so its slot has to be dropped by hand.
+            continue  # The source's connection or secret no longer exists, so its slot has to be dropped manually.
         if all(there.get(key) == options.get(key) for key in _SERVER):
             return True
     return False

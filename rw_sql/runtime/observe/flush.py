@@ -70,8 +70,8 @@ def flush(
     NOT_APPLIED_YET after ``timeout`` seconds without any progress. A job counts as stalled if it stalled some seconds
     ago and has not recovered since.
 
-    ``discover_now`` makes the owner in this process look for a source's new splits; an owner in another process does
-    so on its own schedule. ``shown`` is the object from which a status line reads the progress.
+    ``discover_now`` makes the owner in this process check a source for new splits; an owner in another process checks
+    the source at its own interval. ``shown`` is the object from which a status line reads the progress.
     """
     limit = StallTimeout(timeout)
     shown = shown if shown is not None else Waiting()
@@ -129,7 +129,7 @@ def _wait(context: Context, waiting: _Waiting, limit: StallTimeout, shown: Waiti
     began = marked_at = time.monotonic()
     while not waiting.is_over():
         context.sessions.require_alive()
-        # Marks are computed only after a while, because each computation costs some reads.
+        # Marks are computed at most every _MARK_SECONDS, because each computation costs some reads.
         if time.monotonic() - marked_at >= min(_MARK_SECONDS, limit.seconds / 2):
             limit.note(waiting.marks())
             marked_at = time.monotonic()

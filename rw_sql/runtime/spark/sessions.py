@@ -59,7 +59,7 @@ _threads: WeakKeyDictionary[SparkContext, tuple[Any, Any]] = WeakKeyDictionary()
 
 
 def polling_delay_ms(running: int, least_ms: int = 0) -> int:
-    """The polling delay of a new query beside ``running`` others, in milliseconds.
+    """The polling delay in milliseconds of a new query while ``running`` other queries run.
 
     A poll costs the same with and without new data; for a Kafka source, it takes two requests to a broker. With many
     queries, each polls less often, so that the total cost does not grow with their number. ``least_ms`` is the

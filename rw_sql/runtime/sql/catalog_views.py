@@ -261,8 +261,8 @@ class SparkViews:
         return bool(self._own)
 
     def is_odd(self, name: str) -> bool:
-        """True if Spark shows the object with this name in the catalog as a temporary view, whose name is the whole
-        name.
+        """True if Spark shows the object with this name in the catalog as a temporary view. The name of the temporary
+        view is the whole name, including the schema.
 
         Spark accepts only ASCII letters, digits and ``_`` in the names of tables and of views that are not temporary.
         """

@@ -30,7 +30,7 @@ AT_ONCE = 100
 """The number of views that are created without the thread: about a second's work."""
 
 _LISTS = re.compile(r"\b(SHOW\s+(TABLES?|VIEWS)|ANALYZE\s+TABLES)\b", re.IGNORECASE)
-"""Statements that depend on views without mentioning them."""
+"""Matches statements that depend on views without mentioning them."""
 
 
 class LateViews:

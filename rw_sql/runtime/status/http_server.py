@@ -38,8 +38,10 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_PORT = 9465
 TOKEN_VARIABLE = "RW_SQL_HTTP_TOKEN"
-LEAST_TOKEN = 16
+"""The environment variable with the token of the endpoints."""
 
+LEAST_TOKEN = 16
+"""The minimum number of characters of the token."""
 _TIMEOUT_SECONDS = 10.0
 _MOST_CONNECTIONS = 64
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"

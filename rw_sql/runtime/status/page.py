@@ -30,7 +30,7 @@ ROWS_SHOWN = 200
 """The default maximum number of jobs on the page; jobs that need an operator come first."""
 
 MOST_ROWS = 20_000
-
+"""The maximum number of jobs that a query string of the page can select."""
 BOXES_DRAWN = 150
 """The maximum number of objects in a drawn lineage."""
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OPERATIONS_SHOWN = 50
-
+"""The maximum number of unsafe operations in the status; the newest ones are shown."""
 RUNS, LATE, SUSPENDED, ENDED = "RUNNING", "LATE", "SUSPENDED", "NONE"
 _LATE_MS = 15_000
 _MEASURE_SECONDS = 5.0

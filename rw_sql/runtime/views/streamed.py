@@ -123,7 +123,7 @@ class Streamed:
             self.run.checkpoint,
             batch,
             is_log=given.kind == "source",
-            # Conditions on the log's rows do not cover the rows of the backfill.
+            # A condition that selects rows of the log does not apply to the rows that come from the backfill.
             is_all_read=not given.history,
             upstream=upstream_table(given) if not given.history else None,
         )
