@@ -492,4 +492,4 @@ class BackfillReader:
         now = self.watch.incarnations(tuple(topics))
         for topic, life in topics.items():
             if life is not None and now.get(topic, "") not in (None, life):
-                raise StalledError(f"RECREATED {topic} while history was read from it")
+                raise StalledError(f"RECREATED {topic} while the backfill was reading it")

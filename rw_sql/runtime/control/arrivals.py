@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.jobs.context import Context
 
-MOVING = "waits until the owner of the resource group that it leaves has stopped it"
+MOVING = "waits until the owner of its former resource group has stopped it"
 """The reason, as shown by SHOW JOBS, why a job does not start while another owner may still run it."""
 
 

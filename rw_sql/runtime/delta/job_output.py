@@ -445,7 +445,8 @@ class JobOutput:
         fault("batch.after_merge")
 
     def _merge_files(self, frame: DataFrame, keys: Sequence[str], batch: int) -> None:
-        """Merges in an object store. delta-rs commits, because Spark could overwrite another process's commit."""
+        """Merges a batch into a table in an object store. delta-rs commits, because Spark could overwrite another
+        process's commit."""
         version = self._version_of(batch)
         self._require_turn(version)
         merge = FileMerge(self.warehouse, self.path, self.table, frame, keys, job=self.job, run=self.run)
@@ -461,7 +462,8 @@ class JobOutput:
         self.write_checksum(recount=True)
 
     def _merge_by_spark(self, frame: DataFrame, keys: Sequence[str], batch: int, rows: int | None) -> None:
-        """Merges on a local path, where Spark may commit: only one process can link a version's file."""
+        """Merges a batch into a table on a local path. There, Spark may commit, because only one process can create a
+        version's file."""
         from delta.tables import DeltaTable as SparkDeltaTable
 
         version = self._version_of(batch)

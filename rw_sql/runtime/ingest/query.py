@@ -76,7 +76,7 @@ class ReaderQuery:
         return query
 
     def start_thread(self, feed: ChangeFeed, write: Callable[[str, int], None]) -> BatchThread:
-        """Starts a thread that writes the batches of a feed. It needs no query of Spark and no checkpoint."""
+        """Starts a thread that writes the batches of a feed, without a query of Spark and without a checkpoint."""
         fault("ingest.before_query")
         thread = BatchThread(self.spec.job, write, interval_seconds=self.pace.interval_ms / 1000)
         thread.start()

@@ -111,8 +111,8 @@ def input_frame(
         reader = reader.option("ignoreDeletes", "true")
     path = table or path_of(context.warehouse, given)
     if not given.path and YoungTable.of(context.warehouse, path) is not None:
-        # Returns the same rows as the snapshot at the beginning of a stream, but without the Spark jobs that compute
-        # that snapshot.
+        # With this option, the stream returns the same rows as with the table's snapshot at its beginning, but without
+        # the Spark jobs that compute the snapshot.
         reader = reader.option("startingVersion", "0")
     frame = reader.load(path)
     if given.live_from is not None:
