@@ -273,7 +273,7 @@ class Backfill:
         for path in tables.values():
             last = _last_version_with_rows(self.context, path)
             if reached.get(table_id(path), -1) <= last:
-                raise StalledError("its query was stopped before the end of the history")
+                raise StalledError("the query was stopped before it had read all records of the backfill")
 
 
 def _last_version_with_rows(context: Context, path: str) -> int:

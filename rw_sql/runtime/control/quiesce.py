@@ -182,7 +182,11 @@ def try_release(context: Context, locks: tuple[QuiesceLock, ...], wake: Callable
     try:
         release_locks(context, locks, wake)
     except (OSError, DeltaError) as error:
-        logger.warning("the readers of a statement stay stopped for a while: %s", cause_line(str(error)))
+        logger.warning(
+            "the readers that a statement has stopped stay stopped until the next commit, or for at most %g s: %s",
+            LOCK_SECONDS,
+            cause_line(str(error)),
+        )
 
 
 def _has_stopped(context: Context, name: str) -> bool:

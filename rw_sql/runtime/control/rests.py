@@ -109,13 +109,13 @@ class Rests:
         except FileNotFoundError:
             return
         except OSError as error:
-            logger.warning("the jobs at rest could not be read, all are started: %s", error)
+            logger.warning("the list of jobs at rest could not be read, so all jobs are started: %s", error)
             return
         wanted = {job: slot.wanted for job, slot in slots.items() if slot.wanted is not None}
         try:
             found = read_stored(self._context, text, wanted)
         except (ValueError, KeyError, TypeError, OSError, SqlError) as error:
-            logger.warning("the jobs at rest could not be read, all are started: %s", error)
+            logger.warning("the list of jobs at rest could not be read, so all jobs are started: %s", error)
             return
         secret = []
         for job, idle in found.items():
@@ -257,7 +257,7 @@ class Rests:
                 self._context.sessions.release(running.session)
             except Py4JError as error:
                 # The job has stopped; at worst, its session keeps some memory.
-                logger.warning("the connection of %s is not used again: %s", slot.job_id, cause_line(str(error)))
+                logger.warning("the Spark session of %s is not used again: %s", slot.job_id, cause_line(str(error)))
         return idle if running is None else idle.after_stop(self._context, running)
 
     def _tables(self, idle: Idle) -> list[str]:
@@ -389,7 +389,7 @@ class Rests:
             self._context.warehouse.write_text(_file(self._context), stored(at_rest))
         except OSError as error:
             # The next process starts these jobs.
-            logger.warning("the jobs at rest could not be stored: %s", error)
+            logger.warning("the list of jobs at rest could not be stored: %s", error)
 
 
 def _file(context: Context) -> str:

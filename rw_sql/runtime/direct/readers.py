@@ -293,10 +293,12 @@ class DirectReaders:
             )
         record = read_record(self.files)
         if record is None:
-            raise TypeError("a checkpoint is settled before its query starts")
+            raise TypeError("a checkpoint is aligned before its query starts")
         if record.lines and record.lines != lines:
             raise StalledError(
-                f"CHECKPOINT damaged: it reads {record.lines}, and the query of {self.spec.name} {lines}", is_final=True
+                f"CHECKPOINT damaged: it has offsets of {record.lines}, and the query of {self.spec.name} reads "
+                f"{lines}",
+                is_final=True,
             )
         if not record.lines:
             write_record(self.files, with_lines(record, lines))
@@ -317,7 +319,9 @@ class DirectReaders:
             ends = offsets_of(entry, record.lines, reader.spec.fragment, reader.kind) or {}
             if not ends.keys() <= reader.positions.keys():
                 raise StalledError(
-                    f"CHECKPOINT damaged: {reader.spec.fragment} reads {sorted(ends)[:8]}", is_final=True
+                    f"CHECKPOINT damaged: it has offsets of {reader.spec.fragment} for other splits than the catalog: "
+                    f"{sorted(ends)[:8]}",
+                    is_final=True,
                 )
             for split, start in reader.positions.items():
                 found[commit_key(reader.source.id, split)] = (start, ends.get(split, start))

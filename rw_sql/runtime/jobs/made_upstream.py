@@ -137,7 +137,7 @@ def _released(context: Context, snapshot: Snapshot, made: dict[str, Any], defini
             options, slot=bool(made.get("slot")), publication=bool(made.get("publication")), timeout=_SECONDS
         )
     except OSError as error:
-        logger.warning("source %s was dropped, its subscription was not yet: %s", name, error)
+        logger.warning("source %s was dropped, but its subscription is not dropped yet: %s", name, error)
         return False
     except CaptureError as error:
         logger.warning("source %s was dropped, but its slot is not dropped yet: %s", name, error.message)

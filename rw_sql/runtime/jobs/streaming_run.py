@@ -159,7 +159,7 @@ class StreamingRun:
         if self.thread is not None:
             return self._failure_of(self.thread)
         if self.query is None:
-            return Failure(reason="it was never started")
+            return Failure(reason="the query was never started")
         if self.query.isActive:
             return None
         if self.stall is not None:
