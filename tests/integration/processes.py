@@ -40,7 +40,7 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The server's process id."""
         return self.process.pid
 
     def is_serving(self) -> bool:
@@ -65,7 +65,7 @@ class Server:
         return self.process.wait(LAST_RESORT_SECONDS)
 
     def close(self) -> None:
-        """Ends it if it still runs."""
+        """Ends the server if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(LAST_RESORT_SECONDS)

@@ -39,11 +39,11 @@ class MqttBroker:
 
     @property
     def url(self) -> str:
-        """Its address as a value of ``url``."""
+        """The broker's address as a value of ``url``."""
         return f"tcp://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Starts it."""
+        """Starts the broker."""
         found = program()
         assert found is not None, "tests that use it are marked mqtt"
         file = self.home / "mosquitto.conf"

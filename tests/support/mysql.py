@@ -147,7 +147,7 @@ class MysqlServer:
         return dict(os.environ) | libraries | {"TMPDIR": str(temporary)}
 
     def start(self) -> None:
-        """Starts it and waits until it answers."""
+        """Starts the server and waits until it answers."""
         log = self.folder / "log"
         self._log = log.open("ab")
         given = [f"--{name}={value}" for name, value in self.settings.items()]
@@ -168,7 +168,7 @@ class MysqlServer:
         _wait_until_it_answers(self.info, self._process, log)
 
     def kill(self) -> None:
-        """Ends it at once, as a crash does."""
+        """Kills the server, as a crash does."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()

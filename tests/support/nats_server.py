@@ -37,7 +37,7 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        """Its address as a value of ``server_url``."""
+        """The server's address as a value of ``server_url``."""
         return f"nats://127.0.0.1:{self.port}"
 
     def do(self, act: Callable[[Any], Awaitable[T]]) -> T:
@@ -121,7 +121,7 @@ def nats_running(*, config: str = "", login: tuple[tuple[str, Any], ...] = (), p
                 _wait_until_it_answers(port, server, home / "log")
                 yield NatsServer(port=port, login=login)
             finally:
-                # Its streams are thrown away.
+                # The server's streams are deleted, so it need not end in order.
                 server.kill()
                 server.wait()
     finally:

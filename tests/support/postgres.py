@@ -125,7 +125,7 @@ class PostgresServer:
         )
 
     def start(self) -> None:
-        """Starts it and waits until it answers."""
+        """Starts the server and waits until it answers."""
         log = self.home / "log"
         self._log = log.open("ab")
         given = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
@@ -173,7 +173,7 @@ class PostgresServer:
         self._close()
 
     def stop(self) -> None:
-        """Ends it, if it runs."""
+        """Ends the server, if it runs."""
         if self._process is not None:
             _end(self._process)
             self._close()
@@ -185,7 +185,8 @@ class PostgresServer:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Suspends all its processes: connections stay open, and nothing is answered."""
+        """A context manager that suspends all processes of the server: connections stay open, and no request is
+        answered."""
         pids = list(self._pids())
         assert pids
         for pid in pids:
@@ -248,7 +249,7 @@ def postgres() -> Iterator[PostgresInfo]:
 
 def _end(server: subprocess.Popen[bytes]) -> None:
     """Ends the server regardless of its connections. SIGTERM would wait for each client to leave, and a JVM may keep a
-    connection open for longer. Its data is thrown away, so a server that ends slowly is killed."""
+    connection open for longer. A server that ends slowly is killed, because its data is deleted anyway."""
     server.send_signal(signal.SIGINT)
     try:
         server.wait(30)

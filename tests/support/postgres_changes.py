@@ -33,7 +33,7 @@ TIMEOUT = 30.0
 
 
 def cdc_options(postgres: PostgresInfo, **changed: str) -> dict[str, str]:
-    """The options of a source with a slot and a publication of its own."""
+    """The options of a source with a slot and a publication that no other source uses."""
     word = uuid.uuid4().hex[:8]
     return {
         "hostname": "127.0.0.1",

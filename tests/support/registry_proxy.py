@@ -82,7 +82,7 @@ class RegistryProxy:
         return path.replace("/subjects/", f"/subjects/{self.prefix}", 1)
 
     def stop(self) -> None:
-        """Stops it."""
+        """Stops the proxy."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

@@ -51,7 +51,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @contextmanager
 def running_secured_broker(folder: Path) -> Iterator[Secured]:
-    """Such a broker with its data in a folder."""
+    """A broker with authentication and with its data in a folder."""
     folder.mkdir(exist_ok=True)
     authority = make_authority()
     server = issue(authority, "broker")

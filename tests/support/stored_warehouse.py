@@ -110,7 +110,7 @@ def make(spark: SparkSession, folder: Path, bootstrap: str) -> dict[str, Any]:
 
 
 def contents(session: AttachedSession) -> dict[str, Any]:
-    """Its visible contents: rows, definitions, positions, the log of operations."""
+    """The visible contents of a warehouse: rows, definitions, positions, the log of operations."""
     return {
         "rows": {view: [list(row) for row in session.rows_of(view)] for view in VIEWS},
         "definitions": {

@@ -70,7 +70,7 @@ class WrittenWarehouse:
 
     @property
     def uri(self) -> str:
-        """Its URI."""
+        """The warehouse's URI."""
         return str(self.folder)
 
     def context(self) -> Context:
