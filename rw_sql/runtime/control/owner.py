@@ -79,7 +79,7 @@ class Owner:
         self._heart = threading.Thread(target=self._beat, name="rw_sql-heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Starts trying to take the lease; takes it at once if it is free."""
+        """Starts the thread that waits for the lease and then runs the jobs; takes the lease at once if it is free."""
         self._try_take()
         self._thread.start()
         self._heart.start()

@@ -131,7 +131,8 @@ class IdleSource:
         return IdleSource(spec=spec, run=running.run, states=states, log_version=_log_version(context, spec))
 
     def after_stop(self, context: Context, running: Job) -> IdleSource:
-        """The state at rest after the reader has stopped, because the reader may have committed one more batch."""
+        """The state at rest, determined again after the reader has stopped, because the reader may have committed one
+        more batch since the first time."""
         if not isinstance(running, SourceJob):
             return self
         version = _log_version(context, self.spec)

@@ -38,7 +38,7 @@ TARGET_BYTES = 32 << 20
 TURN_BYTES = 128 << 20
 """The approximate maximum number of bytes that one run of upkeep rewrites.
 
-Pausing the job must wait for upkeep to end.
+The limit matters because a pause of the job waits until the run of upkeep has ended.
 """
 
 MOST_SMALL_FILES = 20

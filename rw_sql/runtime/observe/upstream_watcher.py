@@ -287,7 +287,8 @@ class UpstreamWatcher:
         try:
             changed = self._changed_topics(group, kind, members)
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # The ends are known without the topics, so the jobs have no problem; the next check retries the topics.
+            # Only the check of the topics failed: the ends of the sources' splits are known, so the jobs have no
+            # problem. The next check retries the topics.
             group.topics_failures += 1
             if group.topics_failures == 1:
                 logger.warning("topics could not be checked: %s", cause_line(str(error)) or type(error).__name__)

@@ -74,7 +74,7 @@ class Rewinding:
 
     def withheld(self, snapshot: Snapshot, busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
         """The jobs that must not run now. ``busy`` are the jobs that run, or are being started or stopped, in this
-        process or by the owner of the group that they leave.
+        process or, for jobs that were moved from another resource group, in the process of that group's owner.
 
         Starts the work that the returned jobs wait for, as soon as all of them are stopped.
         """

@@ -66,7 +66,8 @@ class Warehouse:
         return f"{self.uri}/data/{view_id}/history-{generation}-{source_id}"
 
     def staging(self, table_id: int, generation: int) -> str:
-        """The staging table of a refreshable table's refresh."""
+        """The path of the staging table of a table's refreshes; in an object store, the folder with one staging table
+        per refresh."""
         return f"{self.uri}/data/{table_id}/refresh-{generation}"
 
     def rejected(self, sink_id: int, generation: int) -> str:
