@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 
 def add_columns(context: Context, source_id: int, table: str, known: Collection[str], added: Mapping[str, str]) -> bool:
-    """Adds the columns ``added`` of an upstream table to all tables of the source that read every ``known`` column of
-    that upstream table, in one operation.
+    """In one operation, adds the columns ``added`` of an upstream table to the source's tables that read all other
+    columns (``known``) of that upstream table.
 
     Known columns that the upstream table no longer has are ignored, so a table that dropped a renamed column gets the
     column with its new name. Returns False if nothing was added, because the types are not supported or the tables

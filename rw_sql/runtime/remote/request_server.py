@@ -252,7 +252,7 @@ def _too_late(late: float) -> SqlError:
 
 
 def owner_ended(name: str | None) -> SqlError:
-    """The error for a request that an owner had taken whose process ended before it answered."""
+    """The error for a request that was taken by an owner whose process ended before it answered."""
     return SqlError(
         OWNER_MISSING,
         f"process {name}, which ran the statement, ended before it answered: the statement may or may not have "
