@@ -134,7 +134,7 @@ class DirectTable:
             self.held[split] = with_span(self.held.get(split, ()), start, end)
 
     def finish(self, live_version: int) -> None:
-        """Makes the view's stream begin at this version of the log."""
+        """Writes the checkpoint with which the view's stream begins at the version ``live_version`` of the log."""
         log = self.context.warehouse.data(self.given.id, self.given.generation)
         fault("history.before_finish")
         begin_at(self.context.warehouse, self.checkpoint, table_id(log), live_version, self.spec.parallelism)

@@ -106,7 +106,8 @@ def load(
 
 
 def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[str, str], rows: int) -> int:
-    """The number of partitions for the comparison. ``rows`` is the table's number of rows, 0 before the first load."""
+    """The number of Spark's partitions for the comparison of the upstream with the table. ``rows`` is the table's
+    number of rows, 0 before the first load."""
     there = reader.row_estimate(options) if isinstance(reader, ColumnReader) else None
     if there is None and not rows:
         return min(_MOST_PARTITIONS, max(2, spark.sparkContext.defaultParallelism))
@@ -116,8 +117,8 @@ def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[st
 def _misfit_of(
     table: str, columns: Sequence[ColumnDefinition], keys: Sequence[str]
 ) -> Callable[[str, Column, Mapping[str, Column]], Column]:
-    """The error message for a value from the upstream that does not fit: the column, the key of the row, and the
-    remedy."""
+    """A function that makes the error message for a value from the upstream that does not fit its column: the column,
+    the key of the row, and the remedy."""
     by_field = {field_of(column): column for column in columns}
     shown_keys = [column for column in columns if column.name in keys] or list(columns[:1])
 
@@ -195,8 +196,8 @@ def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFram
     The job knows the files, because it is the table's only writer.
 
     Delta's reader is used instead if the files alone do not determine the rows (because of a Delta feature that
-    readers must support), or if Spark would misread their names. delta-rs returns file names as URLs, with %20 for a
-    space and %C3%A9 for é, and Spark treats characters such as * as patterns.
+    readers must support), or if Spark would misread the files' names. delta-rs returns file names as URLs, with %20 for
+    a space and %C3%A9 for é, and Spark treats characters such as * as patterns.
     """
     table, paths = output.table, output.table.file_uris()
     is_told_by_files = not (table.protocol().reader_features or table.metadata().partition_columns)

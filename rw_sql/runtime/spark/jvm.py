@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _NEWEST_JOBS = 5
-"""The maximum number of a tag's jobs to look at; older ones have ended."""
+"""The number of a tag's newest jobs whose tasks are counted; older jobs have ended."""
 
 _SHORT_NAMES = (
     "ArrowIteratorServer",

@@ -148,7 +148,8 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
 
 
 _CLOCK = re.compile(r"\b(now|current_timestamp|current_date|localtimestamp|current_time)\(")
-"""The names in Spark's plans of ``unix_timestamp()`` and ``curdate()``."""
+"""Matches functions that return the current time, by their names in Spark's plans. There, ``unix_timestamp()`` and
+``curdate()`` have these names too."""
 
 
 def _varying(frame: DataFrame) -> str | None:
@@ -222,8 +223,8 @@ def _contains(plan: Any, kinds: tuple[str, ...]) -> bool:
 
 
 def _keys(frame: DataFrame) -> tuple[tuple[str, ...], str | None, str | None]:
-    """The output columns that identify a row, for a query that replaces rows; otherwise the reason for a refusal and
-    a hint."""
+    """For a query that replaces rows: the output columns that identify a row; if there are none, the reason for
+    refusing the query, and a hint."""
     top = analyzed_plan(frame)
     if not _contains(top, ("Aggregate", "Distinct", "Deduplicate")):
         return (), None, None

@@ -62,7 +62,7 @@ _threads: WeakKeyDictionary[SparkContext, tuple[Any, Any]] = WeakKeyDictionary()
 
 
 def polling_delay_ms(running: int, least_ms: int = 0) -> int:
-    """The polling delay of a new query beside ``running`` others, in milliseconds.
+    """The polling delay in milliseconds of a new query while ``running`` other queries run.
 
     A poll costs the same with and without new data; for a Kafka source, it takes two requests to a broker. With many
     queries, each polls less often, so that the total cost does not grow with their number. ``least_ms`` is the
@@ -308,7 +308,8 @@ def activate(spark: SparkSession) -> None:
 
 
 def activate_in_jvm(spark: SparkSession) -> None:
-    """Makes a session the active one of this thread in the JVM, where types in texts are read with its settings."""
+    """Makes a session the active one of this thread in the JVM, which parses types in texts by the settings of the
+    active session."""
     java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(java_session(spark))
 
 

@@ -43,7 +43,7 @@ def empties(rows: pa.Table) -> bool:
 def emptied(
     run: ViewRun, frame: DataFrame, own: DataFrame, keys: tuple[str, ...], settle: Callable[..., DataFrame]
 ) -> DataFrame:
-    """The rows that a batch with such records changes, each with KEEP.
+    """The rows that a batch changes if some of its records empty the table (:func:`empties`), each with KEEP.
 
     ``settle`` computes the new rows of the keys in a batch, from the batch's records and the table's rows.
     """

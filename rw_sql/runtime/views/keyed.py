@@ -99,7 +99,7 @@ class Keyed:
             await_own_rows(self.run, batch, is_over)
 
     def _write_captured(self, frame: DataFrame, batch: int) -> None:
-        """Applies changes of a database. Some of them may empty the table."""
+        """Applies a batch of a captured database's changes, some of which may empty the table."""
         own = frame.sparkSession.read.format("delta").load(self.run.output.path)
         if frame.where(f"`{OP}` < {DELETE}").isEmpty():
             changes = self._settled(frame, own)

@@ -68,7 +68,8 @@ def write_held(run: ViewRun, held: DataFrame, batch: int, keys: Sequence[str], c
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The strategy for a filter or projection of a single view: changed rows pass through the query again."""
+    """The strategy for a filter or projection of a single view whose rows change: the query is applied again to each
+    changed row."""
 
     run: ViewRun
 
@@ -107,7 +108,8 @@ class Recomputed:
     run: ViewRun
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """The values affected by changes of the inputs, if they can be determined."""
+        """A stream that starts a batch when an input changes. If the view is recomputed in parts, its rows identify the
+        affected rows of the view; otherwise, each of its rows is the constant 1."""
         spec = self.run.spec
         for given in spec.inputs:
             register_view(touched_frame(self.run.context, spark, given), given.name)

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Streamed:
-    """The strategy for a query over appended rows, or over changes with a sign."""
+    """The strategy for a query over appended rows, or over the changes of a view, each with a sign: 1 for an added row,
+    -1 for a removed row."""
 
     run: ViewRun
     _steps: tuple[str, ...] | None = None
@@ -122,7 +123,7 @@ class Streamed:
             self.run.checkpoint,
             batch,
             is_log=given.kind == "source",
-            # Conditions on the log's rows do not cover the rows of the backfill.
+            # A condition that selects rows of the log does not apply to the rows that come from the backfill.
             is_all_read=not given.history,
             upstream=upstream_table(given) if not given.history else None,
         )
@@ -163,7 +164,7 @@ def _rows_of_nothing(context: Context, spec: ViewSpec, spark: SparkSession) -> p
     for given in spec.inputs:
         record = snapshot.get(given.id)
         if record is None:
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         seen = ((name, kind) for name, kind in relation_of(record).columns if name in given.columns)
         columns = (f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in (*seen, *signs))
         register_view(spark.range(0).selectExpr(*columns), given.name)

@@ -49,7 +49,7 @@ _NONE = "array<string>"
 
 
 def with_unknown(frame: DataFrame) -> DataFrame:
-    """The records with the additional column of the table."""
+    """The records with the column ``_rw_unknown``, which the table has in addition; it is NULL."""
     return frame.withColumn(UNKNOWN, f.lit(None).cast(_NONE))
 
 
