@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import InjectTarget
 
 _ALLOW = ("GAPS", "DUPLICATES", "CLAMP")
-_STOPPED = "Is the job that runs on this checkpoint stopped? Type yes: "
+_STOPPED = "Is the job that uses this checkpoint stopped? Type yes: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ def statement_of(
         raise SqlError(
             INVALID_OPTION,
             f"--allow takes gaps, duplicates and clamp, found: {strange[0].lower()!r}",
-            hint="name the predicted losses that you accept, separated by commas",
+            hint="name the predicted effects that you accept, separated by commas",
         )
     return InjectCheckpointOffsets(
         path=path,

@@ -112,8 +112,8 @@ def wrap_class(
             with bound_arguments(spark) if args and isinstance(spark, SparkSession) else nullcontext():
                 return attached.read(text, partial(original, spark, text, *given, **kwargs), args)
         except BaseException:
-            # A mistyped RESUME is not an rw_sql statement, and committing the other statements would leave the source
-            # paused.
+            # Any failed statement aborts an open BEGIN UNSAFE block, also one that was passed to Spark: it may be a
+            # mistyped RESUME, and COMMIT without it would leave the source paused.
             attached.abort_block()
             raise
 
