@@ -1,4 +1,4 @@
-"""Hours of commits to a source's log: files left after upkeep and the time of a commit stay level."""
+"""Hours of commits to a source's log: the number of files after upkeep and the time of a commit do not grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eight views on one topic of 2,000,000 records, beside eight plain Spark queries on the same topic."""
+"""Eight views on one topic of 2,000,000 records, compared with eight plain Spark queries on the same topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _MOST_CPU = 0.5
 def _check(_seed: int, _folder: Path) -> Facts:
     from rw_sql.cli.kafka_topics import create_topic
 
-    # rw_sql first: its views become idle after a minute without a reader, and their start is not measured.
+    # rw_sql is measured first: its views would rest after a minute without records, and the measurement must not
+    # include the time that it takes to wake them.
     order = ("ours", "bare")
     with measured_broker() as broker, ExitStack() as opened:
         create_topic(broker.bootstrap, "flights", PARTITIONS)
@@ -37,7 +38,7 @@ def _check(_seed: int, _folder: Path) -> Facts:
             run_side(broker, sides[side], "flights", there)
         earlier = []
         for number in range(_WARM_UPS + 1):
-            # Without new records: the cost of starting the queries. This also resumes rw_sql's idle views.
+            # A run without new records measures the cost of starting the queries. It also wakes rw_sql's views at rest.
             started = {side: run_side(broker, sides[side], "flights", there)[CPU] for side in reversed(order)}
             before = broker.topic_bytes("flights")
             fill(broker.bootstrap, "flights", RECORDS, PARTITIONS, first=there)

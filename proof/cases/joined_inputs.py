@@ -12,7 +12,7 @@ from rw_sql.runtime.observe import upstream_watcher
 from tests.integration.joined_inputs import JoinedInputs
 
 MINUTES = int(os.environ.get("RW_SQL_JOIN_MINUTES", "60"))
-"""The least time that the changes take; ``RW_SQL_JOIN_MINUTES`` sets another."""
+"""The minimum duration of the changes in minutes, from the environment variable ``RW_SQL_JOIN_MINUTES``."""
 
 STEPS = 30 * MINUTES
 MOVES = max(3, MINUTES // 3)
@@ -21,7 +21,7 @@ MOVES = max(3, MINUTES // 3)
 def _check(seed: int, folder: Path) -> Facts:
     upstream_watcher.DISCOVERY_SECONDS = 0.5
     bootstrap, server = broker().bootstrap, nats()
-    # The first statement of a view in a session takes longer: it belongs to no minute of the course.
+    # Spark starts here, before the minutes begin.
     spark()
     registry = start_registry(folder / "registry", port=0)
     try:

@@ -1,4 +1,4 @@
-"""Every fault point with every process to kill: after SIGKILL the rows equal an oracle's."""
+"""Kills at every fault point, of Python, of its JVM and of both: after each kill the rows equal those of an oracle."""
 
 from __future__ import annotations
 

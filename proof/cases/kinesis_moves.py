@@ -30,7 +30,7 @@ _RECORDS = 400
 
 @cache
 def _server() -> KinesisServer:
-    """The server of this process, which ends with it."""
+    """The Kinesis server of this process, which ends together with the process."""
     ending = ExitStack()
     server = ending.enter_context(kinesis_running())
     atexit.register(ending.close)
@@ -57,7 +57,8 @@ def _check(seed: int, folder: Path) -> Facts:
 
 
 def _kill(seed: int, folder: Path) -> int:
-    """Kills several processes that read one stream, which is resharded meanwhile; then every record is there once."""
+    """Kills several processes that read one stream, which is resharded meanwhile. Then each record must be in the view
+    once; returns the number of kills."""
     stream, dump = f"k{seed}", folder / "rows"
     server = _server()
     server.create(stream)

@@ -40,7 +40,8 @@ def _check(seed: int, folder: Path) -> Facts:
 
 
 def _kill(seed: int, folder: Path) -> int:
-    """Kills several processes that read one stream, one after the other; then every message is there once."""
+    """Kills several processes that read one stream, one after the other. Then each message must be in the view once;
+    returns the number of kills."""
     stream, dump = f"k{seed}", folder / "rows"
     nats().create(stream)
     dice = random.Random(seed)
