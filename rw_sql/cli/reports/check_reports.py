@@ -169,7 +169,9 @@ def github_lines(report: Report) -> list[str]:
     lines = []
     if len(report.errors) > _MOST_SHOWN:
         lines.append(
-            _command("notice", f"{len(report.errors)} errors; GitHub shows {_MOST_SHOWN} per step; the log has all errors")
+            _command(
+                "notice", f"{len(report.errors)} errors; GitHub shows {_MOST_SHOWN} per step; the log has all errors"
+            )
         )
     for path, error in report.unreadable:
         lines.append(_command("error", _sentence(error), file=path, title=error.code))
