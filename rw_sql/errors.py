@@ -231,11 +231,12 @@ _PLAIN_KEYS = frozenset({
     "connector", "type", "topic", "properties.bootstrap.server", "table.name", "schema.name", "scan.startup.mode",
     "primary_key", "refresh_mode", "backend",
 })  # fmt: skip
-"""Properties whose values may be shown beside an unknown property."""
+"""Properties whose values are never secret. An error about an unknown property masks the values of all others, because
+the unknown property may be a mistyped password."""
 
 _KEY_BEFORE = re.compile(r"(?P<key>[\w.]+)(?P<quote>\"?)\s*(?P<sign>=?)\s*\Z")
 _NO_KEYS = frozenset({"CHECKPOINT", "OFFSETS", "FILE", "REASON", "TABLE"})
-"""Words that precede a text that is not the value of a property."""
+"""Words that precede a literal that is not the value of a property and is therefore not masked."""
 
 
 def masked(text: str, *, plain: Collection[str] | None = None) -> str:

@@ -42,7 +42,8 @@ class TakesStatements(Protocol):
         ...
 
     def before_spark(self, text: str) -> None:
-        """Must be called before Spark runs a statement or resolves a table name."""
+        """Makes readable the rw_sql objects that a text may name. Must be called before Spark runs a statement or
+        resolves a table name."""
         ...
 
     def read(self, text: str, read: Callable[[], DataFrame], args: Any = None) -> DataFrame:
