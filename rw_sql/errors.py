@@ -242,7 +242,7 @@ _NO_KEYS = frozenset({"CHECKPOINT", "OFFSETS", "FILE", "REASON", "TABLE"})
 def masked(text: str, *, plain: Collection[str] | None = None) -> str:
     """The text of statements with secrets replaced by asterisks. The length does not change.
 
-    Masked are the values of CREATE and ALTER SECRET, literals of properties whose name suggests a secret, and literals
+    Secrets are the values of CREATE and ALTER SECRET, literals of properties whose name suggests a secret, and literals
     with a password inside. With ``plain``, the values of all properties are masked too, except those in ``plain`` and
     those that are never secret.
     """

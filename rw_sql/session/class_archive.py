@@ -48,7 +48,7 @@ folder with files."""
 
 _IN_CI = "CI"
 """The environment variable that CI services set. Their machines are discarded after the job, so an archive that is made
-there would never be used. An archive that the service restores with the cache folder is used.
+there would never be used. An archive that the CI service restores with the cache folder is used.
 """
 
 _CONFLICTING = re.compile(r"-Xshare|SharedArchiveFile|ArchiveClassesAtExit|AutoCreateSharedArchive|-XX:AOT")
