@@ -127,7 +127,7 @@ class Orders:
         """Commits ten rows of ``fresh`` every 50 ms for this long; returns the age of each commit, in seconds, at the
         moment when it becomes visible.
 
-        ``shown`` returns the number of rows that are visible so far. Raises NotRunError if some never become visible.
+        ``shown`` returns the number of rows that are visible so far. Raises NotRunError if a row never becomes visible.
         """
         count = round(seconds / _EVERY)
         committed: list[float] = []

@@ -240,7 +240,7 @@ def together(cases: Sequence[Case]) -> Iterator[tuple[Case, ...]]:
 def measure(cases: Sequence[Case], *, runs: int | None = None) -> list[Outcome]:
     """Runs cases that are measured together: warm-ups first, then both sides in turn.
 
-    A NotRunError from the set-up or a measurement becomes the outcome of all of them.
+    A NotRunError from the set-up or a measurement becomes the outcome of all these cases.
     """
     first = cases[0]
     try:

@@ -241,7 +241,7 @@ class Watched:
 
 
 def wait_until(is_so: Callable[[], bool], what: str, *, seconds: float = 300.0, every: float = 0.005) -> None:
-    """Waits until a condition holds. Raises NotRunError if it does not within the time."""
+    """Waits until a condition holds. Raises NotRunError if it does not hold within ``seconds``."""
     deadline = time.perf_counter() + seconds
     while not is_so():
         if time.perf_counter() > deadline:

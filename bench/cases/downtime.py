@@ -193,7 +193,7 @@ def _measured(sides: Mapping[str, _Side], name: str) -> float:
 
     Before the move, all sides run for a moment, so that none is suspended for longer than one move takes: leases,
     heartbeats and transactions do not expire. During the long move (drop and create again), only the bare query is
-    suspended, because it has none of these.
+    suspended, because it has no leases, heartbeats or transactions.
     """
     # Sides may still work after their last move or suspension: compaction, checkpoints, compilers.
     time.sleep(_REST_SECONDS)

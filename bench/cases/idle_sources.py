@@ -219,7 +219,7 @@ def _copy(warehouse: Path, ids: Mapping[int, int]) -> None:
         for log in (warehouse / "data" / str(new)).rglob("_delta_log"):
             for file in log.iterdir():
                 if file.name.startswith(".") and file.suffix == ".crc":
-                    file.unlink()  # Hadoop's checksum, which does not fit the changed text; Delta's own stay.
+                    file.unlink()  # Hadoop's checksum of a text that is changed here. Delta's own checksums stay valid.
                 elif file.suffix == ".json":
                     file.write_text(_JOB.sub(renumbered, file.read_text()))
         for folder in (warehouse / "checkpoints").iterdir():

@@ -198,7 +198,8 @@ _RUNS = 15
 ratio alike."""
 
 _OF_SHORT_RUNS = 45
-"""The number of runs of cases that take a few seconds in all: with fewer runs, all could fall into a slow second."""
+"""The number of runs of cases that take a few seconds in all. With fewer runs, one slow second could affect all of
+them."""
 
 
 def _case(

@@ -75,8 +75,9 @@ PROOF = Proof(
     method=(
         f"A topic of {PARTITIONS} partitions gets {RECORDS:,} new JSON records. Two processes have read the topic so "
         "far: one with a source and eight views, the other with eight plain Spark queries with recommended settings. "
-        f"Each of them in turn reads all new records. This happens {_WARM_UPS + 1} times, and the last time counts, "
-        "since the JVMs have then compiled their code. Then each view is compared with its query on the whole topic "
+        f"Each of them in turn reads all new records. This is done {_WARM_UPS + 1} times, and only the last time is "
+        "reported, because the JVMs have then compiled their code. Then each view is compared with its query on the "
+        "whole topic "
         "in one batch, by the number of rows and the sum of their 64-bit hashes. The bytes sent are the broker's "
         "meter BytesOutPerSec of the topic, and the topic's size is the gauge of its logs. CPU time is that of Python "
         "and JVM, minus that of a run without new records just before, in which both sides also start their queries."

@@ -100,8 +100,8 @@ PROOF = Proof(
     claim=f"The README's five minutes show their first result within {FIRST_RESULT_SECONDS:.0f} s of an installed "
     f"package, and nothing is silent for longer than {SILENT_SECONDS:.0f} s.",
     method="The commands and statements of the README are typed at a terminal, one after the other, without a pause: "
-    f"once on an otherwise idle machine, to which the claim refers, and once beside {_NEIGHBOURS} processes that "
-    "compute without pause, where the seconds are only reported.",
+    f"once on an otherwise idle machine, and once beside {_NEIGHBOURS} processes that compute without pause. The "
+    "claim is tested in the first run; the times of the second run are only reported.",
     seeds=range(2),
     check=_check,
 )

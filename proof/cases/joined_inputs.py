@@ -53,11 +53,12 @@ PROOF = Proof(
         "between, one of these operations is run: INJECT of one of the three sources (VALUES, EARLIEST, LATEST, "
         "SHIFT), RESET SOURCE SPLITS (also of an added partition, also with FORGET_OFFSETS), a move to another topic "
         "or stream by UNSAFE SET and RESET (statement by statement or as a block), UNDO of such a move before or "
-        "after its source has read on, and REFRESH SCHEMA with a new column. Half of the moves find records that were "
-        "written while the source was paused. After each move, the table of users, the rows of the other two, an "
-        "inner join of all three, an outer join of two, and the number of undecodable records equal Python "
-        "dictionaries with the records that were written from the positions that the statements set; so do the same "
-        "queries in Spark. In the end, SHOW SOURCE CONTINUITY finds no wrong prediction."
+        "after its source has read more records, and REFRESH SCHEMA with a new column. In half of the moves, records "
+        "are written while the source is paused. After each move, the following are compared with Python dictionaries "
+        "of the records that were written from the positions that the statements set: the table of users, the rows of "
+        "the other two sources, an inner join of all three, an outer join of two, and the number of undecodable "
+        "records. The same queries in Spark must give the same rows. In the end, SHOW SOURCE CONTINUITY finds no wrong "
+        "prediction."
     ),
     seeds=range(1),
     check=_check,

@@ -97,12 +97,12 @@ PROOF = Proof(
         "kills."
     ),
     method=(
-        f"{SEEDS * MOVES} random moves of a source over a stream of moto's server, by numbers of 56 digits: VALUES, "
-        "EARLIEST, LATEST, TIMESTAMP, RESET, and shards that split and merge while the source runs or is paused. "
-        "After each move every row is compared: exactly the records from the predicted one on have arrived, and the "
-        f"preview names GAP or DUPLICATES wherever there is one. Then {SEEDS * KILLS} processes that read another "
-        "stream are killed within a batch, before and after its commit, and a shard splits after each kill; each "
-        "record is in the view once."
+        f"A source over a stream of moto's server, with sequence numbers of 56 digits, is moved {SEEDS * MOVES} times "
+        "at random: VALUES, EARLIEST, LATEST, TIMESTAMP, RESET. Shards split and merge while the source runs or is "
+        "paused. After each move every row is compared: exactly the records from the predicted first one on have "
+        "arrived, and the preview shows GAP or DUPLICATES for every split that has them. Then "
+        f"{SEEDS * KILLS} processes that read another stream are killed within a batch, before and after its commit, "
+        "and a shard splits after each kill; each record is in the view once."
     ),
     seeds=range(SEEDS),
     check=_check,

@@ -205,12 +205,13 @@ PROOF = Proof(
         "The tables of a source equal the MariaDB database after any history, and no change is lost without an error."
     ),
     method=(
-        "Each seed runs concurrent writers (inserts, updates, key changes, deletes, truncates, aborts, savepoints) on "
-        "tables with a plain, a composite and a partitioned key, and a reader that ends now and then with or without "
-        f"a commit. {_OPERATIONS} operations are drawn in between: a log that is purged before it was read, or reset "
-        "(it must be refused), a server that is killed, a swap of tables (it must be reported), a new column, a table "
-        "that is read again, and a new file of the log. In the end every table equals the server's, and no change is "
-        "in the log twice."
+        "Each seed runs concurrent writers (inserts, updates, key changes, deletes, truncates, aborts, savepoints) and "
+        "a reader on three tables: one has a key of one column, one a composite key, and one is partitioned. After a "
+        f"batch, the reader sometimes ends without a commit. In between, {_OPERATIONS} random operations are run: the "
+        "server's log is purged before it was read, or reset (the reader must refuse to start); the server is "
+        "killed; two tables are swapped (the reader must report this); a column is added; a table is read again; the "
+        "server begins a new file of its log. In the end every table equals the server's, and no change is in the "
+        "source's log twice."
     ),
     seeds=range(30),
     check=_check,

@@ -225,12 +225,13 @@ PROOF = Proof(
     ),
     method=(
         "Each seed runs concurrent writers (inserts, updates, key changes, deletes, TOAST, truncates, aborts, "
-        "savepoints) on tables with a plain, a composite, a FULL and a partitioned identity, and a reader that ends "
-        f"now and then with or without a commit. {_OPERATIONS} operations are drawn in between: another slot with the "
-        "same log, a skip of the next transaction or of everything (the predicted numbers of transactions and changes "
-        "are compared with those that a second reader finds there), a slot that is dropped or advanced by somebody "
-        "else (it must be refused), a new column, and snapshots once more. In the end, every table equals the "
-        "server's, and the slot was never ahead of the committed position."
+        "savepoints) and a reader on four tables: one has a key of one column, one a composite key, one has REPLICA "
+        "IDENTITY FULL, and one is partitioned. After a batch, the reader sometimes ends without a commit. In "
+        f"between, {_OPERATIONS} random operations are run: the reader moves to a copy of its slot; it skips the next "
+        "transaction or all unread ones (the predicted numbers of transactions and changes are compared with those "
+        "that a second reader finds); another program drops or advances the slot (the reader must refuse to start); a "
+        "column is added; tables are read again. In the end, every table equals the server's, and the slot was never "
+        "ahead of the committed position."
     ),
     seeds=range(100),
     check=_check,

@@ -437,15 +437,16 @@ PROOF = Proof(
     name="postgres-soak",
     claim="Tables follow a PostgreSQL database exactly while both sides are killed: each change once, in commit order.",
     method=(
-        "Twelve tables (pgbench's four, and two each with a plain, a composite, a FULL and a partitioned identity) "
-        f"for at least {SECONDS // 60} minutes: pgbench, and a random writer with inserts, updates, key changes, "
-        "deletes, large values (TOAST), truncates, aborts, savepoints, added and dropped columns, and transactions of "
-        f"1 to 100,000 rows. The process that follows them is killed with its JVM {KILLS} times, the server "
-        f"{SERVER_KILLS} times: in turn while the process starts, while it reads a table's snapshot (a new column "
-        "causes one where none is left), and while it reads changes. Throughout the run, the slot's "
-        "`confirmed_flush_lsn` is compared with the position that is committed. In the end every table equals the "
-        "server's, and the log has the changes of every transaction with their values, once and in the order in which "
-        "a second slot shows them with PostgreSQL's `test_decoding`."
+        f"For at least {SECONDS // 60} minutes, pgbench and a random writer change twelve tables: pgbench's four, and "
+        "two each that have a key of one column, have a composite key, have REPLICA IDENTITY FULL, or are partitioned. "
+        "The random writer runs inserts, updates, key changes, deletes, large values (TOAST), truncates, aborts and "
+        "savepoints, adds and drops columns, and writes transactions of 1 to 100,000 rows. The process that reads the "
+        f"changes is killed with its JVM {KILLS} times, the server {SERVER_KILLS} times: in turn while the process "
+        "starts, while it reads a table's snapshot (if all snapshots are complete, a new column causes another one), "
+        "and while it reads changes. Throughout the run, the slot's `confirmed_flush_lsn` is compared with the "
+        "committed position. In the end every table equals the server's, and the log has the changes of every "
+        "transaction with their values, once and in the order in which a second slot shows them with PostgreSQL's "
+        "`test_decoding`."
     ),
     seeds=range(1),
     check=_check,

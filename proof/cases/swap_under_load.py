@@ -271,9 +271,9 @@ PROOF = Proof(
         f"one more column. Meanwhile {RATE:,} records a second arrive, and three readers read the view by its name "
         f"{POLL_SECONDS * 1000:.0f} ms after each answer: the columns by Spark, the rows by Spark, and the rows by "
         "delta-rs through the catalog. Every read must return the rows of all keys, the old columns if it ended "
-        f"before the swap and the new ones if it began {_LOOK_MS} ms after it, and no count may ever be lower than the "
-        "last one, not even across the swap. In the end the view is compared with the records, and rolled back by "
-        "`UNDO OPERATION` while its name is still polled."
+        f"before the swap and the new ones if it began {_LOOK_MS} ms after it. No count may be lower than in the "
+        "previous read, not even if the swap is between the two reads. In the end the view is compared with the "
+        "records, and rolled back by `UNDO OPERATION` while the readers continue."
     ),
     seeds=range(3),
     check=_check,

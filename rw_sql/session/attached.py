@@ -64,8 +64,8 @@ logger = logging.getLogger(__name__)
 _USE = re.compile(r"\s*USE\b", re.IGNORECASE)
 
 _CATALOG_NAME = "rw_"
-"""The prefix of the names of the catalog's views. If a Spark statement contains it, rows that the metastore has not
-written yet are written first."""
+"""The prefix of the names of the catalog's views. Before a Spark statement that contains this prefix, rows that the
+metastore has not written yet are written."""
 
 
 class AttachedRuntime(Protocol):
