@@ -138,7 +138,7 @@ def _stray_notes(file: CheckedFile) -> list[Checked]:
 def _in_reading_order(files: Iterable[CheckedFile]) -> list[tuple[str, ScriptStatement, SqlError | None]]:
     """The statements of a folder, sorted so that each follows the statements that it depends on.
 
-    A statement that a folder must not contain is returned with an error that states the reason.
+    A statement that a folder must not contain comes with the reason.
 
     Statements that do not parse come first, so that the names that they define are known to the statements that
     depend on them.
