@@ -82,7 +82,7 @@ BLOCK_LEFT_OPEN = ErrorCode("RW333", "25000", "a script ends inside a block")
 CANNOT_UNDO = ErrorCode("RW330", "55000", "the operation cannot be undone")
 CANNOT_REWIND = ErrorCode("RW334", "55000", "the source cannot be rewound to that operation")
 CANNOT_REFRESH = ErrorCode("RW340", "55006", "the table cannot be refreshed now")
-CHECKPOINT_IN_USE = ErrorCode("RW321", "55006", "a job runs on the checkpoint, or may be running")
+CHECKPOINT_IN_USE = ErrorCode("RW321", "55006", "a job or another process is using the checkpoint, or may be using it")
 CHECKPOINT_UNFINISHED = ErrorCode("RW322", "55000", "a batch or a rewrite of the checkpoint is not finished")
 CANNOT_MOVE_SOURCE = ErrorCode("RW323", "0A000", "the source's position cannot be set")
 CANNOT_UNDO_CHECKPOINT = ErrorCode("RW324", "55000", "the rewrite of the checkpoint cannot be undone")
@@ -231,17 +231,18 @@ _PLAIN_KEYS = frozenset({
     "connector", "type", "topic", "properties.bootstrap.server", "table.name", "schema.name", "scan.startup.mode",
     "primary_key", "refresh_mode", "backend",
 })  # fmt: skip
-"""Properties whose values may be shown beside an unknown property."""
+"""Properties whose values are never secret. An error about an unknown property masks the values of all others, because
+the unknown property may be a mistyped password."""
 
 _KEY_BEFORE = re.compile(r"(?P<key>[\w.]+)(?P<quote>\"?)\s*(?P<sign>=?)\s*\Z")
 _NO_KEYS = frozenset({"CHECKPOINT", "OFFSETS", "FILE", "REASON", "TABLE"})
-"""Words that precede a text that is not the value of a property."""
+"""Words that precede a literal that is not the value of a property and is therefore not masked."""
 
 
 def masked(text: str, *, plain: Collection[str] | None = None) -> str:
     """The text of statements with secrets replaced by asterisks. The length does not change.
 
-    Masked are the values of CREATE and ALTER SECRET, literals of properties whose name suggests a secret, and literals
+    Secrets are the values of CREATE and ALTER SECRET, literals of properties whose name suggests a secret, and literals
     with a password inside. With ``plain``, the values of all properties are masked too, except those in ``plain`` and
     those that are never secret.
     """

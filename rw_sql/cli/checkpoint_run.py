@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import InjectTarget
 
 _ALLOW = ("GAPS", "DUPLICATES", "CLAMP")
-_STOPPED = "Is the job that runs on this checkpoint stopped? Type yes: "
+_STOPPED = "Is the job that uses this checkpoint stopped? Type yes: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ def statement_of(
         raise SqlError(
             INVALID_OPTION,
             f"--allow takes gaps, duplicates and clamp, found: {strange[0].lower()!r}",
-            hint="name the predicted losses that you accept, separated by commas",
+            hint="name the predicted effects that you accept, separated by commas",
         )
     return InjectCheckpointOffsets(
         path=path,
@@ -356,8 +356,8 @@ def _carry_out(plan: Plan, path: str, *, is_assumed_stopped: bool, is_yes: bool,
 
 
 def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool) -> None:
-    """Asks both questions; returns only if both are answered with yes. Otherwise raises SqlError
-    CONFIRMATION_NEEDED."""
+    """Asks whether the job is stopped, and whether to carry out the plan; returns only if both answers are yes.
+    Otherwise raises SqlError CONFIRMATION_NEEDED."""
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not is_assumed_stopped and not (can_ask and _is_yes(console, _STOPPED)):
         raise SqlError(
