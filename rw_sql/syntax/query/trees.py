@@ -220,7 +220,7 @@ def copy_of(tree: Tree) -> Tree:
 
 
 def copied(chain: Sequence[exp.Select]) -> list[exp.Select]:
-    """A copy of the whole query, as a chain."""
+    """A copy of a chain of nested selects."""
     copied = [copy_of(chain[0])]
     while len(copied) < len(chain):
         copied.append(read_by(copied[-1]).this)

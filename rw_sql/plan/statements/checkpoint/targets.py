@@ -75,7 +75,10 @@ class ResolvedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A split as written: a number or a state as text, a bound of the upstream, or None for the split's start."""
+    """One entry of VALUES or of a file: a split, and its position as text (a number, or a state as JSON).
+
+    If ``text`` is None, the position is the upstream's ``bound``: its start or its end.
+    """
 
     split: SplitId
     text: str | None

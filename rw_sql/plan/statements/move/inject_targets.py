@@ -157,7 +157,8 @@ def _file(inspector: Inspector, target: InjectFromFile, context: InjectContext) 
             state = _bound(context, id_, entry.bound)
         entries.append(RequestedOffset(split=SplitId(id=entry.split, span=target.span), state=state, span=target.span))
     missing = _unnamed((entry.split for entry in written.entries), context)
-    notices = (f"the file has no offset of {shorten(missing)}, so the source keeps its own there",) if missing else ()
+    said = f"the file has no offset for {shorten(missing)}, where the source keeps its position"
+    notices = (said,) if missing else ()
     return ResolvedTarget(entries=tuple(entries), notices=notices)
 
 
@@ -237,16 +238,18 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: Inj
             f"batch {found.planned} of the checkpoint is planned but not committed, so its offsets are not used"
         )
     if others:
-        notices.append(f"ignored, because they belong to other splits: {shorten(sorted(others))}")
+        notices.append(f"the checkpoint's positions in other splits are ignored: {shorten(sorted(others))}")
     if missing := [split for split in context.chosen if split not in offsets]:
         new = _new(missing, offsets, context)
-        notices.append(f"the checkpoint has no position in {shorten(missing)}, so the source keeps its own there{new}")
+        kept = "where the source keeps its position"
+        notices.append(f"the checkpoint has no position in {shorten(missing)}, {kept}{new}")
     return _resolved(offsets, target.span, *notices)
 
 
 def _new(missing: Iterable[str], offsets: Iterable[str], context: InjectContext) -> str:
-    """The remark on splits that the upstream got after a query stopped. The query would read them from the first
-    record; the source may have started at the last record."""
+    """The end of the notice about splits without a position in the checkpoint: those that the upstream added after the
+    checkpoint's query stopped. The query would read such splits from the first record; the source may have started at
+    their end."""
     topics = {context.kind.split_topic(split) for split in offsets}
     new = [split for split in missing if context.kind.split_topic(split) in topics]
     if not new:

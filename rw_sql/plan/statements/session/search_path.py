@@ -250,5 +250,5 @@ class _Explicit(_Resolver):
 
     def _relation(self, query: ast.Query, name: str, start: int, end: int) -> str | None:
         if self._schema_with(name, RELATION_KINDS) is None:
-            return None  # It is Spark's own.
+            return None  # The relation is Spark's own.
         return f"{PUBLIC}.{query.text[start:end]}"
