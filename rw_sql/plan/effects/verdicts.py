@@ -128,7 +128,8 @@ def verdict(
     if split in positions.cuts:
         return Verdict(text=CUT_SPLIT.format(cut=positions.cuts[split]))
     topic = kind.split_topic(split)
-    why = upstream.sparse.get(topic) or ("some of its offsets have no record" if split in positions.sparse else "")
+    why = upstream.sparse.get(topic, "")
+    why = why or ("some offsets of the split have no record" if split in positions.sparse else "")
     life = _life(positions.lives.get(split, ()), seen or new)
     if life is not None:
         duplicates = covered(life.spans, new.offset)

@@ -194,7 +194,7 @@ def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tup
     own = [table.rpartition(".")[2] for table in tables if table not in known]
     if not own:
         return maintenance
-    read = f"{', '.join(own)} {'is' if len(own) == 1 else 'are'} read as of each batch"
+    read = f"each batch reads the newest version of {', '.join(own)}"
     return replace(maintenance, reason=f"{maintenance.reason}; {read}")
 
 

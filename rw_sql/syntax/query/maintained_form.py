@@ -269,7 +269,7 @@ def read_view_query(text: str) -> ViewQuery:
         return NOT_TAKEN_APART
     parsed, tree = tree, copy_of(tree)
     if not inlined(tree):
-        return ViewQuery(OTHER, "it names parts of itself more than once")
+        return ViewQuery(OTHER, "it has a WITH query that is not used exactly once, or is not a plain SELECT")
     chain = [tree]
     while is_picking(chain[-1]):
         below = read_by(chain[-1])

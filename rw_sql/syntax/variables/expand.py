@@ -378,7 +378,7 @@ def _name_of(arguments: list[Argument], usage: str, at: int, end: int) -> str:
     if not NAME.match(first.value):
         raise _wrong(
             f'"{first.value}" is not a valid name of a variable',
-            "letters, digits and _ make a name",
+            "a name consists of letters, digits and _",
             first.start,
             first.end,
         )

@@ -271,7 +271,7 @@ def _group(
     if not found:
         raise SqlError(
             UPSTREAM_MISSING,
-            f'consumer group "{target.group}" has committed no offsets of these splits',
+            f'consumer group "{target.group}" has committed no offsets for these splits',
             span=target.span,
             hint="kafka-consumer-groups --list names all groups",
         )
@@ -344,5 +344,6 @@ def _at(
             raise
         found |= {each: at[each.local] for each in kafka}
     late = [each.id for each in chosen if found[each] == _bound(context, each, LATEST, span)]
-    notices = (f"no record at or after that time, so set to the end: {', '.join(late[:8])}",) if late else ()
+    said = f"these splits have no record at or after that time and are set to their ends: {', '.join(late[:8])}"
+    notices = (said,) if late else ()
     return _all(chosen, found, span, notices)

@@ -185,13 +185,13 @@ def _group(inspector: Inspector, target: InjectFromGroup, context: InjectContext
         near = near_names(target.group, answer.groups)
         raise SqlError(
             UPSTREAM_MISSING,
-            f'consumer group "{target.group}" has committed no offsets of these splits',
+            f'consumer group "{target.group}" has committed no offsets for these splits',
             span=target.span,
             hint=f'did you mean "{near[0]}"?' if near else "kafka-consumer-groups --list names all groups",
         )
     notices = members_notices(target.group, answer.members)
     if uncommitted := [split for split in context.chosen if split not in answer.offsets]:
-        notices.append(f'consumer group "{target.group}" has committed no offsets of {shorten(uncommitted)}')
+        notices.append(f'consumer group "{target.group}" has committed no offsets for {shorten(uncommitted)}')
     return _resolved(dict(answer.offsets), target.span, *notices)
 
 
@@ -266,7 +266,7 @@ def _source(inspector: Inspector, target: InjectFromSource, context: InjectConte
     if other.id == context.source.id:
         raise SqlError(
             INVALID_DEFINITION,
-            f'source "{other.name}" is the source itself',
+            f'source "{other.name}" cannot take offsets from itself',
             span=target.span,
             hint="name another source that reads the same splits",
         )
@@ -325,7 +325,8 @@ def _time(inspector: Inspector, milliseconds: int, span: Span, context: InjectCo
         error.hint = error.hint and error.hint.replace("SOURCE_NAME", sql_name(context.source.name))
         raise
     nothing_later = [split for split in context.chosen if found[split] >= context.upstream.splits[split].end]
-    notices = [f"no record at or after that time, so set to the end: {shorten(nothing_later)}"] if nothing_later else []
+    said = f"these splits have no record at or after that time and are set to their ends: {shorten(nothing_later)}"
+    notices = [said] if nothing_later else []
     return _resolved({split: found[split] for split in context.chosen}, span, *notices)
 
 

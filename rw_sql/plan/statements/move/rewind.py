@@ -415,5 +415,5 @@ def _spell(table: TableBack, *, is_keyed: bool) -> str:
 def _way_back(source: SourceRecord, rewind: RewindRecord) -> str:
     return (
         "UNDO OPERATION cannot revert a rewind; "
-        f"{rewind_statement(source, rewind.epoch)} can, if all readers have caught up when it begins"
+        f"{rewind_statement(source, rewind.epoch)} can, if all readers have caught up when this rewind begins"
     )

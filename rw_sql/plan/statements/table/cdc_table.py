@@ -88,7 +88,7 @@ def lower_create_cdc_table(
     has_snapshot = all(
         getattr(option.value, "text", "") != "false" for option in stored.options if option.key == SNAPSHOT
     )
-    begins = "begins with the rows of" if has_snapshot else "reads changes from now on of"
+    begins = "begins with the rows of" if has_snapshot else "reads only the new changes of"
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, changes),

@@ -80,7 +80,7 @@ def test_a_consumer_groups_offsets() -> None:
     world.groups["loader"] = GroupOffsets(offsets={"old:0": 20, "else:0": 1}, members=2)
     assert notices(world, "FROM GROUP 'loader'") == [
         'consumer group "loader" has 2 active members, so its offsets may still change',
-        'consumer group "loader" has committed no offsets of old:1',
+        'consumer group "loader" has committed no offsets for old:1',
     ]
     assert world.states("s") == {"old:0": 20, "old:1": 50}
     error = refused(world, "INJECT SOURCE OFFSETS s FROM GROUP 'loadr'")
@@ -211,7 +211,9 @@ def test_offsets_at_a_time() -> None:
     world = paused_world()
     world.times = {"old:0": 20, "old:1": 50}
     target = "TO TIMESTAMP '2023-11-14 22:13:20+00:00'"
-    assert notices(world, target) == ["no record at or after that time, so set to the end: old:1"]
+    assert notices(world, target) == [
+        "these splits have no record at or after that time and are set to their ends: old:1"
+    ]
     assert world.states("s") == {"old:0": 20, "old:1": 50}
     assert [asked["milliseconds"] for asked in world.asked_of(CannedUpstreams.offsets_at)] == [1_700_000_000_000]
     world.asked.clear()
