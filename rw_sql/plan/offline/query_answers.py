@@ -119,7 +119,7 @@ def _field(name: str, kind: str) -> dict[str, object]:
 def json_type(ddl: str) -> object:
     """Converts a DDL type to the form of Spark's JSON.
 
-    A type that cannot be parsed becomes a single word, like an unknown type.
+    A type without parts, or an unknown type, becomes a single lower-case text.
     """
     text = ddl.strip()
     head, bracket, rest = text.partition("<")

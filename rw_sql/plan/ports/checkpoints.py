@@ -24,8 +24,7 @@ class CheckpointLook:
 class CheckpointText:
     """The newest committed batch of a checkpoint, and the text of its offsets.
 
-    ``planned`` is the newest planned batch. If it is later than the committed batch, that batch is running or was
-    interrupted.
+    ``planned`` is the newest planned batch. A planned batch after the committed one is running or was interrupted.
     """
 
     batch: int

@@ -224,7 +224,7 @@ def _following(
 ) -> Maintained | None:
     """The maintenance of a query over one view or table by the row changes of that view or table.
 
-    None if the changes do not show which rows of the result to change.
+    None if the result cannot be maintained from these changes.
     """
     if query.kind == ROWS and whole.operators <= _PICKING:
         if not isinstance(view, MaterializedViewRecord):

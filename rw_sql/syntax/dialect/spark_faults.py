@@ -63,7 +63,7 @@ class SparkFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownNames:
-    """The existing names, for suggestions. Those that are functions are called only when needed.
+    """The existing names, for suggestions. Fields that are functions are called only when needed.
 
     ``others`` are objects other than relations, with their kinds.
     """

@@ -67,7 +67,7 @@ class NewPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedTarget:
-    """The resolved target, and notices for the operator."""
+    """The new position of each split, and notices for the operator."""
 
     moved: tuple[NewPosition, ...]
     notices: tuple[str, ...] = ()

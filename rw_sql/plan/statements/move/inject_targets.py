@@ -74,7 +74,7 @@ class RequestedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedTarget:
-    """The resolved target, and notices for the operator."""
+    """The requested position of each split, and notices for the operator."""
 
     entries: tuple[RequestedOffset, ...]
     notices: tuple[str, ...] = ()
