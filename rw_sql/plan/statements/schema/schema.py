@@ -1,4 +1,4 @@
-"""Lowers CREATE SCHEMA, DROP SCHEMA, USE and SHOW search_path."""
+"""Lowers CREATE SCHEMA, DROP SCHEMA, USE, SET search_path and SHOW search_path."""
 
 from __future__ import annotations
 

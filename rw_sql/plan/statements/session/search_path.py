@@ -37,7 +37,7 @@ _MAKES = (
 
 
 def path_of(text: str) -> tuple[str, ...]:
-    """Parses the stored value of the parameter: schema names separated by commas, quoted where needed."""
+    """Parses the stored value of ``search_path``: schema names separated by commas, quoted where needed."""
     return tuple(_parts(text)) or DEFAULT_PATH
 
 
