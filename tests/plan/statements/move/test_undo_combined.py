@@ -79,7 +79,7 @@ def test_a_move_to_the_same_topic_of_another_cluster_is_undone_from_its_end() ->
     world.read_on("s", old_0=150)
     assert refused(world, moved).hint == f"{reset}; then {moved}"
     plan = world.run(reset)
-    assert any(f"it stalls until {moved}" in row.detail for row in plan.changes)
+    assert any(f"the source stalls until {moved}" in row.detail for row in plan.changes)
     assert plan.preview is not None
     # The offsets of two clusters are not compared.
     assert plan.preview.splits[0].verdict == "UNKNOWN (other cluster)"
