@@ -6,7 +6,7 @@ Planning has no side effects and does not use Spark.
 facts through an ``Inspector`` (``ports``) and returns a plan (``result``): steps, messages, and the preview for the
 operator.
 
-Rooms, each importing only those after it: ``statements``, ``effects``, ``queries``, ``checks``, ``result``,
-``ports``. All import ``model``; ``runtime`` imports them. Begin with ``lower``, then
-``statements/source/source.py``.
+Each room imports only rooms that come after it in this list: ``offline`` and ``deploy``, ``lower``, ``statements``,
+``effects`` and ``queries``, ``checks`` and ``result``, ``ports``. Every room may import ``model``; ``runtime`` imports
+the rooms. Begin with ``lower``, then ``statements/source/source.py``.
 """

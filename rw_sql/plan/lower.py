@@ -398,7 +398,7 @@ def _lower(
         case ast.Commit() | ast.Rollback():
             return _told(statement, "would end a BEGIN UNSAFE block, but no block is in progress")
         case ast.Confirm():
-            return _told(statement, "runs the refused statement of this token, if nothing has changed since")
+            return _told(statement, "runs the refused statement that returned this token, if nothing has changed since")
         case _:
             raise SqlError(
                 NOT_SUPPORTED,

@@ -1,7 +1,8 @@
 """Parses text to statements and renders statements as canonical text. No Spark here.
 
 ``parse_script(text, file=None) -> tuple[Statement, ...]`` parses statements separated by ``;``; ``render(statement)
--> str`` writes one in canonical form. Errors are :class:`rw_sql.errors.SqlError` with their positions in the text.
+-> str`` renders one statement in canonical form. Errors are :class:`rw_sql.errors.SqlError` with their positions in
+the text.
 
 Imports: ``assets``, ``errors``. Begin with ``routing`` (which decides whether a text is rw_sql's or Spark's) and
 ``parsing/script.py``; the grammar is in ``grammar/``.

@@ -1,6 +1,6 @@
 """``python -m rw_sql.syntax [--check]``: writes the files generated from the grammar, or lists the stale ones.
 
-These are ``grammar/tables.json`` and the pages of ``docs/reference``.
+The files are ``grammar/tables.json`` and some pages of ``docs/reference``.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _OPENING = frozenset({
 })  # fmt: skip
 
 _DESCRIBED = frozenset({"CONNECTION", "SECRET", "SINK", "SOURCE"})
-"""The kinds of objects that are typed after DESCRIBE, where Spark expects a name."""
+"""The kinds of objects that users write after DESCRIBE by mistake: the syntax allows only a name there."""
 
 
 def near_statement(text: str, parameters: Iterable[str] = ()) -> SqlError | None:

@@ -48,7 +48,7 @@ def read_assignments(texts: Iterable[str]) -> dict[str, str]:
                 f"--var takes NAME=VALUE: {name!r} is not a valid name"
                 if equals
                 else f"--var takes NAME=VALUE, not {text!r}",
-                hint="letters, digits and _ make a name: --var topic=orders",
+                hint="a name consists of letters, digits and _: --var topic=orders",
             )
         variables[name] = value
     return variables

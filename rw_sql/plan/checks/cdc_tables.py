@@ -1,4 +1,4 @@
-"""Checks a table of a change data capture source, before and after its upstream table is known."""
+"""Checks CREATE TABLE … FROM a change data capture source: first the clauses, then the columns against the upstream."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 RATE_LIMIT = "backfill_rate_limit"
 OPTIONS = (SNAPSHOT, SNAPSHOT_BATCH_SIZE, "snapshot.interval", RATE_LIMIT)
-"""The options of such a table. ``snapshot.interval``, RisingWave's number of barriers between two queries, has no
-effect: here, each query starts when the rows of the previous one are committed."""
+"""The options in the WITH list of a table of a change data capture source. ``snapshot.interval``, in RisingWave the
+number of barriers between two queries of the snapshot, has no effect here: each query starts when the rows of the
+previous query are committed."""
 
 _MOST_BATCH = 1_000_000
 _RATE_DIGITS = 9
@@ -48,7 +49,8 @@ _WIDER = {
 
 
 def require_source_between(statement: CreateTable) -> None:
-    """Raises SqlError NOT_SUPPORTED for a table that reads a database's changes without a source, as in RisingWave.
+    """Raises SqlError NOT_SUPPORTED for a table that reads a database's changes without a source. RisingWave allows
+    such tables.
 
     In rw_sql, one source reads the changes of all its tables over one connection.
     """
@@ -150,7 +152,7 @@ def _check_column(column: ColumnDefinition) -> None:
 
 
 def check_options(statement: CreateTable) -> None:
-    """Checks the WITH list of such a table. Raises SqlError at the first error."""
+    """Checks the WITH list of a table of a change data capture source. Raises SqlError at the first error."""
     for option in statement.options:
         if option.key == GROUP_OPTION:
             written_group((option,))
@@ -193,7 +195,7 @@ def check_options(statement: CreateTable) -> None:
 def check_against_upstream(statement: CreateTable, upstream: UpstreamTable, *, only: str | None = None) -> None:
     """Checks the declared columns and key against the upstream table. Raises SqlError at the first difference.
 
-    ``only`` is the upstream name of the one column to check; None checks all.
+    ``only`` is the upstream name of the one column to check; None checks all columns.
     """
     known = {column.name: column for column in upstream.columns}
     for column in statement.columns:
@@ -269,7 +271,7 @@ def require_representable(statement: CreateTable, upstream: UpstreamTable) -> No
             raise SqlError(
                 UNSUPPORTED_TYPE,
                 f"column {literal(column.name)} of table {upstream.table} is of type {column.type}: "
-                f"{column.refusal or 'no type holds it'}",
+                f"{column.refusal or 'no type of rw_sql can hold its values'}",
                 span=statement.name.span,
                 hint=f"list the columns instead of *: {listed}",
             )

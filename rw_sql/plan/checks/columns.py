@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, Option
 
 VALIDATE = "validate"
-"""The option of a WITH list that stores a definition without checking its upstream."""
+"""The option of a WITH list that, set to false, stores the definition without a check of its upstream."""
 
 
 def is_validated(options: Iterable[Option]) -> bool:
@@ -50,13 +50,13 @@ def without_switch(options: Iterable[Option]) -> tuple[Option, ...]:
 
 
 def lists_columns(statement: CreateSource) -> bool:
-    """True if a source of this connector may omit its column list and take the columns from its upstream."""
+    """True if the source's connector can list the columns of its upstream, so that the statement may omit them."""
     name = connector_of(statement)
     return name in connector_names() and isinstance(connector(name), ColumnLister)
 
 
 def columns_of(listed: Mapping[str, str], span: Span) -> tuple[ColumnDefinition, ...]:
-    """Columns with these types in canonical SQL. Errors in them point at ``span``."""
+    """Column definitions from ``listed``, which maps names to canonical types. Errors in a column point at ``span``."""
     text = ", ".join(f"{quoted(name)} {kind}" for name, kind in listed.items())
     made = parse_statement(f"CREATE SOURCE s ({text}) WITH (connector = 'datagen')")
     assert isinstance(made, CreateSource)

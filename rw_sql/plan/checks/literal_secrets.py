@@ -28,7 +28,8 @@ def refuse_literal_secrets(statement: Statement) -> None:
     """Raises SqlError for a literal in a secret option of any connector, in an unknown option whose name resembles a
     secret option's, and for an address that contains a password.
 
-    The connector of an ALTER is only known from the catalog. No option is secret in one connector and plain in another.
+    The statement is checked against the options of all connectors, because the connector of an ALTER is known only from
+    the catalog. This gives the right result, because no option is secret in one connector and plain in another.
     """
     if not isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
         for options in _lists(statement):
@@ -82,7 +83,8 @@ def _near(key: str) -> str | None:
     """The secret option that an unknown key is most similar to; None if it is more similar to a plain option."""
     found = [(near[0], spec.option(near[0])) for spec in _specs() if (near := spec.near(key))]
     names = near_names(key, {name for name, _ in found}, most=1)
-    # ``key`` may be another system's name for an option whose own name is not similar.
+    # ``spec.near`` also knows names that other systems give to an option, so ``key`` need not resemble the option's
+    # own name.
     return next(
         (name for name, known in found if known is not None and known.is_secret and name in (names or [name])), None
     )

@@ -30,7 +30,10 @@ _StatementT = TypeVar("_StatementT", CreateSource, CreateTable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaChange:
-    """``added`` are columns (name, canonical type) to append. ``is_same``: the registry has nothing new."""
+    """The newest schema, and the columns (name, canonical type) to append.
+
+    ``is_same``: the newest schema is the stored schema.
+    """
 
     found: FoundSchema
     added: tuple[tuple[str, str], ...]
@@ -40,7 +43,7 @@ class SchemaChange:
 def schema_change(
     definition: CreateSource | CreateTable, name: str, span: Span, snapshot: Snapshot, inspector: Inspector
 ) -> SchemaChange:
-    """The change to the newest schema.
+    """The change from the schema stored in a definition to the newest schema of the registry.
 
     Raises SqlError if the change would drop or change columns, or make older records unreadable. The messages are
     RisingWave's.
@@ -66,7 +69,7 @@ def schema_change(
         error.span = span
         raise
     if found is None:
-        raise TypeError("a schema that is needed is found")
+        raise TypeError("find_schema returned no schema, although one is needed")
     new = dict(found.columns) | {n: k for n, k in found.key_columns if n not in dict(found.columns)}
     had = dict(_columns(definition, stored))
     plain = [column for column in definition.columns if column.generated is None]

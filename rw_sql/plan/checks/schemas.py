@@ -1,6 +1,6 @@
-"""The schema of a new source or table.
+"""Finds the schema of a new source or table in a schema registry or a file.
 
-Columns are derived from it or compared with it, and the definition stores it.
+The columns are derived from the schema or compared with the schema; the definition stores the schema.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Typed = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSchema:
-    """A schema that was found: its columns and stored text, and those of the key schema."""
+    """The columns and the text of a schema; ``key_columns`` and ``key_text`` are those of the keys' schema."""
 
     columns: tuple[Typed, ...]
     text: str
@@ -74,7 +74,7 @@ class FoundSchema:
 def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector) -> _StatementT:
     """Adds columns and schema to a statement; returns it unchanged if no schema describes its records.
 
-    Raises SqlError if the registry does not answer, or the columns do not fit its schema.
+    Raises SqlError if the registry does not answer, or the columns do not fit the schema.
     """
     name = connector_of(statement)
     if not has_schema(statement) or name not in connector_names():
@@ -110,7 +110,7 @@ def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector
 
 
 def _fitted(statement: _StatementT, found: FoundSchema) -> _StatementT:
-    """The statement with the columns of a schema, or with its own columns if they are a subset of these."""
+    """The statement with the columns of a schema, or with its own columns if the schema has all of them."""
     columns = (*found.columns, *_only_in_key(found))
     plain = [column for column in statement.columns if column.generated is None]
     if plain:
@@ -134,7 +134,7 @@ def with_stored_schema(statement: _StatementT, found: FoundSchema) -> _Statement
     """The statement with this schema stored in its FORMAT clause, in place of an earlier schema."""
     clause = statement.format
     if clause is None:
-        raise TypeError("records with a schema have a format")
+        raise TypeError("the definition has a schema but no FORMAT clause")
     more: list[Option] = [Option(key=SCHEMA, value=TextValue(text=found.text))]
     if found.key_text is not None:
         more.append(Option(key=KEY_SCHEMA, value=TextValue(text=found.key_text)))
@@ -162,13 +162,13 @@ def _only_in_key(found: FoundSchema) -> tuple[Typed, ...]:
 def find_schema(
     source: CreateSource, snapshot: Snapshot, inspector: Inspector, *, is_needed: bool = True
 ) -> FoundSchema | None:
-    """The newest schema of a source's records. None if it is unknown and ``is_needed`` is not set.
+    """The newest schema of a source's records; None if the schema is unknown and ``is_needed`` is not set.
 
     Raises SqlError if the registry or file cannot be read, or has no usable schema.
     """
     clause = source.format
     if clause is None:
-        raise TypeError("records with a schema have a format")
+        raise TypeError("the definition has a schema but no FORMAT clause")
     options = encode_options(source)
     needed = [column.name for column in source.columns if column.generated is None] or None
     topic = next((option_text(o.value) for o in source.options if o.key == "topic"), "").split(",")[0].strip()
@@ -211,7 +211,7 @@ def _in_file(source: CreateSource, inspector: Inspector, location: str) -> Regis
 
 
 def messages_of(options: Mapping[str, str], stored: str) -> protobuf.Messages:
-    """The message type in a stored schema that the options of ENCODE PROTOBUF name."""
+    """The Protobuf message type that the options of ENCODE PROTOBUF name, from a stored schema."""
     names = options.get(AS_JSONB, "").split(",")
     return protobuf.Messages(stored, options[MESSAGE], frozenset(name.strip() for name in names if name.strip()))
 
@@ -228,7 +228,7 @@ def _with_key_schema(
     text = json.dumps(schema, separators=(",", ":"))
     if isinstance(schema, dict) and schema.get("type") == "record":
         return replace(found, key_text=text, key_columns=avro.columns_of(schema))
-    # If the key is a single value, it is the column in PRIMARY KEY.
+    # If the key is a single value, PRIMARY KEY names the column for it.
     alone = primary_key(source)
     if len(alone) != 1:
         raise SqlError(

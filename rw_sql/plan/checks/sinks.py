@@ -41,8 +41,9 @@ _TYPES = {"PLAIN": APPEND_ONLY, "UPSERT": UPSERT, "DEBEZIUM": DEBEZIUM}
 _OF_SOURCES = ("map.handling.mode", "messages_as_jsonb", "key.message", "schema.location")
 _CSV_OPTIONS = ("without_header", "delimiter")
 _KEY_TYPES = {"TEXT": ("string", "boolean", "byte", "short", "integer", "long"), "BYTES": ("binary",)}
-"""The encodings of keys that differ from the encoding of values, each with Spark's names of the types that it
-accepts.
+"""The values of KEY ENCODE, each with Spark's names of the column types that it accepts.
+
+Without KEY ENCODE, keys are encoded like values.
 """
 
 

@@ -74,7 +74,7 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
 
 
 def check_properties(snapshot: Snapshot, statement: CreateSource, kind: Connector) -> Mapping[str, str]:
-    """Checks the properties of a source, which need neither its columns nor its schema; returns them without secrets.
+    """Checks the properties of a source, without its columns and its schema; returns the properties without secrets.
 
     Raises SqlError at the first error.
     """

@@ -70,7 +70,7 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
             hint = f"CACHE TABLE a_copy AS SELECT * FROM {spark_name(record.name)}"
         case _ if change.verb.split()[0] in _UPKEEP:
             message, hint = (
-                f"{change.verb} would disturb its job, which maintains its files",
+                f"{change.verb} would disturb the job that maintains its files",
                 f"omit {change.verb}",
             )
         case _:
@@ -110,7 +110,7 @@ def schema_refusal(change: Changed, name: str) -> SqlError:
 
 
 def catalog_refusal(change: Changed, name: str) -> SqlError:
-    """The error for a Spark statement that would change the views of the catalog or of a source's failed records."""
+    """The error for a Spark statement that would change a view of the catalog, or a view of refused records."""
     owner, mark, _ = name.partition("$")
     if mark:
         message = f'{change.verb} cannot change "{name}", which shows the refused records of "{owner}"'

@@ -50,7 +50,7 @@ def require_upstream(
 
     ``kind`` is the kind of the defined object.
 
-    ``options`` are the options in the statement: the error points at the wrong one. ``is_switchable``: the statement
+    ``options`` are the options in the statement: the error points at the wrong option. ``is_switchable``: the statement
     accepts VALIDATE.
     """
     if upstream.error is not None:

@@ -116,8 +116,8 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
     gone = _with_dependents(then, again)
     unwanted = _unwanted(then, folder, gone)
     _require_unread(then, folder, unwanted)
-    # Users of a column that is renamed or dropped must be dropped before that change. All other objects are dropped
-    # last.
+    # Objects that may use a renamed or dropped column must be dropped before the change of the column. All other
+    # objects are dropped last.
     reshaped = {id_ for change in altered if _reshapes(change) for id_ in _with_dependents(then, change.touches[:1])}
     early = {id_ for id_ in unwanted & reshaped if all(d.id in unwanted for d in then.dependents_of(id_))}
     changes += _drops(then, early, DROP, {})
@@ -139,7 +139,7 @@ def _alterations(
         if record is None:
             other = _other(then, wanted)
             if other is not None:
-                again[other.id] = f"{spoken(wanted.kind)} {wanted.name} gets its name"
+                again[other.id] = f"{spoken(wanted.kind)} {wanted.name} gets this name"
             continue
         if isinstance(wanted.statement, CreateSchema):
             continue
@@ -361,7 +361,7 @@ def _reshapes(change: DeployChange) -> bool:
 
 
 def _after_rebuilds(snapshot: Snapshot, change: DeployChange, rebuilt: set[int]) -> tuple[Statement, ...]:
-    """The statements of a table's change that drop columns which views may use until they are rebuilt."""
+    """The DROP COLUMN statements of a table's change that must wait for rebuilds of views that may use the columns."""
     table = snapshot.get(change.touches[0])
     if not isinstance(table, TableRecord):
         return ()
@@ -385,7 +385,7 @@ def _allowing(statement: Statement, allow: Sequence[str]) -> Statement:
 
 
 def _with_dependents(snapshot: Snapshot, ids: Iterable[int]) -> set[int]:
-    """The objects and all their dependents; a table counts as its source."""
+    """The objects and all their dependents. The dependents of a table include those of its source."""
     found: set[int] = set()
     for id_ in ids:
         record = snapshot.get(id_)

@@ -1,5 +1,5 @@
-"""The order of changes to a table's columns and of its readers: a column is only dropped or renamed when no object uses
-it."""
+"""The order of changes to a table's columns and to the table's readers: a column is dropped or renamed only when no
+object uses the column."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def in_the_way(
 ) -> Iterator[tuple[ObjectRecord, str]]:
     """The readers of a table that must be dropped before its columns change, each with the reason.
 
-    ``rebuilt`` are the ids of the views that get another query. A column that these views use is dropped after their
-    rebuild. It cannot be renamed then, because the new queries already use the new name.
+    ``rebuilt`` are the ids of the views that get another query. These views need not be dropped before a column is
+    dropped, because the column is dropped after their rebuild. They must be dropped before a column is renamed, because
+    their new queries already use the new name.
     """
     for statement in statements:
         if isinstance(statement, AlterTableRenameColumn):
@@ -37,5 +38,5 @@ def in_the_way(
 def may_use_dropped(
     snapshot: Snapshot, table: TableRecord, statement: AlterTableDropColumn, rebuilt: Collection[int]
 ) -> bool:
-    """True if one of these views may use the column before its rebuild."""
+    """True if a view of ``rebuilt`` may use the column until the rebuild is complete."""
     return any(record.id in rebuilt for record in users_of_column(snapshot, table, statement.column))

@@ -151,7 +151,7 @@ def _line_end(text: str, part: ScriptStatement, following: ScriptStatement | Non
 
 
 def stray_note(text: str) -> SqlError | None:
-    """The error of a comment ``-- rw:`` that belongs to no statement, because it is below the last one."""
+    """The error for a comment ``-- rw:`` below the last statement, which therefore belongs to no statement."""
     parts = split_script(text)
     note = _NOTE.search(text, _line_end(text, parts[-1]) if parts else 0)
     if note is None:

@@ -18,10 +18,10 @@ def renames(
 ) -> tuple[FolderObject, ...]:
     """The objects to rename, in an order in which each new name is free.
 
-    ``find`` returns the catalog's object of a kind and name; ``is_same`` compares definitions. An object keeps its name
-    if the new name is in use. It also keeps its name if another object of the folder has the old name. The exceptions
-    are that this other object gets the old name by a rename too, and that only the renamed object has the definition in
-    the catalog.
+    ``find`` returns the catalog's object of a kind and name; ``is_same`` compares definitions. An object is not renamed
+    while another object of the catalog has the new name. If another object of the folder has the old name, the first
+    object is renamed only in two cases: the other object is itself to be renamed to the old name, or the catalog's
+    definition is that of the first object and not that of the other object.
     """
     by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
     left = [wanted for wanted in folder if wanted.was is not None and find(wanted.kind, wanted.was) is not None]

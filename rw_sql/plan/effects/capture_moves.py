@@ -40,18 +40,20 @@ def notes_on_capture(
     known = {split: state for split, state in states.items() if split in upstream.splits}
     if known and inspector.upstreams.slot_details(source.connector, new) is None:
         name = visible(new).get("slot.name", "")
-        yield f'slot "{name}" does not exist there, and a new one would skip changes, so it stalls: {again}'
+        yield f'slot "{name}" does not exist there, and a new slot would skip changes, so the source stalls: {again}'
         return
     for split, state in known.items():
         seen = upstream.splits[split]
         status, at = split_status(state, seen), kind.show_position(state.offset)
         if status == EXPIRED:
             yield (
-                f"the slot begins at {kind.show_position(seen.start)}, after the position {at}: changes between are "
-                f"missing, so it stalls: {again}"
+                f"the slot begins at {kind.show_position(seen.start)}, after the position {at}: the changes "
+                f"between the two are missing, so the source stalls: {again}"
             )
         elif status == AHEAD:
             end = kind.show_position(seen.end)
-            yield f"the server's log ends at {end}, before the position {at}, so it stalls: {again}"
+            yield f"the server's log ends at {end}, before the position {at}, so the source stalls: {again}"
     if known and visible(old).get(_PUBLICATION) != visible(new).get(_PUBLICATION):
-        yield f"it is not known whether the other publication always contained the tables, so it stalls: {again}"
+        yield (
+            f"it is not known whether the other publication always contained the tables, so the source stalls: {again}"
+        )

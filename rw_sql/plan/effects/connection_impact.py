@@ -35,7 +35,8 @@ Difference = tuple[str, str, str]
 class Effect:
     """The effect on a source or sink.
 
-    ``doubt`` is the reason why its upstream may be a different one after the change, which makes the statement unsafe.
+    ``doubt`` is the reason why the upstream or target may be a different one after the change. With a doubt, the
+    statement is unsafe.
     ``notices`` name the views whose backfills need records that the source would leave behind.
     """
 
@@ -127,7 +128,7 @@ def _effect_on_reader(
             verdict = ORPHAN
         elif state is not None and (status := identity_status(state, seen)) != OK:
             verdict = f"UNKNOWN ({status.lower().replace('_', ' ')})"
-            if may_move:  # If nothing may move, the source already stalls before the change.
+            if may_move:  # Otherwise, the source stalls already before the change.
                 doubts[f"{status}: the source stalls until RESET SOURCE SPLITS {sql_name(source.name)}"] = None
         elif state is not None and may_move and not is_known_same(state, seen):
             verdict = UNTOLD_SPLIT

@@ -67,8 +67,9 @@ def unfinished_backfills(
         return ()
     backfills = inspector.jobs.being_backfilled()
     return tuple(
-        f"the backfill of {view.name} is not complete and needs the records that are left: if the new upstream "
-        f"does not have them, it stalls until UNDO OPERATION or REBUILD MATERIALIZED VIEW {sql_name(view.name)}"
+        f"the backfill of {view.name} is not complete and needs records that the source leaves behind: if the "
+        "new upstream does not have them, the view stalls until UNDO OPERATION or REBUILD MATERIALIZED VIEW "
+        f"{sql_name(view.name)}"
         for view in views
         if view_job(view.id) in backfills
     )

@@ -1,4 +1,4 @@
-"""Discovery of splits: which splits to read, and the initial positions of new splits. A position is the next record to
+"""Discovery of splits: which splits a source reads, and where it begins in new splits. A position is the next record to
 read."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def startup_states(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """The result of discovery: the splits to read, their positions, and which positions are new."""
+    """The result of discovery: the splits to read, their positions, and in ``fresh`` the positions of new splits."""
 
     assigned: tuple[str, ...]
     states: Mapping[str, SplitState]
@@ -44,9 +44,11 @@ _ANY = "*"
 
 
 def _read_as(kind: Connector, split: UpstreamSplit) -> Iterator[tuple[str, str | None, str | None]]:
-    """The combinations of topic, cluster and incarnation with which a stored position belongs to a split's topic.
-    Unknown values count as equal, because the brokers may have begun or ceased to report an identity since the position
-    was stored."""
+    """The (topic, cluster, incarnation) values that a stored position of the split's topic may have.
+
+    An unknown cluster or incarnation counts as equal to any other, because the brokers may have begun or ceased to
+    report it since the position was stored.
+    """
     return product(
         (kind.split_topic(split.split),),
         (split.cluster, None) if split.cluster else (_ANY,),
@@ -67,9 +69,9 @@ def discover(
 ) -> Discovery:
     """Adopts every split of the upstream.
 
-    A split with a state of the same identity keeps it, unless it is in ``forget``. A partition added to a topic that
-    is already read begins at its first record. Any other split, and every split in ``forgotten``, begins as
-    specified by ``scan.startup.mode``.
+    A split whose stored position has the same identity keeps this position, unless the split is in ``forget``. A
+    partition added to a topic that is already read begins at its first record. Any other split, and every split in
+    ``forgotten``, begins as specified by ``scan.startup.mode``.
     """
     keeps: dict[str, SplitState] = {}
     added: dict[str, SplitState] = {}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
 
 _MOST_NAMED = 8
-"""The number of splits that a notice names."""
+"""The maximum number of splits that a notice names."""
 
 
 GONE = "GONE"
@@ -88,10 +88,13 @@ def remedy_without_records(source: SourceRecord) -> str:
     name = sql_name(source.name)
     if captures_changes(source.connector):
         return (
-            f"the server removed what was acknowledged: RESET SOURCE SPLITS {name} ALLOW GAPS WITH "
+            f"the server has removed the acknowledged changes: RESET SOURCE SPLITS {name} ALLOW GAPS WITH "
             "(FORGET_OFFSETS = true) reads the tables again"
         )
-    return f"INJECT SOURCE OFFSETS {name} sets offsets that it has, RESET SOURCE SPLITS {name} discovers its splits"
+    return (
+        f"INJECT SOURCE OFFSETS {name} sets offsets that the upstream has, RESET SOURCE SPLITS {name} discovers its "
+        "splits"
+    )
 
 
 def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snapshot) -> tuple[int, ...]:

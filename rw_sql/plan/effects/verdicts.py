@@ -38,7 +38,7 @@ UNTOLD_SPLIT = "UNKNOWN (the brokers report no cluster id)"
 """The verdicts for a split whose offsets before and after cannot be compared."""
 
 CUT_SPLIT = "UNKNOWN (log cut at {cut})"
-"""The verdict for a split whose upstream has lost records that were read."""
+"""The verdict for a split whose upstream has lost records that were read; ``cut`` is the first lost offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +77,11 @@ def with_cuts(
     positions: Positions,
     *after: Mapping[str, SplitState],
 ) -> Positions:
-    """The positions with the cuts of their logs, and of those of the positions ``after`` a move.
+    """Sets ``Positions.cuts``: per split, the first offset that the upstream has lost before a position.
 
-    The upstream is asked only if a log has a greater term than a position. ``name`` is the connector's.
+    The positions are those in ``positions`` and those in ``after``, which a move would set. The upstream is contacted
+    only for splits whose log has a later term (Kafka: leader epoch) than the position. ``name`` is the name of the
+    connector.
     """
     cuts: dict[str, int] = {}
     for states in (positions.states, *after):
@@ -126,7 +128,8 @@ def verdict(
     if split in positions.cuts:
         return Verdict(text=CUT_SPLIT.format(cut=positions.cuts[split]))
     topic = kind.split_topic(split)
-    why = upstream.sparse.get(topic) or ("some of its offsets have no record" if split in positions.sparse else "")
+    why = upstream.sparse.get(topic, "")
+    why = why or ("some offsets of the split have no record" if split in positions.sparse else "")
     life = _life(positions.lives.get(split, ()), seen or new)
     if life is not None:
         duplicates = covered(life.spans, new.offset)
@@ -149,7 +152,7 @@ def verdict(
 
 
 def _life(lives: tuple[ReadIncarnation, ...], of: UpstreamSplit | SplitState) -> ReadIncarnation | None:
-    """The offsets that were read from this incarnation of the split. Unknown values count as equal."""
+    """The offsets that were read from this incarnation of the split. Unknown identities count as equal."""
     for life in reversed(lives):
         is_cluster = not life.cluster or not of.cluster or life.cluster == of.cluster
         if is_cluster and (not life.incarnation or not of.incarnation or life.incarnation == of.incarnation):
@@ -165,7 +168,7 @@ def preview_splits(
     *,
     left: Upstream | None = None,
 ) -> tuple[SplitPreview, ...]:
-    """The table of splits in a preview: every split known before or after.
+    """The table of splits in a preview: every split known before or after the move.
 
     In ``after``, None means that the split is no longer read. If a split is missing in ``after``, its position is
     unchanged or unknown. ``left`` is the upstream that the source no longer reads; its records after the old positions

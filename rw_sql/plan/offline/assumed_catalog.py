@@ -52,7 +52,7 @@ class Outcome:
 
 
 class AssumedCatalog:
-    """The catalog after the statements so far, each with its effect as far as it could be planned.
+    """The catalog that results from the statements so far, as far as the effects of these statements could be planned.
 
     ``of_spark`` are names of Spark's tables that the script creates or that the caller declares.
     """
@@ -62,11 +62,11 @@ class AssumedCatalog:
         self.of_spark = {name.lower() for name in of_spark}
         self.parameters: dict[str, str] = {}
         self.unsure: set[int] = set()
-        """Objects whose own statements have errors."""
+        """The ids of objects whose own statements have errors."""
         self.no_columns: set[int] = set()
-        """Objects with unknown columns."""
+        """The ids of objects with unknown columns."""
         self.no_keys: set[int] = set()
-        """Views whose key columns are uncertain."""
+        """The ids of views whose key columns are uncertain."""
         self._undropped: set[str] = set()
 
     @property

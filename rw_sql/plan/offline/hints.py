@@ -32,7 +32,7 @@ _EXAMPLES = {"duration": "10s", "boolean": "true", "timestamp": "2026-01-31 08:0
 
 
 def hint_for(error: SqlError, statement: Statement | None) -> str:
-    """A hint for an error without one."""
+    """A hint for an error that has no hint."""
     match error.kind:
         case kind if kind is UNTERMINATED:
             return "close it with the sign that opened it: ' with ', \" with \", /* with */"

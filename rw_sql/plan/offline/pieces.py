@@ -84,9 +84,9 @@ def parse_piece(text: str, catalog: CatalogView) -> Statement | None:
 
 
 def _without_an_owner(text: str) -> Statement:
-    """Handles a text whose first words begin neither an rw_sql nor a Spark statement.
+    """Parses a text whose first words begin neither an rw_sql nor a Spark statement.
 
-    Raises SqlError unless the statement depends on the catalog.
+    Raises SqlError unless the text is a statement of rw_sql after all, such as SHOW with the name of a parameter.
     """
     statement = parse_statement(text)
     error = not_shown(text, statement, SESSION_PARAMETERS)

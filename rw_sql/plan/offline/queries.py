@@ -59,7 +59,7 @@ class TextReading:
 class QueryReading:
     """The result of analyzing a query: its errors, its columns as far as known, and the catalog names of its inputs.
 
-    ``is_of_spark``: it reads tables that only Spark has.
+    ``is_of_spark``: the query reads tables that only Spark has.
     """
 
     errors: tuple[SqlError, ...] = ()
@@ -78,9 +78,12 @@ def read_query(
     names_columns: bool,
     may_read_spark: bool = False,
 ) -> QueryReading:
-    """Reads a query on a catalog. The columns of objects in ``unknown`` are not known, and the tables in ``of_spark``
-    belong to Spark. ``names_columns``: the query must name its columns, because the statement does not.
-    ``may_read_spark``: every other name may be a table of Spark."""
+    """Analyzes a query whose inputs are objects of a catalog.
+
+    ``unknown`` are the ids of objects with unknown columns, ``of_spark`` the names of tables that belong to Spark.
+    ``names_columns``: the query must name its columns, because the statement does not. ``may_read_spark``: every name
+    that is not in the catalog may be a table of Spark.
+    """
     if dialect != "spark":
         return _read_translated(query, snapshot)
     from sqlglot.errors import SqlglotError

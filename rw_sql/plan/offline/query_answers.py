@@ -34,11 +34,10 @@ _MAKES_ROWS = re.compile(r"\b(?:explode|posexplode|inline|stack|lateral|unnest|j
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryColumns:
-    """A query's columns as (name, Spark's type); the type is None if only the name is known.
+    """The known columns of a query.
 
-    None if no column is known.
-
-    ``given`` are the names that the statement gives to the columns.
+    ``columns`` are (name, Spark's type), with the type None if only the name is known; ``columns`` is None if no column
+    is known. ``given`` are the names that the statement gives to the columns.
     """
 
     columns: tuple[tuple[str, str | None], ...] | None = None
@@ -100,10 +99,7 @@ def _columns(request: AnalyzedQuery, known: QueryColumns) -> tuple[tuple[str, st
 
 
 def _keys(request: AnalyzedQuery, query: ViewQuery) -> tuple[str, ...]:
-    """The columns by which rows are replaced.
-
-    They are hidden columns if the query does not select its grouping columns.
-    """
+    """The columns by which rows are replaced, including hidden columns for groups that the query does not select."""
     if query.kind == DISTINCT:
         return written_names(request.query)
     if query.kind not in (GROUPS, ONE_ROW):
@@ -123,7 +119,7 @@ def _field(name: str, kind: str) -> dict[str, object]:
 def json_type(ddl: str) -> object:
     """Converts a DDL type to the form of Spark's JSON.
 
-    A type that cannot be parsed becomes a single word, like an unknown type.
+    A type without parts, or an unknown type, becomes a single lower-case text.
     """
     text = ddl.strip()
     head, bracket, rest = text.partition("<")

@@ -72,9 +72,9 @@ def _values(holder: Any) -> Iterator[object]:
 
 
 def with_named_splits(snapshot: Snapshot, statement: Statement) -> Snapshot:
-    """The catalog with the splits that a statement names added, for topics without any known split.
+    """Adds to the catalog the splits that a statement names, if no split of their topic is known.
 
-    A source that the script creates has no known splits, because only its upstream can list them.
+    The splits of a source that the script creates are not known, because only its upstream can list them.
     """
     if not isinstance(statement, InjectSourceOffsets | ResetSourceSplits | SkipRecord):
         return snapshot
@@ -93,7 +93,7 @@ def with_named_splits(snapshot: Snapshot, statement: Statement) -> Snapshot:
                 changes.append(AssignSplits(fragment=reader.fragment, splits=new))
                 changes.append(PutSplitStates(fragment=reader.fragment, states=states, log_version=0))
     except SqlError:
-        return snapshot  # its own definition has errors
+        return snapshot  # the definition of the source has errors
     return after(snapshot, tuple(changes)) if changes else snapshot
 
 

@@ -58,7 +58,7 @@ class Checked:
 
     @property
     def error(self) -> SqlError | None:
-        """The first of its errors."""
+        """The first error of the statement."""
         return self.errors[0] if self.errors else None
 
 

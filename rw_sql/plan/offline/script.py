@@ -237,7 +237,7 @@ class ScriptChecker:
     def _plan(self, statement: Statement, *, is_explained: bool = False) -> Outcome:
         """Lowers a statement.
 
-        While an error is confined to a part of the statement, lowers it again without that part.
+        If an error concerns only one part of the statement, lowers the statement again without that part, and so on.
         """
         outcome = Outcome()
         try:

@@ -97,5 +97,5 @@ def wrong_columns(
 
 
 def _is_about_position(error: SqlError, text: str) -> bool:
-    """True for a hidden column such as ``_rw_offset``, which a source has if a SELECT reads it directly."""
+    """True if an error is about a hidden column such as ``_rw_offset``, which a SELECT over a source can use."""
     return error.kind is UNDEFINED_COLUMN and error.span is not None and text.startswith(_HIDDEN, error.span.start)

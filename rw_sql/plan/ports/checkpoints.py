@@ -1,4 +1,4 @@
-"""Foreign checkpoints, and the files that their sources read."""
+"""Foreign checkpoints (those of jobs that rw_sql does not run), and the files that the sources of these jobs read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CheckpointLook:
 class CheckpointText:
     """The newest committed batch of a checkpoint, and the text of its offsets.
 
-    ``planned`` is the newest planned batch. If it is later than the committed one, it is running or was interrupted.
+    ``planned`` is the newest planned batch. A planned batch after the committed one is running or was interrupted.
     """
 
     batch: int
@@ -33,7 +33,7 @@ class CheckpointText:
 
 
 class CheckpointPort(Protocol):
-    """Foreign checkpoints, and the files that their sources read. Paths are given as in the statement."""
+    """Foreign checkpoints, and the files that the sources of their jobs read. Paths are given as in the statement."""
 
     def look(self, path: str) -> CheckpointLook:
         """The state of a checkpoint."""
@@ -44,7 +44,7 @@ class CheckpointPort(Protocol):
         ...
 
     def undoable_rewrite(self, path: str) -> JournalEntry:
-        """The newest rewrite of a checkpoint. Raises SqlError with the reason if it cannot be undone."""
+        """The newest rewrite of a checkpoint, from its journal. Raises SqlError if the rewrite cannot be undone."""
         ...
 
     def table(self, path: str) -> DeltaTable:
@@ -52,7 +52,7 @@ class CheckpointPort(Protocol):
         ...
 
     def rows_between(self, table: DeltaTable, start: int, end: int) -> VersionRows:
-        """The rows that versions ``[start, end)`` of a table added."""
+        """The number of rows that versions ``[start, end)`` of a table added, and the versions that changed rows."""
         ...
 
     def version_at(self, table: DeltaTable, milliseconds: int) -> int:

@@ -63,7 +63,7 @@ class Inspector(Protocol):
 
     @property
     def checkpoints(self) -> CheckpointPort:
-        """Foreign checkpoints, and the files that their sources read."""
+        """The port for foreign checkpoints: those of jobs that rw_sql does not run."""
         ...
 
     @property
@@ -87,5 +87,8 @@ class Inspector(Protocol):
     def operations(
         self, *, is_unsafe: bool | None = None, object_name: str | None = None, since: int | None = None
     ) -> tuple[OperationRecord, ...]:
-        """The log of record, newest first; with ``since``, from that epoch on."""
+        """The operations in the log of record, newest first.
+
+        ``is_unsafe`` and ``object_name`` select operations; ``since`` is the first epoch to return.
+        """
         ...

@@ -18,8 +18,8 @@ class Positions:
     """The positions of a reader: the next record per split, the log's version (-1 without a log), and the splits with
     rows in the log.
 
-    ``forgotten`` are splits whose position a RESET removed; they do not count as new. ``lives`` are the offsets in the
-    log per split, oldest incarnation first; ``sparse`` are splits that returned fewer records than offsets.
+    ``forgotten`` are splits whose position a RESET removed; they do not count as new. ``lives`` are, per split, the
+    offsets in the log by incarnation, oldest first; ``sparse`` are splits that returned fewer records than offsets.
     ``is_complete``: the log still contains everything that was ever read. ``pieces`` are the ranges of each split in
     the log's rows, by run; ``is_trimmed``: some rows that were read have been deleted from the log. ``reader_epoch`` is
     the epoch of the oldest run that may still commit to the log, None if no run was ever started. ``cuts`` are the
@@ -81,5 +81,6 @@ class PositionPort(Protocol):
         ...
 
     def watermarks(self, view_ids: tuple[int, ...]) -> Mapping[int, int]:
-        """The event times below which views drop new rows, in milliseconds since 1970; only of views that drop any."""
+        """The event times below which views drop new rows, in milliseconds since 1970; only for views that drop
+        rows."""
         ...

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rw_sql.model.relations import Relation
 
 STREAM, UPSERT, WHOLE = "stream", "upsert", "whole"
-"""The modes of analysis."""
+"""The modes of analysis, described at :class:`AnalyzedQuery`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

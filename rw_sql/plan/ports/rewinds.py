@@ -26,7 +26,7 @@ class TableBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindLook:
-    """The effect of a rewind: first on the source's log, then on each of the point's dependents that still exists."""
+    """The effect of a rewind: on the source's log, and on each dependent in the rewind point that still exists."""
 
     tables: tuple[TableBack, ...]
 
@@ -39,7 +39,7 @@ class RewindPort(Protocol):
         ...
 
     def carried_out(self) -> frozenset[int]:
-        """The REWINDs that have been carried out, as their own operation numbers."""
+        """The numbers of the REWIND operations that have been carried out."""
         ...
 
     def look(self, point: RewindPoint) -> RewindLook:

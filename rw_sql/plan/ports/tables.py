@@ -27,7 +27,7 @@ class LogSize:
     """A source's log: its rows (decode errors included), the bytes of its files, and the age of its oldest rows.
 
     ``since_ms`` is the beginning of the hour in which its oldest rows were written, in milliseconds since 1970; None
-    if it is empty. ``empty`` are the columns, and fields of structs, that are NULL in all of its newest rows.
+    if the log is empty. ``empty`` are the columns, and fields of structs, that are NULL in all of its newest rows.
     """
 
     rows: int = 0

@@ -34,13 +34,13 @@ class UpstreamPort(Protocol):
     def offsets_at(
         self, connector: str, options: PlannedOptions, milliseconds: int, splits: tuple[str, ...]
     ) -> dict[str, int]:
-        """The first offsets at or after a time."""
+        """For each split, the offset of the first record at or after a time."""
         ...
 
     def cut_logs(self, connector: str, options: PlannedOptions, states: Mapping[str, SplitState]) -> Mapping[str, int]:
-        """The splits whose log has lost records before these positions: the first lost offset.
+        """The first lost offset of each split whose log has lost records before its position in ``states``.
 
-        Empty if the upstream does not know it or does not answer.
+        Empty if the upstream keeps no history of its logs or does not answer.
         """
         ...
 
@@ -97,7 +97,7 @@ class UpstreamPort(Protocol):
         ...
 
     def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
-        """The columns of an upstream with their types in canonical SQL; empty if it does not list them."""
+        """The columns of an upstream with their types in canonical SQL; empty if the upstream cannot list columns."""
         ...
 
     def look_at_target(

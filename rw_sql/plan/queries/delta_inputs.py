@@ -108,8 +108,8 @@ def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
     """Notices about inputs whose readers will stop when rows are updated or deleted."""
     tables = (snapshot.get(id_) for id_ in inputs)
     return tuple(
-        f"UPDATE and DELETE on {table.written} will stall it, because the table has no change data feed: run "
-        f"{feed_property(table.written)} first, and create it afterwards"
+        f"an UPDATE or DELETE on {table.written} stalls its reader, because the table has no change data feed: run "
+        f"{feed_property(table.written)} first, and create the reader afterwards"
         for table in tables
         if isinstance(table, DeltaTableRecord) and not table.has_change_feed
     )

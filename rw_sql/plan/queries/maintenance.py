@@ -222,9 +222,9 @@ def _upserted(
 def _following(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, view: ObjectRecord, relation: Relation
 ) -> Maintained | None:
-    """The maintenance from the row changes of one view or table.
+    """The maintenance of a query over one view or table by the row changes of that view or table.
 
-    Requires keys, because otherwise it is unknown which rows a change affects.
+    None if the result cannot be maintained from these changes.
     """
     if query.kind == ROWS and whole.operators <= _PICKING:
         if not isinstance(view, MaterializedViewRecord):

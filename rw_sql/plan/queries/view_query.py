@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Query
 
 _NOT_IN_NAMES = frozenset(",;{}()\n\t=")
-"""Characters that Spark puts into the names it generates for unnamed expressions, and that Delta Lake refuses in column
-names."""
+"""Characters in the names that Spark generates for unnamed expressions; Delta Lake refuses column names with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ class PlannedQuery:
     which rows are replaced (empty: rows are appended).
 
     ``maintenance`` and ``notice`` are set for views. ``new`` are the user's own tables that the query reads and
-    whose records are added to the catalog with it.
+    whose records are added to the catalog together with the view or sink.
     """
 
     text: str
@@ -81,7 +80,7 @@ def plan_query(
 ) -> PlannedQuery:
     """Checks and plans the query of ``what`` (a kind and a name, as used in messages).
 
-    ``columns``, if given, are the names of its columns. Raises SqlError.
+    ``columns``, if given, are the names that the statement gives to the columns. Raises SqlError.
     """
     if dialect == "risingwave":
         translated = to_spark(query, is_emit_on_window_close=closes_windows)
@@ -93,8 +92,8 @@ def plan_query(
     new: tuple[DeltaTableRecord, ...] = ()
     text = spark_query(written, [record.name for record in records])
     if not records:
-        # Together with rw_sql objects, the user's own tables are read as of each batch; alone, they are followed as
-        # inputs.
+        # If the query also reads rw_sql objects, each batch reads the user's own tables at their current versions;
+        # otherwise these tables are themselves the streamed inputs.
         own = delta_inputs(snapshot, inspector, text)
         text, records, new = own.text, own.records, own.new
     inputs = tuple(record.id for record in records)
@@ -195,7 +194,7 @@ def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tup
     own = [table.rpartition(".")[2] for table in tables if table not in known]
     if not own:
         return maintenance
-    read = f"{', '.join(own)} {'is' if len(own) == 1 else 'are'} read as of each batch"
+    read = f"each batch reads the newest version of {', '.join(own)}"
     return replace(maintenance, reason=f"{maintenance.reason}; {read}")
 
 

@@ -91,8 +91,8 @@ def _effects(snapshot: Snapshot, plan: Plan) -> list[str]:
     """The effect on each split according to the preview, without the numbers that grow while a topic is written or
     read.
 
-    The upstream changes without a new epoch: a topic is deleted and created again, or its retention removes records. If
-    the statement is then planned again, its effect differs from the effect that was shown.
+    The epochs alone are not sufficient, because an upstream can change without a new epoch: a topic is deleted and
+    created again, or its retention removes records. The effect then differs from the preview.
     """
     sources = [record for record in map(snapshot.get, plan.affected) if isinstance(record, SourceRecord)]
     is_still = bool(sources) and all(pauses_of(snapshot, source.id) for source in sources)

@@ -27,7 +27,7 @@ class RewriteCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoCheckpoint:
-    """Reverts rewrite ``number``, provided that the checkpoint still has this stamp."""
+    """Reverts rewrite ``number`` of a checkpoint, unless the checkpoint has changed since ``stamp`` was computed."""
 
     path: str
     number: int

@@ -1,4 +1,4 @@
-"""A picture as data: boxes and arrows. Renders it in the forms that need no layout (text, Mermaid, JSON)."""
+"""A picture as data (boxes and arrows), and its rendering in the forms that need no layout: text, Mermaid, JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Graph:
     edges: tuple[tuple[int, int], ...]
 
     def to_json(self) -> dict[str, object]:
-        """Plain data."""
+        """The graph as dicts and lists for JSON."""
         return {
             "nodes": [asdict(node) for node in self.nodes],
             "edges": [{"from": start, "to": end} for start, end in self.edges],

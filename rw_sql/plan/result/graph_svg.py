@@ -75,7 +75,7 @@ def to_svg(graph: Graph, *, has_style: bool = True, label: str = "lineage") -> s
 
 
 def _way(points: list[tuple[float, float]]) -> str:
-    """The path of a line through the points: curved between layers, straight inside a layer."""
+    """The SVG path of a line through points: curved between layers, straight inside a layer."""
     (x, y), *rest = points
     parts = [f"M{x:.0f} {y:.1f}"]
     for to_x, to_y in rest:

@@ -55,7 +55,7 @@ class SourcePrediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def predicted(source: SourceRecord, positions: Positions, preview: Preview) -> SourcePrediction:
-    """The prediction from the preview of one source."""
+    """The prediction for one source, from its preview and its positions at planning time."""
     kind = connector(source.connector)
     return SourcePrediction(
         log_version=positions.log_version,

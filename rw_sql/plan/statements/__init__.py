@@ -2,7 +2,7 @@
 
 Functions are named after their statements: ``INJECT SOURCE OFFSETS`` is ``lower_inject_source_offsets``.
 
-``common`` is shared by several of them.
+Several rooms share the module ``common``.
 
 Imports: every other room of ``plan``. Begin with ``source/source.py``; the unsafe operations on positions are in
 ``move``.

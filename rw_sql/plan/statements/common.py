@@ -1,4 +1,4 @@
-"""Shared by the lowerings of several objects."""
+"""Functions that the lowerings of several kinds of objects share."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def nothing(statement: Statement, name: str, detail: str) -> Plan:
 
 
 def states_change(fragment: str, kind_name: str, states: dict[str, SplitState], log_version: int) -> PutSplitStates:
-    """The change that sets positions."""
+    """The change that sets positions of a fragment."""
     kind = connector(kind_name)
     return PutSplitStates(
         fragment=fragment,
@@ -117,7 +117,7 @@ def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSou
 
 
 _MOST_NAMED = 10
-"""The number of dependents that an error names."""
+"""The maximum number of dependents that an error names."""
 
 
 def drop_with_dependents(
@@ -276,7 +276,7 @@ def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span
 
 def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) -> None:
     """Raises SqlError CONCURRENT_CHANGE if one of these objects is a view whose query is being changed, or is read
-    by such a view. The new query uses the objects' current names."""
+    by such a view. The new query uses the objects' current names, so these names must not change."""
     named = set(ids)
     for rebuild in snapshot.all("rebuild"):
         if rebuild.view is not None and not named.isdisjoint((rebuild.view_id, *rebuild.view.inputs)):
@@ -364,7 +364,7 @@ def dependents_of(snapshot: Snapshot, reader: Reader) -> tuple[str, ...]:
 
 
 VALID_SPLITS = "valid splits are: "
-"""The beginning of the hint that lists the splits of a source."""
+"""The beginning of the hint that lists the splits of a source; ``rw-sql check`` recognizes the hint by this text."""
 
 
 def resolve_splits(

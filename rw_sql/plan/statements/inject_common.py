@@ -1,4 +1,4 @@
-"""Shared by the targets of INJECT for sources and for foreign checkpoints."""
+"""Functions that INJECT SOURCE OFFSETS and INJECT CHECKPOINT OFFSETS share."""
 
 from __future__ import annotations
 

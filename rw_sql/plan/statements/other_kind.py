@@ -20,15 +20,14 @@ if TYPE_CHECKING:
 
 _LONGEST = 120
 _CONSENT = re.compile(r"'|\b(?:ALLOW|CASCADE|REASON|VALIDATE)\b")
-"""The tokens at which a hint cuts off the statement that it repeats.
-
-A text may be a secret, and the user must type words of consent.
-"""
+"""Parts of a statement that a hint must not repeat: texts in quotes may be secrets, and words of consent must be the
+user's own decision. A hint shortens a statement that contains one of these parts."""
 
 
 def with_the_right_statement(error: OtherKindError, statement: Statement, snapshot: Snapshot) -> OtherKindError:
-    """The error with a hint that begins with the equivalent statement for an object of that kind, if there is one."""
-    if error.is_completed:  # the lowering of a statement inside this one has completed it
+    """The error with a hint that begins with the equivalent statement for the object's actual kind, if such a statement
+    exists."""
+    if error.is_completed:  # set when this error came from the lowering of an inner statement
         return error
     error.is_completed = True
     text = " ".join(render(statement).split())

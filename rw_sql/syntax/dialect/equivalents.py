@@ -1,7 +1,7 @@
 """Spark's equivalents of constructs and functions of RisingWave and PostgreSQL, for hints.
 
 :mod:`to_spark` refuses the constructs, because their counterparts in Spark have another meaning in some cases. The user
-must therefore choose. The functions are those that Spark does not have.
+must therefore choose. The functions listed here are those that Spark does not have.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ EQUIVALENTS = {
 """Keys are the names of sqlglot's classes."""
 
 EPOCH = "unix_micros(x) / 1000000"
-"""For ``extract(epoch FROM x)``."""
+"""Spark's equivalent of ``extract(epoch FROM x)``."""
 
 SORTED = "array_sort(collect_list(x)), or listagg(x, ',') WITHIN GROUP (ORDER BY y)"
-"""For an aggregate with ORDER BY in its arguments."""
+"""Spark's equivalent of an aggregate with ORDER BY in its arguments."""
 
 
 _JSON_OBJECT = "to_json(named_struct('key', value))"
@@ -93,14 +93,14 @@ _FUNCTIONS = {
     "tumble": _WINDOW,
     "unnest": "explode(array)",
 }
-"""Functions of RisingWave and PostgreSQL that Spark does not have."""
+"""Functions of RisingWave and PostgreSQL that Spark does not have, with the text to write instead."""
 
 _TABLE_FUNCTIONS = {
     "generate_series": "range(first, last + 1)",
     "jsonb_array_elements": f"FROM t LATERAL VIEW {_JSON_ARRAY} AS x",
     "unnest": "FROM t LATERAL VIEW explode(array) AS x",
 }
-"""Functions that need another text in FROM."""
+"""Functions for which FROM needs another text than an expression does."""
 
 
 def missing_function_hint(name: str, known: Collection[str], *, in_from: bool = False) -> str:

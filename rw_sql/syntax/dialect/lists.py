@@ -28,7 +28,7 @@ FUNCTIONS = frozenset({
 })  # fmt: skip
 
 ANONYMOUS = {"proctime": "current_timestamp", "div": "div", "window": "window"}
-"""Functions without a name in sqlglot → Spark's names."""
+"""Functions that sqlglot parses as unknown functions, and Spark's names of them."""
 
 TYPES = {
     "BOOLEAN": "BOOLEAN",

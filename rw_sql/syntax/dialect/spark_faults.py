@@ -63,7 +63,7 @@ class SparkFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownNames:
-    """The existing names, for suggestions. The functions are called only when needed.
+    """The existing names, for suggestions. Fields that are functions are called only when needed.
 
     ``others`` are objects other than relations, with their kinds.
     """
@@ -348,7 +348,8 @@ def _trailing_comma(fault: SparkFault, text: str, known: KnownNames) -> SqlError
 
 
 def _unstorable_name(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
-    """Extracts the column's name from Delta Lake's message, because no parameter contains it."""
+    """The error for a column name that Delta Lake refuses. The name is taken from the text of Delta Lake's message,
+    because no parameter of the error contains it."""
     told = re.search(r"Invalid column names?: (?P<names>.+?)\.(?:\s|$)", fault.message)
     if told is None:
         return _as_spark_says(fault, text, known)

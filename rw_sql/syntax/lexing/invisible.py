@@ -36,6 +36,6 @@ def name_of(character: str) -> str:
 
 
 def invisible_error(character: str, span: Span) -> SqlError:
-    """The error for such a character between two tokens."""
+    """The error for an invisible character between two tokens."""
     message = f"the invisible character {name_of(character)} is here"
     return SqlError(SYNTAX_ERROR, message, hint="delete the character", span=span)

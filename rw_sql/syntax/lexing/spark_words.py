@@ -37,7 +37,7 @@ SECOND_WORDS: Mapping[str, frozenset[str]] = {
     "ALTER": _KINDS,
     "SHOW": _SHOWN,
 }
-"""All the words that can follow a first word."""
+"""For these first words, all words that can follow. After other first words, any word is accepted."""
 
 
 CLAUSES = frozenset({
@@ -62,8 +62,10 @@ def near_clause(word: str) -> str | None:
 
 
 def words_after(words: Sequence[str]) -> frozenset[str]:
-    """The words that Spark and Delta Lake accept after these one or two words (upper case); empty if any name is
-    accepted."""
+    """The words that Spark and Delta Lake accept after the first words of a statement (upper case).
+
+    Empty if any name is accepted.
+    """
     if words[:1] == ["EXPLAIN"]:
         words = words[1:]
     if not words:

@@ -117,7 +117,7 @@ def load_tables(kept: dict[str, Any]) -> Tables:
 def _capture(row: Actions) -> str | None:
     """The terminal to cut out in a state. Only shifts count, because reductions have too many lookaheads."""
     found = [terminal for terminal in CAPTURES if type(row.get(terminal)) is int]
-    assert len(found) < 2, f"a state asks for several of {found}"
+    assert len(found) < 2, f"several terminals would be cut out in one state: {found}"
     return found[0] if found else None
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NEAR = "did you mean "
 """The beginning of a hint that suggests what was probably meant."""
 
-_USERS = "rw_sql has no users: the rights on the warehouse's files decide"
+_USERS = "rw_sql has no users: access depends on the rights to the warehouse's files"
 OF_OTHERS = {
     **dict.fromkeys(("USER", "ROLE"), _USERS),
     **dict.fromkeys(
@@ -62,7 +62,7 @@ class _Place:
         return [other.upper for other in self.after[:most]]
 
     def name(self, at: int, default: str = "a_name") -> str:
-        """A name after the token, as written."""
+        """The name at position ``at`` after the token, as written; ``default`` if there is none."""
         return self.after[at].text if at < len(self.after) else default
 
 
@@ -131,7 +131,7 @@ def _materialize(place: _Place) -> str | None:
             return f"write WITH (connector = '{kind.lower()}', …) FORMAT … ENCODE … instead of INTO …"
         case _, "IN" if kind == "CLUSTER":
             group = place.name(1, "a_group")
-            return f"omit IN CLUSTER {group}; WITH (resource_group = '{group}') before AS chooses who runs the view"
+            return f"omit IN CLUSTER {group}; WITH (resource_group = '{group}') before AS chooses the view's group"
         case _, "ENVELOPE" if kind in ("UPSERT", "DEBEZIUM"):
             return f"omit ENVELOPE {kind}, and write CREATE TABLE … FORMAT {kind} ENCODE JSON"
         case _, "ENVELOPE":

@@ -83,7 +83,7 @@ class Parser:
                 try:
                     self.reduce(action)
                 except SqlError as error:
-                    raise _placed(error, token)  # noqa: B904 - the same error, told where it stands
+                    raise _placed(error, token)  # noqa: B904 - the same error, with its position
                 if states[-1] == accept and terminal == "$END":
                     return self.values[-1]
 

@@ -27,7 +27,7 @@ def parse_script(text: str, file: str | None = None) -> tuple[Statement, ...]:
         tokens = scan(text)
         return tuple(_parse(text, tokens, first, last) for first, last in _segments(tokens))
     except SqlError as error:
-        raise error.located(text, file)  # noqa: B904 - the same error, told where it stands
+        raise error.located(text, file)  # noqa: B904 - the same error, with its position
 
 
 def parse(text: str) -> tuple[Statement, ...]:
@@ -57,7 +57,7 @@ def parse_statement(text: str) -> Statement:
             )
         return _parse(text, tokens, *segments[0])
     except SqlError as error:
-        raise error.located(text)  # noqa: B904 - the same error, told where it stands
+        raise error.located(text)  # noqa: B904 - the same error, with its position
 
 
 def _segments(tokens: list[Token]) -> Iterator[tuple[int, int]]:

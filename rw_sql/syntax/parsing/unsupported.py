@@ -20,7 +20,7 @@ _INSTEAD: dict[type[Statement], tuple[str, str]] = {
     ast.AlterFragment: ("ALTER FRAGMENT", "PAUSE SOURCE stops a reader; ALTER SYSTEM SET limits batches"),
     ast.AlterSourceReset: (
         "ALTER SOURCE ... RESET",
-        "RESET SOURCE SPLITS discards splits, INJECT SOURCE OFFSETS moves them",
+        "RESET SOURCE SPLITS discards splits, INJECT SOURCE OFFSETS sets positions",
     ),
     ast.DescribeFragments: ("DESCRIBE FRAGMENTS", "SHOW JOBS lists the jobs, SHOW SOURCE SPLITS their positions"),
     ast.DescribeFragment: ("DESCRIBE FRAGMENT", "SHOW JOBS lists the jobs, SHOW SOURCE SPLITS their positions"),
@@ -40,7 +40,7 @@ _SETTINGS = {
 
 _ALTER_SET = {
     "parallelism": "a reader's tasks follow the upstream's partitions; ALTER MATERIALIZED VIEW … SET PARALLELISM "
-    "sets that of a view, ALTER SYSTEM SET streaming_parallelism that of new ones",
+    "sets the parallelism of a view, ALTER SYSTEM SET streaming_parallelism that of new views",
     "backfill_parallelism": "a backfill's tasks follow its input's partitions",
     "streaming_enable_unaligned_join": "Spark's joins have no such mode",
     "source_rate_limit": "ALTER SOURCE … SET source_rate_limit limits the rate of its source",

@@ -115,7 +115,7 @@ class ViewQuery:
         return tuple(spark_sql(argument) for argument in found if argument is not None and argument.args)
 
     def probe(self, arguments: Sequence[str]) -> str:
-        """A query for the types of expressions over the core's input."""
+        """A query over the core's input that selects expressions, so that Spark's analysis of it shows their types."""
         from sqlglot import exp
 
         core = copy_of(self._chain[-1])
@@ -158,7 +158,7 @@ class ViewQuery:
         return _formed(chain, names, has_keep=keep is not None)
 
     def exposed(self) -> Form | None:
-        """An aggregation with its keys among its columns; None for other kinds."""
+        """The form of an aggregation in which all grouping keys are output columns; None for other kinds of queries."""
         from sqlglot import exp
 
         if self.kind not in (GROUPS, ONE_ROW):
@@ -169,7 +169,10 @@ class ViewQuery:
         return _formed(chain, names, has_keep=None)
 
     def touched_groups(self, keys: Sequence[str], columns: Sequence[str]) -> str | None:
-        """The groups of the core's input rows, under the names in ``keys``. ``columns`` are the input's columns."""
+        """For an aggregation with groups: a query that returns the group of each input row, as columns named ``keys``.
+
+        ``columns`` are the columns of the input.
+        """
         from sqlglot import exp
 
         if self.kind != GROUPS:
@@ -266,7 +269,7 @@ def read_view_query(text: str) -> ViewQuery:
         return NOT_TAKEN_APART
     parsed, tree = tree, copy_of(tree)
     if not inlined(tree):
-        return ViewQuery(OTHER, "it names parts of itself more than once")
+        return ViewQuery(OTHER, "it has a WITH query that is not used exactly once, or is not a plain SELECT")
     chain = [tree]
     while is_picking(chain[-1]):
         below = read_by(chain[-1])

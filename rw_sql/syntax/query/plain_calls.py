@@ -27,7 +27,7 @@ Other calls are parsed generically, because sqlglot's special forms would lose t
 """
 
 _HIDDEN = "\ue000"
-"""Ends the names of functions that sqlglot must not recognize."""
+"""A character that is appended to the names of functions so that sqlglot does not recognize them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

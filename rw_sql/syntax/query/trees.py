@@ -71,7 +71,7 @@ def kind_of(core: exp.Select) -> tuple[str, str]:
     if any(_own(core, exp.Window)) or core.args.get("qualify") or core.args.get("windows"):
         return OTHER, "it numbers or compares rows by a window"
     if any(core.args.get(name) for name in ("limit", "offset")):
-        return OTHER, "it selects the first rows of an order"
+        return OTHER, "it has a LIMIT or an OFFSET"
     if any(core.args.get(name) for name in _UNORDERED):
         return OTHER, "it orders its rows or produces several rows from one"
     if has_query(core):
@@ -220,7 +220,7 @@ def copy_of(tree: Tree) -> Tree:
 
 
 def copied(chain: Sequence[exp.Select]) -> list[exp.Select]:
-    """A copy of the whole query, as a chain."""
+    """A copy of a chain of nested selects."""
     copied = [copy_of(chain[0])]
     while len(copied) < len(chain):
         copied.append(read_by(copied[-1]).this)

@@ -25,7 +25,7 @@ _SPARK = {
     "TIMESTAMP WITH TIME ZONE": "TIMESTAMP",
     "SERIAL": "BIGINT",
     "UUID": "STRING",
-    # JSON is stored as its text, because only one of the two writers used here can write Delta's VARIANT.
+    # JSON is stored as its text, because delta-rs, one of the two writers, cannot write Delta's VARIANT.
     "JSONB": "STRING",
     # Spark has no interval that combines months, days and microseconds; this one covers most uses.
     "INTERVAL": "INTERVAL DAY TO SECOND",

@@ -120,7 +120,7 @@ class Cursor:
         self.mentioned: list[Token] = []
         """The first words of the column names seen so far."""
         self.has_lambda = False
-        """True if a bar was seen that may define names."""
+        """True if a lambda such as ``|x| x + 1``, which defines names, was seen."""
 
     def peek(self, ahead: int = 0) -> Token:
         """The token ``ahead`` positions further; the end token if there is none."""

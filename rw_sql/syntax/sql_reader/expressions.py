@@ -387,7 +387,7 @@ class ExpressionReader(FormReader):
             else:
                 self.name()
         if is_apart or self.peek().start > self.tokens[self.at - 1].end:
-            # In Spark, a (b).c and a(b) .c are fields of a call; elsewhere something like a comma is missing.
+            # Spark reads a (b).c and a(b) .c as a field of a call's result; in other dialects, a comma is missing.
             self.closed = self.at
 
     def _arguments(self) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FormReader(TypeReader):
-    """Reads such forms. Subclasses read the expressions and queries inside them."""
+    """Reads expressions with keywords inside, such as CASE. Subclasses read the expressions and queries in them."""
 
     __slots__ = ()
 

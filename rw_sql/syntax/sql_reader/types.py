@@ -89,7 +89,7 @@ LITERALS = _NAMES - {"void", "serial", "regproc"}
 
 
 class TypeReader(Cursor):
-    """Reads types."""
+    """Reads the types in casts and literals."""
 
     __slots__ = ()
 

@@ -317,7 +317,7 @@ class _Expander:
             case _:
                 near = near_names(name, COMMANDS, most=1)
                 listed = ", ".join(rf"\{known}" for known in COMMANDS if known not in _LONG_NAMES)
-                hint = rf"did you mean \{near[0]}?" if near else f"there are {listed}"
+                hint = rf"did you mean \{near[0]}?" if near else f"the commands are {listed}"
                 raise _wrong(rf"there is no command \{name}", hint, at, min(end, at + 1 + len(name)))
 
     def _include(
@@ -378,7 +378,7 @@ def _name_of(arguments: list[Argument], usage: str, at: int, end: int) -> str:
     if not NAME.match(first.value):
         raise _wrong(
             f'"{first.value}" is not a valid name of a variable',
-            "letters, digits and _ make a name",
+            "a name consists of letters, digits and _",
             first.start,
             first.end,
         )

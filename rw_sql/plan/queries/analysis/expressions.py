@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 SELECT, WHERE, ON, GROUP_BY, HAVING, ORDER_BY, FROM = "SELECT", "WHERE", "ON", "GROUP BY", "HAVING", "ORDER BY", "FROM"
 WITHIN = "an aggregate"
-"""The context of an expression: a clause, or the arguments of an aggregate."""
+"""The place of an expression as messages name it: one of the clauses above or, for an argument of an aggregate, this
+text."""
 
 _NO_AGGREGATES = (WHERE, ON, GROUP_BY)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
@@ -35,7 +36,7 @@ _WIDEST = 40
 
 
 class ExpressionChecker(NameChecker):
-    """Checks expressions."""
+    """Checks the names, calls and operand types in expressions, and where aggregates occur."""
 
     @abstractmethod
     def query(self, node: exp.Expr, outer: Scope | None) -> Output:

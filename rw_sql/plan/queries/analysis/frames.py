@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribute:
-    """A column that expressions can name. Attributes with the same ``origin`` are the same column, found in two ways.
+    """A column that expressions can name. Attributes with the same ``origin`` are the same column under two names.
 
     ``qualifier`` is the folded name of its relation. ``is_hidden`` marks the second of two columns that USING merges; a
     query can use it only with its qualifier.
@@ -82,7 +82,7 @@ class Frame:
         self._by_name: dict[str, list[Attribute]] | None = None
 
     def add(self, output: Output, qualifier: str) -> None:
-        """Adds a relation."""
+        """Adds the columns of a relation, under its folded name ``qualifier``."""
         self.attributes += output.columns
         self.relations[qualifier] = self.relations.get(qualifier, False) or output.is_open
         self.is_open |= output.is_open

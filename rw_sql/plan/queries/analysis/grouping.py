@@ -96,7 +96,7 @@ class Groups:
         if any(("column", origin, *found.fields[:count]) in self._keys for count in range(len(found.fields) + 1)):
             return
         if origin in self._parts and not (is_whole and not found.fields):
-            return  # it may equal a key that is written differently
+            return  # the expression around the column may equal a key that is written differently
         parts = [part for part in node.parts if isinstance(part, exp.Identifier)]
         first, last = self._text.place(parts[0]), self._text.place(parts[-1])
         place = (first[0], last[1]) if first is not None and last is not None else first

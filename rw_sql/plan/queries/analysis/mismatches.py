@@ -45,7 +45,7 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeE
 _PATTERNS = (exp.Like, exp.ILike, exp.RegexpLike)
 
 _WIDEST = 40
-"""The maximum length of a type that a message names with its parts."""
+"""A message names a type without its parts if the full name is longer than this number of characters."""
 
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 _INTERVAL = re.compile(r"\s*(?:interval\s+)?(?:[+-]?\s*\d+(?:\.\d*)?\s+(?P<unit>[a-z]+)\s*)+", re.IGNORECASE)
@@ -90,7 +90,7 @@ def operation(
 
 
 def cast(given: exp.DataType | None, wanted: exp.DataType, written: str) -> tuple[str, str] | None:
-    """The message and the hint for a cast between a value with parts and one without."""
+    """The message and the hint for a cast between a type with parts (array, map, struct) and a type without parts."""
     if given is None or given == wanted or types.is_text(wanted):
         return None
     if types.has_parts(given) and types.is_scalar(wanted):

@@ -39,8 +39,10 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """The meaning of a column's name: an attribute of this select or of an outer one, and the fields selected from
-    it."""
+    """The meaning of a column's name: an attribute, and the fields selected from its value.
+
+    ``is_outer``: the attribute belongs to an outer query; ``is_output``: to the select's own output.
+    """
 
     attribute: Attribute
     fields: tuple[str, ...] = ()

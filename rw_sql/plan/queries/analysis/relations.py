@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PUBLIC = "public"
-"""The default schema, by which a name may be qualified."""
+"""The default schema: a name may be written with or without it."""
 
 _UNCHECKED_FUNCTIONS = ("identifier", "table", "table_changes", "table_changes_by_path")
 """Names that are accepted as functions in FROM, besides Spark's functions: keywords of the grammar, and functions of
@@ -36,7 +36,7 @@ def _where_else(name: str, others: Sequence[str]) -> str | None:
 
 
 class RelationChecker(ExpressionChecker):
-    """Checks relations, and the expressions in them."""
+    """Checks the items of FROM, including the expressions in joins and function calls."""
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]

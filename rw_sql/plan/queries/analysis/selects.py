@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class QueryChecker(RelationChecker):
-    """Checks queries."""
+    """Checks whole queries: the clauses of a select, set operations, WITH and VALUES."""
 
     def query(self, node: exp.Expr, outer: Scope | None) -> Output:
         """Checks a query; returns its columns."""
@@ -264,7 +264,7 @@ class QueryChecker(RelationChecker):
                 if position is not None and name in ("order", "sort"):
                     self._at_position(key, position, output, (), "ORDER BY")
                 elif not isinstance(node, exp.Select) and any(c.table for c in key.find_all(exp.Column)):
-                    self.report.leave()  # columns of a set operation may keep the relation of its first query
+                    self.report.leave()  # names may be qualified by a relation of the set operation's first query
                 elif not (isinstance(key, exp.Column) and not key.table and key.name.lower() == "all"):
                     self.expression(key, scope, ORDER_BY)
         for name in ("limit", "offset"):

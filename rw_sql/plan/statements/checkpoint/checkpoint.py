@@ -45,7 +45,7 @@ _MOST_NAMED = 12
 
 
 def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW CHECKPOINT: the position of each split, compared with its upstream if that is given."""
+    """SHOW CHECKPOINT: the position of each split. If the statement names the upstream, also the upstream's bounds."""
     context = look_around(statement, snapshot, inspector)
     checkpoint = context.checkpoint
     watermark = _moment(checkpoint.watermark_ms)
@@ -357,7 +357,7 @@ def _offsets(
     moved: tuple[NewPosition, ...],
     dropped: tuple[Target, ...],
 ) -> dict[str, str | None]:
-    """Spark's offset per moved source, with all of its splits."""
+    """The new offset of each moved source in Spark's form; it contains all splits of the source."""
     made: dict[str, str | None] = {}
     for source in context.checkpoint.sources:
         to = {each.target.local: each.position for each in moved if each.target.source == source.name}

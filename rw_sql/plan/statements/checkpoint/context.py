@@ -52,8 +52,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectContext:
-    """A checkpoint and its upstreams. ``upstream`` is None if no brokers are given; ``tables`` and ``lists`` are by
-    source."""
+    """A checkpoint and its upstreams. ``upstream`` is None if no brokers are given.
+
+    ``tables`` and ``lists`` map the names of sources to their Delta tables and their lists of files.
+    """
 
     look: CheckpointLook
     options: PlannedOptions = ()
@@ -63,7 +65,7 @@ class InjectContext:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The checkpoint."""
+        """The checkpoint to show or move."""
         return self.look.checkpoint
 
     def bounds(self, target: Target) -> tuple[int, int] | None:
@@ -156,7 +158,7 @@ class InjectContext:
 
 
 def resolve_all(context: InjectContext, written: Iterable[SplitId]) -> tuple[Target, ...]:
-    """The splits with the names in a statement, without duplicates."""
+    """The splits that a statement names. Raises SqlError for an unknown split, and for a split that is named twice."""
     found: dict[tuple[str, str], Target] = {}
     for split in written:
         target = context.resolve(split)
@@ -165,7 +167,7 @@ def resolve_all(context: InjectContext, written: Iterable[SplitId]) -> tuple[Tar
                 DUPLICATE_CLAUSE,
                 f'split "{split.id}" is named more than once',
                 span=split.span,
-                hint="omit one of its two values",
+                hint="omit one of the split's two values",
             )
         found[target.source, target.local] = target
     return tuple(found.values())

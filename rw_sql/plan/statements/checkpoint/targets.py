@@ -67,7 +67,7 @@ class NewPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedTarget:
-    """The resolved target, and notices for the operator."""
+    """The new position of each split, and notices for the operator."""
 
     moved: tuple[NewPosition, ...]
     notices: tuple[str, ...] = ()
@@ -75,7 +75,10 @@ class ResolvedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A split as written: a number or a state as text, a bound of the upstream, or None for the split's start."""
+    """One entry of VALUES or of a file: a split, and its position as text (a number, or a state as JSON).
+
+    If ``text`` is None, the position is the upstream's ``bound``: its start or its end.
+    """
 
     split: SplitId
     text: str | None
@@ -268,7 +271,7 @@ def _group(
     if not found:
         raise SqlError(
             UPSTREAM_MISSING,
-            f'consumer group "{target.group}" has committed no offsets of these splits',
+            f'consumer group "{target.group}" has committed no offsets for these splits',
             span=target.span,
             hint="kafka-consumer-groups --list names all groups",
         )
@@ -341,5 +344,6 @@ def _at(
             raise
         found |= {each: at[each.local] for each in kafka}
     late = [each.id for each in chosen if found[each] == _bound(context, each, LATEST, span)]
-    notices = (f"no record at or after that time, so set to the end: {', '.join(late[:8])}",) if late else ()
+    said = f"these splits have no record at or after that time and are set to their ends: {', '.join(late[:8])}"
+    notices = (said,) if late else ()
     return _all(chosen, found, span, notices)

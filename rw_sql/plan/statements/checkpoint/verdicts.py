@@ -91,7 +91,10 @@ def _of_dropped(context: InjectContext, target: Target, sparse: Mapping[str, str
 
 
 def _of_delta(inspector: Inspector, context: InjectContext, target: Target, new: int) -> tuple[Verdict, list[str]]:
-    """Counts rows from the statistics in the table's log, if every added file has a row count."""
+    """The verdict on moving a position in a Delta table, and notices.
+
+    Counts rows if every added file has a row count in the table's log; otherwise counts versions.
+    """
     old = target.position or 0
     low, high = min(old, new), max(old, new)
     between = inspector.checkpoints.rows_between(context.tables[target.source], low, high)
@@ -128,7 +131,7 @@ def _of_numbers(context: InjectContext, target: Target, new: int) -> Verdict:
 def _unread(context: InjectContext, positions: Mapping[Target, int]) -> Iterable[str]:
     """Messages about partitions that are neither in the checkpoint nor in the statement.
 
-    Spark adds them automatically.
+    The job begins to read such partitions by itself.
     """
     if context.upstream is None:
         return

@@ -110,7 +110,8 @@ def _detached(current: Definition, old: ConnectionRecord | None) -> Definition:
 def _attached(
     statement: AlterSetConnection, snapshot: Snapshot, current: Definition, new: ConnectionRecord
 ) -> Definition:
-    """The definition with the connection's name. Raises SqlError if the two set a property differently."""
+    """The definition with the connection's name. Raises SqlError if the definition and the connection set
+    different values of a property."""
     given = dict(options_given(snapshot, new, names_in_connection(current)))
     own = dict(own_options(snapshot, current))
     if other := [key for key in own if key in given and own[key] != given[key]]:

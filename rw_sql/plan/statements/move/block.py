@@ -169,9 +169,9 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector
 
 
 def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
-    """The positions set for stopped sources.
+    """The positions that a block sets in paused sources, as text for the confirmation token.
 
-    The confirmation token covers them, so that it becomes invalid if TO LATEST resolves to other offsets.
+    The token becomes invalid if, for example, TO LATEST resolves to other offsets.
 
     Running sources are not included, because they move from the position that they have reached at the commit.
     """
@@ -200,7 +200,7 @@ def _located(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector: Inspecto
 
 
 def _moved(effect: Effect, snapshot: Snapshot, then: Snapshot) -> tuple[int, ...]:
-    """The sources with changes other than to their pauses."""
+    """The sources that a block changes in other ways than by pausing or resuming them."""
     ids = [id_ for id_, record in effect.objects.items() if record is not None and record.kind != "pause"]
     found = touched_sources((*effect.splits, *effect.states), ids, then)
     return tuple(id_ for id_ in found if snapshot.get(id_) is not None)

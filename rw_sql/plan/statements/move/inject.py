@@ -1,6 +1,6 @@
 """Lowers INJECT SOURCE OFFSETS, which sets positions of a paused source.
 
-Either all given positions are set or none; other splits keep theirs.
+Either all given positions are set or none; other splits keep their positions.
 """
 
 from __future__ import annotations
@@ -156,13 +156,13 @@ def _checked(
     upstream: Upstream,
     positions: Positions,
 ) -> SplitState:
-    """The requested state after checking that it is valid for this split. Its range is not checked here."""
+    """The requested state after checking that it is valid for this split; the range of its offset is not checked."""
     if isinstance(entry.state, int):
         state = SplitState(split=split, offset=entry.state)
     else:
         state = _decoded(statement, kind, split, entry)
     seen, old = upstream.splits.get(split), positions.states.get(split)
-    # If the upstream does not respond, the split is assumed to be the incarnation that was read last.
+    # If the upstream does not respond, the split is assumed to have the incarnation that was read last.
     is_of = seen or (
         None
         if old is None
@@ -201,7 +201,7 @@ def _in_range(
     at, start, end = (shown_offset(kind, offset) for offset in (state.offset, seen.start, seen.end))
     again = ""
     if isinstance(kind, ChangeConnector) and state.offset < seen.start:
-        # A database discards changes that it has sent and that were acknowledged.
+        # A database discards the changes that the source has acknowledged.
         again = (
             f"; RESET SOURCE SPLITS {sql_name(statement.name.key)} ALLOW GAPS WITH (FORGET_OFFSETS = true) reads its "
             "tables again"

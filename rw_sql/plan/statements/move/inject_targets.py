@@ -74,7 +74,7 @@ class RequestedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedTarget:
-    """The resolved target, and notices for the operator."""
+    """The requested position of each split, and notices for the operator."""
 
     entries: tuple[RequestedOffset, ...]
     notices: tuple[str, ...] = ()
@@ -157,7 +157,8 @@ def _file(inspector: Inspector, target: InjectFromFile, context: InjectContext) 
             state = _bound(context, id_, entry.bound)
         entries.append(RequestedOffset(split=SplitId(id=entry.split, span=target.span), state=state, span=target.span))
     missing = _unnamed((entry.split for entry in written.entries), context)
-    notices = (f"the file has no offset of {shorten(missing)}, so the source keeps its own there",) if missing else ()
+    said = f"the file has no offset for {shorten(missing)}, where the source keeps its position"
+    notices = (said,) if missing else ()
     return ResolvedTarget(entries=tuple(entries), notices=notices)
 
 
@@ -184,13 +185,13 @@ def _group(inspector: Inspector, target: InjectFromGroup, context: InjectContext
         near = near_names(target.group, answer.groups)
         raise SqlError(
             UPSTREAM_MISSING,
-            f'consumer group "{target.group}" has committed no offsets of these splits',
+            f'consumer group "{target.group}" has committed no offsets for these splits',
             span=target.span,
             hint=f'did you mean "{near[0]}"?' if near else "kafka-consumer-groups --list names all groups",
         )
     notices = members_notices(target.group, answer.members)
     if uncommitted := [split for split in context.chosen if split not in answer.offsets]:
-        notices.append(f'consumer group "{target.group}" has committed no offsets of {shorten(uncommitted)}')
+        notices.append(f'consumer group "{target.group}" has committed no offsets for {shorten(uncommitted)}')
     return _resolved(dict(answer.offsets), target.span, *notices)
 
 
@@ -237,16 +238,18 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: Inj
             f"batch {found.planned} of the checkpoint is planned but not committed, so its offsets are not used"
         )
     if others:
-        notices.append(f"ignored, because they belong to other splits: {shorten(sorted(others))}")
+        notices.append(f"the checkpoint's positions in other splits are ignored: {shorten(sorted(others))}")
     if missing := [split for split in context.chosen if split not in offsets]:
         new = _new(missing, offsets, context)
-        notices.append(f"the checkpoint has no position in {shorten(missing)}, so the source keeps its own there{new}")
+        kept = "where the source keeps its position"
+        notices.append(f"the checkpoint has no position in {shorten(missing)}, {kept}{new}")
     return _resolved(offsets, target.span, *notices)
 
 
 def _new(missing: Iterable[str], offsets: Iterable[str], context: InjectContext) -> str:
-    """The remark on splits that the upstream got after a query stopped. The query would read them from the first
-    record; the source may have started at the last record."""
+    """The end of the notice about splits without a position in the checkpoint: those that the upstream added after the
+    checkpoint's query stopped. The query would read such splits from the first record; the source may have started at
+    their end."""
     topics = {context.kind.split_topic(split) for split in offsets}
     new = [split for split in missing if context.kind.split_topic(split) in topics]
     if not new:
@@ -263,7 +266,7 @@ def _source(inspector: Inspector, target: InjectFromSource, context: InjectConte
     if other.id == context.source.id:
         raise SqlError(
             INVALID_DEFINITION,
-            f'source "{other.name}" is the source itself',
+            f'source "{other.name}" cannot take offsets from itself',
             span=target.span,
             hint="name another source that reads the same splits",
         )
@@ -322,7 +325,8 @@ def _time(inspector: Inspector, milliseconds: int, span: Span, context: InjectCo
         error.hint = error.hint and error.hint.replace("SOURCE_NAME", sql_name(context.source.name))
         raise
     nothing_later = [split for split in context.chosen if found[split] >= context.upstream.splits[split].end]
-    notices = [f"no record at or after that time, so set to the end: {shorten(nothing_later)}"] if nothing_later else []
+    said = f"these splits have no record at or after that time and are set to their ends: {shorten(nothing_later)}"
+    notices = [said] if nothing_later else []
     return _resolved({split: found[split] for split in context.chosen}, span, *notices)
 
 

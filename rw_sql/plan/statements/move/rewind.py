@@ -152,7 +152,7 @@ def _before(
     point: RewindPoint,
     records: Sequence[OperationRecord],
 ) -> BeforeImage:
-    """The before-image of this source: for each key, the oldest image since that operation.
+    """The state to restore: the value of the source's record, splits and positions just before the operation.
 
     Every split that had a position gets the position that it had reached, even if no operation has changed the position
     since.
@@ -262,13 +262,16 @@ def _require_settled(statement: RewindSource, snapshot: Snapshot, readers: Seque
 def _require_one_group(
     statement: RewindSource, snapshot: Snapshot, source: SourceRecord, readers: Sequence[ObjectRecord]
 ) -> None:
-    """A REWIND stops all dependents at once; an owner can stop only the jobs of its own group."""
+    """Raises SqlError if a dependent is in another resource group than the source.
+
+    A REWIND stops all dependents at once, and an owner can stop only the jobs of its own group.
+    """
     elsewhere = [r.name for r in readers if group_of(snapshot, r.id) != source.resource_group]
     if elsewhere:
         raise _refused(
             statement,
             f"{', '.join(elsewhere)}, which read it, are in other resource groups than {source.resource_group}",
-            f"ALTER MATERIALIZED VIEW (or SINK) … SET RESOURCE_GROUP TO '{source.resource_group}'; then again",
+            f"ALTER MATERIALIZED VIEW (or SINK) … SET RESOURCE_GROUP TO '{source.resource_group}'; then run this again",
         )
 
 
@@ -412,5 +415,5 @@ def _spell(table: TableBack, *, is_keyed: bool) -> str:
 def _way_back(source: SourceRecord, rewind: RewindRecord) -> str:
     return (
         "UNDO OPERATION cannot revert a rewind; "
-        f"{rewind_statement(source, rewind.epoch)} can, if all readers have caught up when it begins"
+        f"{rewind_statement(source, rewind.epoch)} can, if all readers have caught up when this rewind begins"
     )

@@ -49,8 +49,7 @@ class SinkImpact:
 def sink_impacts_of(
     snapshot: Snapshot, then: Snapshot, inspector: Inspector, ids: Iterable[int]
 ) -> tuple[SinkImpact, ...]:
-    """The effects on sinks, by name: the sinks among these objects, and the sinks that use a connection among these
-    objects.
+    """The effects on the sinks among these objects and on the sinks that use a connection among them, sorted by name.
 
     ``then`` is the catalog after the changes. Sinks without a difference are left out.
     """

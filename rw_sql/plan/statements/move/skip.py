@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
 
 def lower_skip_record(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SKIP RECORD: the source must be paused, and the record must be the next one of its split.
-
-    It will never be read.
+    """SKIP RECORD: the source must be paused, and the record must be the next unread record of its split.
 
     A record that was already read is in the log and cannot be removed. Skipping a later record would skip all records
     before it.
@@ -47,7 +45,7 @@ def lower_skip_record(statement: SkipRecord, snapshot: Snapshot, inspector: Insp
             f"the offsets of a {source.connector} source do not count records: the record after a position is unknown",
             span=statement.name.span,
             hint=f"INJECT SOURCE OFFSETS {sql_name(source.name)} VALUES ({literal(statement.split.id)} = …) ALLOW GAPS "
-            "takes the offset of the record that follows",
+            "with the offset of the following record skips the record",
         )
     require_stopped(statement.name.span, snapshot, inspector, source)
     return for_each_reader(snapshot, source, lambda reader: _skip(statement, snapshot, inspector, reader))
@@ -82,7 +80,8 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
         if sparse:
             what = "the record at"
             notices.append(_may_be_no_record(source.name, split, statement.offset, sparse))
-    # The term of the position before does not hold here: the skipped record may belong to a later term.
+    # The new position does not take over the term (leader epoch) of the old position, because the skipped record may
+    # belong to a later term.
     new = replace(old, offset=offset, term=at_offset(seen, offset).term)
     after: dict[str, SplitState | None] = {name: positions.states.get(name) for name in assigned}
     rows = preview_splits(kind, upstream, positions, {**after, split: new})
@@ -144,7 +143,7 @@ def _behind_transaction(
             f'the transaction after {kind.show_position(old.offset)} of split "{old.split}" cannot be found: '
             + ("the server did not report its end" if unknown else "the rest of the log has no change of its tables"),
             span=statement.split.span,
-            hint=f"INJECT SOURCE OFFSETS {name} VALUES ({split} = '…') sets the position after it"
+            hint=f"INJECT SOURCE OFFSETS {name} VALUES ({split} = '…') sets the position after the transaction"
             if unknown
             else f"RESUME SOURCE {name}",
         )
@@ -155,8 +154,8 @@ def _may_be_no_record(source: str, split: str, offset: int, why: str) -> str:
     """A notice for topics in which an offset may have no record, so that a skip may skip nothing."""
     return (
         f"some offsets of {split} have no record ({why}): if {offset} has none, nothing is skipped, and the record "
-        f"that follows is read; to skip that one, take its offset + 1: INJECT SOURCE OFFSETS {sql_name(source)} VALUES "
-        f"({literal(split)} = …)"
+        f"that follows is read; to skip that record, inject its offset + 1: INJECT SOURCE OFFSETS {sql_name(source)} "
+        f"VALUES ({literal(split)} = …)"
     )
 
 

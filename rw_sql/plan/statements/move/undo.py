@@ -71,7 +71,8 @@ UNDO = "UNDO OPERATION"
 _GROUPED = SourceRecord | MaterializedViewRecord | SinkRecord
 
 Key = tuple[object, ...]
-"""A key that an operation touches: an object, the pause of a source, the assignment or the position of a split."""
+"""One thing that an operation changes: an object, the pause of a source, the assignment or the position of a split. Two
+operations with a common key depend on each other."""
 
 
 def undone_by(record: OperationRecord) -> int | None:
@@ -142,7 +143,7 @@ def _changes_names(record: OperationRecord) -> bool:
 
 
 def touched_keys(record: OperationRecord) -> frozenset[Key]:
-    """The keys that an operation touched."""
+    """The keys of all things that an operation changed."""
     before = before_from_json(record.before)
     put = put_records(changes_from_json(record.changes))
     keys: set[Key] = set()
@@ -172,7 +173,10 @@ def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozense
 
 
 def _left_sources(record: OperationRecord) -> frozenset[int]:
-    """The sources for which an operation removed splits that the earlier properties named and that were read."""
+    """The sources from which an operation removed splits, as RESET SOURCE SPLITS does after a move to other topics.
+
+    An undo of that move would lack these splits.
+    """
     return frozenset(
         fragment_source(change.fragment)
         for change in changes_from_json(record.changes)
@@ -233,8 +237,8 @@ def _require_undoable(
         if found.epoch > record.epoch
         and found.kind != DISCOVERY
         and history.is_in_effect(found.epoch)
-        # An undo of a later operation has removed that operation's effect; an undo of an earlier operation has changed
-        # the state that this one changed.
+        # The undo of an operation after ``record`` is left out, because it only removed that operation's effect. The
+        # undo of an operation before ``record`` counts, because it may have changed what ``record`` changed.
         and history.undoes.get(found.epoch, 0) <= record.epoch
         and not _only_changes_group(found)
         and (keys & touched_keys(found) or moved & _left_sources(found))
@@ -370,10 +374,10 @@ def _require_readable(
     record: OperationRecord,
     moves: Sequence[SourceImpact],
 ) -> tuple[str, ...]:
-    """Raises the refusal if a source could not continue.
+    """Raises SqlError if a source could not continue at its restored positions.
 
-    Returns a notice for each source that cannot continue until the earlier operation that moved it to another cluster
-    is undone too, and for each source whose brokers do not report their cluster.
+    Returns notices about two kinds of sources: an earlier operation moved the source to another cluster and must be
+    undone too before the source can continue; or the source's brokers do not report their cluster.
     """
     notices: list[str] = []
     for move in moves:
@@ -394,7 +398,7 @@ def _require_readable(
             )
         notices.append(
             f"source {move.source.name} gets back positions in the cluster that it read before operation "
-            f"{redirect.epoch} ({redirect.kind}), so it stalls until {UNDO} {redirect.epoch}"
+            f"{redirect.epoch} ({redirect.kind}), so the source stalls until {UNDO} {redirect.epoch}"
         )
     return tuple(notices)
 

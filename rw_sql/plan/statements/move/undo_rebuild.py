@@ -1,6 +1,7 @@
 """UNDO OPERATION for rebuilds of views.
 
-Before the swap, it cancels the rebuild; after the swap, it reactivates the old table.
+Until the rebuilt table has replaced the old one (the swap), UNDO cancels the rebuild; afterwards, UNDO reactivates the
+old table.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ def _require_same_inputs(
     later: Sequence[OperationRecord],
     refused: Refused,
 ) -> None:
-    """Raises the refusal unless the old table can continue: its inputs must exist and still have the rows that the
+    """Raises ``refused`` unless the old table can continue: its inputs must exist and still have the rows that the
     table has read."""
     for id_ in old.inputs:
         if snapshot.get(id_) is None:
@@ -183,7 +184,8 @@ def _require_same_inputs(
         touched = {view.id for view in _put(record, MaterializedViewRecord)} if record.kind == SWAP else set()
         if touched & (set(old.inputs) - group):
             raise refused(
-                f'operation {record.epoch} rebuilt an object that materialized view "{now.name}" read at that time',
+                f'operation {record.epoch} rebuilt an object that the previous rows of materialized view "{now.name}" '
+                "were computed from",
                 None,
             )
         if record.kind == REWIND and now.name in record.objects:
@@ -208,7 +210,7 @@ def _require_same_query(then: Snapshot, inspector: Inspector, view: Materialized
         )
     except SqlError as error:
         raise refused(f"its previous query is no longer valid: {error.message}", None) from error
-    # In views of earlier versions, columns may be not nullable; the comparison ignores this.
+    # In views that an earlier version of rw_sql created, columns may be not nullable; the comparison ignores this.
     if found.inputs != view.inputs or nullable_schema(found.schema) != nullable_schema(view.schema):
         raise refused(
             f'a name in the previous query of materialized view "{view.name}" now refers to another object', None

@@ -186,8 +186,8 @@ def _unsafe_set(
     }
     if stalled:
         notes.append(
-            "these are not the splits that were read before, so the source stalls until RESET SOURCE SPLITS "
-            f"{sql_name(source.name)}"
+            "the new upstream's splits are not the splits that were read before, so the source stalls until RESET "
+            f"SOURCE SPLITS {sql_name(source.name)}"
         )
     if shown and not stalled:
         both = (plan_options(snapshot, current), options)

@@ -88,10 +88,10 @@ class _OptionChanges:
 
 
 def least_change(current: Create, wanted: Create, connections: Mapping[str, CreateConnection]) -> LeastChange:
-    """See :func:`_least_change`.
+    """The statements that convert one definition to another of the same kind and name, or the reason why none do.
 
-    A definition that takes its columns from a schema is compared with the columns that the object took over at its
-    creation.
+    ``connections`` are the future definitions of connections, by name. If a definition takes its columns from a schema,
+    the columns that the object took over at its creation are used instead.
     """
     # Two branches, because the type checker must know that both statements are of the same class.
     if isinstance(current, CreateSource) and isinstance(wanted, CreateSource):  # noqa: SIM114
@@ -102,10 +102,7 @@ def least_change(current: Create, wanted: Create, connections: Mapping[str, Crea
 
 
 def _least_change(current: Create, wanted: Create, connections: Mapping[str, CreateConnection]) -> LeastChange:
-    """The statements that convert one definition to another of the same kind and name.
-
-    ``connections`` are the future definitions of connections that properties may come from, by name.
-    """
+    """Like :func:`least_change`, for definitions that list their columns."""
     if isinstance(current, CreateSource | CreateTable) and isinstance(wanted, CreateSource | CreateTable):
         wanted = as_written_before(current, wanted)
     match current, wanted:
@@ -170,7 +167,7 @@ def _of_view(current: CreateMaterializedView, wanted: CreateMaterializedView) ->
     if {key: option_text(o.value) for key, o in old.items() if key not in _OF_VIEWS} != {
         key: option_text(o.value) for key, o in new.items() if key not in _OF_VIEWS
     }:
-        differing.append("the start of its history")
+        differing.append("startup or parallelism option")
     if differing:
         said = ", ".join("query" if clause == "AS" else clause for clause in differing)
         return LeastChange(refusal=f"its {said} cannot change in place", needs_rebuild=True)
@@ -190,7 +187,7 @@ def _set(kind: str, name: Name, parameter: str, option: Option | None) -> AlterS
     if option is None:
         return AlterSet(kind=kind, name=name, parameter=parameter)
     if isinstance(option.value, SecretValue | ConnectionValue):
-        raise TypeError(f"{parameter} is no reference")
+        raise TypeError(f"the value of {parameter} is a secret or a connection")
     # WITH also accepts a number in quotes (as variables in a folder are written); SET does not.
     is_number = isinstance(option.value, TextValue) and parameter != GROUP_OPTION
     value = NumberValue(text=option.value.text.strip()) if is_number else option.value

@@ -56,7 +56,7 @@ TakingT = TypeVar("TakingT", CreateSource, CreateTable)
 """A definition whose columns may come from a schema."""
 
 _AT_BIRTH = (PAUSED_AT_BIRTH, VALIDATE, "snapshot", "snapshot.batch_size", "snapshot.interval")
-"""Properties that only affect the creation of an object."""
+"""Properties that only affect the creation of an object, and are therefore not compared."""
 
 
 def spec_of(statement: CreateSource | CreateTable | CreateSink) -> ConnectorSpec | None:

@@ -121,7 +121,7 @@ def _as_one(
 ) -> Plan:
     """Combines several statements to one operation.
 
-    Each is lowered on the catalog that results from the statements before it.
+    Each statement is lowered on the catalog that results from the statements before it.
     """
     then = snapshot
     plans: list[Plan] = []

@@ -1,4 +1,4 @@
-"""Lowers CREATE SCHEMA, DROP SCHEMA, USE and SHOW search_path."""
+"""Lowers CREATE SCHEMA, DROP SCHEMA, USE, SET search_path and SHOW search_path."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _require_fit(snapshot: Snapshot, written: ast.Name, name: str) -> None:
             f'{spoken(taken.kind)} "{taken.name}" of schema "{PUBLIC}" has a name with a dot, which would look like an '
             f'object of schema "{name}"',
             span=written.span,
-            hint=f"CREATE SCHEMA {name}_1, or give it another name first",
+            hint=f"CREATE SCHEMA {name}_1, or rename that object first",
         )
 
 
@@ -192,7 +192,7 @@ def lower_use_schema(statement: ast.UseSchema, snapshot: Snapshot) -> Plan:
 def lower_set_search_path(statement: ast.SetParameter, snapshot: Snapshot) -> Plan:
     """SET search_path: the schemas in which unqualified names are looked up.
 
-    New objects are created in the first one.
+    New objects are created in the first of these schemas that exists.
     """
     return _path_plan(statement, snapshot, path_set(statement))
 

@@ -148,7 +148,7 @@ def _moved(record: _Moved, wanted: tuple[Option, ...], snapshot: Snapshot) -> _M
 
 def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> None:
     """Raises SqlError CONCURRENT_CHANGE if a plan moves a source or a dependent of it to another resource group, or
-    creates or rebuilds a dependent, while a REWIND of the source is not carried out.
+    creates or rebuilds a dependent, while a REWIND of the source is not complete.
 
     During the REWIND, the owner of the source's group replaces the tables and checkpoints of these jobs, so no other
     owner may run them. A new dependent would begin in the log before the commit that restores the log, and no stream

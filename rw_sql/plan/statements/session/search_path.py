@@ -37,7 +37,7 @@ _MAKES = (
 
 
 def path_of(text: str) -> tuple[str, ...]:
-    """Parses the stored value of the parameter: schema names separated by commas, quoted where needed."""
+    """Parses the stored value of ``search_path``: schema names separated by commas, quoted where needed."""
     return tuple(_parts(text)) or DEFAULT_PATH
 
 
@@ -250,5 +250,5 @@ class _Explicit(_Resolver):
 
     def _relation(self, query: ast.Query, name: str, start: int, end: int) -> str | None:
         if self._schema_with(name, RELATION_KINDS) is None:
-            return None  # It is Spark's own.
+            return None  # The relation is Spark's own.
         return f"{PUBLIC}.{query.text[start:end]}"

@@ -67,7 +67,10 @@ SplitIdentity = tuple[str | None, str | None]
 
 @dataclass(slots=True)
 class _Read:
-    """The ranges of a split that have been read so far, per incarnation, and the end of the newest read."""
+    """What has been read of a split so far: per incarnation, the ranges and the end of the newest range.
+
+    ``last`` is the last offset read.
+    """
 
     spans: dict[SplitIdentity, Spans] = field(default_factory=dict)
     reached: dict[SplitIdentity, int] = field(default_factory=dict)
@@ -76,7 +79,12 @@ class _Read:
 
 @dataclass(slots=True)
 class _Stretch:
-    """The ranges that the runs between two operations read of one split."""
+    """What the runs between two operations read of one split.
+
+    ``first`` is the first offset read, ``next`` the offset after the newest read. ``duplicates`` and ``gaps`` compare
+    the offsets read with those read before the first of the two operations; ``inner_duplicates`` and ``inner_gaps``
+    compare consecutive reads with each other.
+    """
 
     first: int | None = None
     next: int | None = None
@@ -90,8 +98,10 @@ class _Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The observed effect of one operation on one split, from the log. Counts are None if the split's incarnation had
-    not been read before."""
+    """The observed effect of one operation on one split, from the log.
+
+    ``is_known`` is False if the split's incarnation had not been read before; the counts then mean nothing.
+    """
 
     duplicates: int
     gaps: int

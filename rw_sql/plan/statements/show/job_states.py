@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """A job with its state and the reason for this state. ``status`` is what its owner reported; None if it reported
-    nothing."""
+    """A job with its state and the reason for this state. ``status`` is the status that the job's owner reported,
+    if any."""
 
     job: str
     kind: str
@@ -117,7 +117,7 @@ def view_state(
     if is_view_paused(snapshot, view):
         held = [source for source in direct_inputs(snapshot, view) if is_suspended(snapshot, source)]
         state = "PAUSED" if any(pauses_of(snapshot, source.id) for source in held) else THROTTLED
-        return state, f"it reads {', '.join(source.name for source in held)} itself"
+        return state, f"the view reads {', '.join(source.name for source in held)} directly"
     progress = (made or {}).get(view_job(view.id))
     if progress is not None and status is not None and status.state == "RUNNING":
         paused = f"; {RATE_LIMIT} is 0" if view.backfill_rate_limit == 0 else ""

@@ -1,5 +1,5 @@
-"""The operations on an object under all names that it has had, because the log contains the names that objects had at
-the time."""
+"""The operations on an object under all names that it has had: the log of operations contains the name that the object
+had at the time of each operation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMING = ("RENAME ", "SET SCHEMA ", "SWAP ", "UNDO ")
 def operations_on(
     inspector: Inspector, record: ObjectRecord, *, is_unsafe: bool | None = None
 ) -> tuple[OperationRecord, ...]:
-    """The operations on an object, newest first; with ``is_unsafe``, only those."""
+    """The operations on an object, newest first. ``is_unsafe`` selects the unsafe or the safe ones (None: all)."""
     found: dict[int, OperationRecord] = {}
     name: str | None = record.name
     below: int | None = None

@@ -92,7 +92,7 @@ def _with_slot(connector_name: str, row: tuple[object, ...], slot: SlotDetails |
     if slot is None:
         return (*row, shown, None, None, None, None)
     behind = slot.bytes_behind(position)
-    # With such files, the difference of two positions is not a number of bytes.
+    # If the server's log consists of files (MySQL), the difference of two positions is not a number of bytes.
     if slot.files and row[_LAG] is not None:
         row = (*row[:_LAG], behind, *row[_LAG + 1 :])
     return (*row, shown, slot.name, slot.status, slot.retained_bytes, behind)

@@ -38,8 +38,8 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
 
     Operations on an existing object are listed under all names that it has had.
 
-    ``undo`` is the statement that would undo an operation; only its run checks whether the undo is possible. ``rewind``
-    is the statement that also restores the rows, if there is a rewind point.
+    The column ``undo`` is the statement that would undo an operation; whether the undo is possible is checked only when
+    the statement is run. ``rewind`` is the statement that also restores the rows, if there is a rewind point.
     """
     name = object_name(statement.name) if statement.name else None
     known = None if name is None else _find(snapshot, name)

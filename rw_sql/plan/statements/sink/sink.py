@@ -111,7 +111,7 @@ def _input(statement: CreateSink, snapshot: Snapshot, inspector: Inspector, quer
     if statement.relation is not None:
         return _relation_input(statement.relation, snapshot, inspector)
     if statement.query is None:
-        raise TypeError("a sink has a relation or a query")
+        raise TypeError("the sink has neither a relation nor a query")
     found = plan_query(
         snapshot,
         inspector,

@@ -336,7 +336,7 @@ def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot, in
     """
     held = [record for record in snapshot.all("pause") if record.source_id is None]
     if not held:
-        return nothing(statement, ALL_SOURCES, "PAUSE ALL SOURCES does not pause them")
+        return nothing(statement, ALL_SOURCES, "PAUSE ALL SOURCES is not in effect")
     changes: tuple[Change, ...] = tuple(DropObject(id=record.id) for record in held)
     paused = {record.source_id: record.name for record in snapshot.all("pause") if record.source_id is not None}
     still = sorted(paused.values())

@@ -71,7 +71,8 @@ def lower_create_cdc_table(
     fragment = ingest_fragment(source.id)
     since = max((row.epoch for row in snapshot.states(fragment).values()), default=0)
     offset = max((state.offset for state in positions.states.values()), default=0)
-    # The hour may be taken from this process's clock, because the clocks of two processes differ by less than an hour.
+    # This process's clock is precise enough, because the clocks of two processes differ by less than an hour, and
+    # ``live_from`` contains the hour before.
     hour = inspector.clock() // _MS_PER_HOUR
     record = replace(
         table_record(snapshot, inspector, source, stored, query_dialect),
@@ -83,11 +84,11 @@ def lower_create_cdc_table(
     )
     changes = (PutObject(record=record),)
     if not after(snapshot, changes).users_of(source.id):
-        raise TypeError("a table reads its source")
+        raise TypeError("the new table does not use its source")
     has_snapshot = all(
         getattr(option.value, "text", "") != "false" for option in stored.options if option.key == SNAPSHOT
     )
-    begins = "begins with the rows of" if has_snapshot else "reads changes from now on of"
+    begins = "begins with the rows of" if has_snapshot else "reads only the new changes of"
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, changes),
@@ -104,7 +105,10 @@ def _rate_limit(statement: CreateTable) -> int | None:
 
 
 def lower_alter_table_rate_limit(statement: AlterSet, snapshot: Snapshot) -> Plan:
-    """ALTER TABLE t SET backfill_rate_limit: the snapshot of a table of a database; its source restarts once."""
+    """ALTER TABLE t SET backfill_rate_limit: limits the rate at which the snapshot of a table of a database is read.
+
+    The table's source restarts once.
+    """
     table = find_table(snapshot, statement.name)
     if table.live_from is None:
         raise SqlError(
@@ -190,7 +194,7 @@ def _with_columns(statement: CreateTable, upstream: UpstreamTable | None, connec
     if statement.wildcard is None:
         return stored
     if upstream is None:
-        raise TypeError("the columns of the upstream table are needed")
+        raise TypeError("the columns of the upstream table are unknown")
     if not upstream.key:
         raise no_key(statement, upstream)
     require_representable(statement, upstream)
@@ -207,5 +211,5 @@ def _declared(upstream: UpstreamTable) -> tuple[ColumnDefinition, ...]:
     listed = ", ".join(f"{quoted(column.name)} {column.canonical}" for column in taken)
     made = parse_statement(f"CREATE TABLE t ({listed}) WITH (connector = 'c') FORMAT PLAIN ENCODE JSON")
     if not isinstance(made, CreateTable):
-        raise TypeError("columns are parsed as a table's")
+        raise TypeError("the parsed statement is not CREATE TABLE")
     return made.columns

@@ -1,8 +1,8 @@
 """Lowers ALTER TABLE … ADD, DROP and RENAME COLUMN; existing rows are not rewritten.
 
-An added column is NULL in existing rows until records replace them, and objects created before it do not see it. A
-dropped column stays in the table's files, hidden. A renamed column keeps its old name in the files and in the source
-(because records use that name); only the table's definition has the new name.
+An added column is NULL in existing rows until records replace these rows; objects that are older than the column do
+not see it. A dropped column stays in the table's files, hidden. A renamed column keeps its old name in the files and
+in the source (because records use that name); only the table's definition has the new name.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspe
             NOT_SUPPORTED,
             f'column "{column.name}" cannot be dropped: the fields of CSV are identified by position',
             span=statement.column_span,
-            hint="keep the column; views that list their columns do not show it",
+            hint="keep the column, and omit it from the SELECT lists of views",
         )
     definition = replace(written, columns=tuple(known for known in written.columns if known is not column))
     _check_unused(statement, table, written, definition)
@@ -175,7 +175,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspe
 
 
 def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER TABLE … RENAME COLUMN: records and files keep the old name; the definition maps it.
+    """ALTER TABLE … RENAME COLUMN: records and files keep the old name; the definition maps the new name to it.
 
     Refused while views or sinks may use it, like DROP COLUMN.
     """
@@ -318,7 +318,7 @@ def _no_such_column(
             NOT_SUPPORTED,
             f'column "{statement.column}" of table "{table.name}" comes from INCLUDE: {what} it is not supported yet',
             span=statement.column_span,
-            hint="keep the column; views that list their columns do not show it",
+            hint="keep the column, and omit it from the SELECT lists of views",
         )
     near = near_names(statement.column, known)
     return SqlError(
@@ -366,7 +366,7 @@ def _redefined(
     *,
     renews_source: bool,
 ) -> list[Change]:
-    """The changes for a new definition of a table, and of its source if that has the column too."""
+    """The changes for a new definition of a table and, with ``renews_source``, of its source."""
     changes: list[Change] = []
     of_source = source_of_table(definition)
     if renews_source:

@@ -31,7 +31,10 @@ def new_name_plan(
     change: str,
     span: Span,
 ) -> Plan:
-    """The plan; ``kind`` is the operation's kind, ``change`` the word for the object's change in the result."""
+    """The plan that renames an object to ``new``.
+
+    ``kind`` is the operation's kind, ``change`` the word for the change in the object's result row.
+    """
     changes: list[Change]
     readers: tuple[ObjectRecord, ...]
     if isinstance(record, ConnectionRecord | SecretRecord):

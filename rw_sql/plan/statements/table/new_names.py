@@ -184,7 +184,7 @@ def _with_names(text: str, names: Mapping[str, str], dialect: str, *, is_stored:
     if len(names) == 1:
         ((old, new),) = names.items()
         return renamed_relation(text, old, new, dialect, is_stored=is_stored)
-    # If two objects swap their names, neither may be mistaken for the other between the two renames.
+    # Two objects may swap their names, so all old names are replaced by placeholders first.
     for at, old in enumerate(names):
         text = renamed_relation(text, old, _STAND_IN.format(at), dialect, is_stored=is_stored)
     for at, new in enumerate(names.values()):

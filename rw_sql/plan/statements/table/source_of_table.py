@@ -72,7 +72,7 @@ def without_tables(changes: tuple[Change, ...]) -> tuple[Change, ...]:
 
 
 def follows_source(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
-    """True if only the definition of a table changed, which follows its source's properties."""
+    """True if a table changed only in its definition, as it does after a change of its source's properties."""
     if not isinstance(old, TableRecord) or not isinstance(new, TableRecord):
         return False
     return replace(old, definition=new.definition) == new

@@ -85,11 +85,11 @@ def lower_create_table(statement: CreateTable, snapshot: Snapshot, inspector: In
         return lower_create_refreshable(statement, snapshot, inspector, refreshed, make, must_fit=must_fit)
     source_plan = lower_create_source(source_of_table(statement), snapshot, inspector, is_of_table=True)
     if source_plan.operation is None:
-        raise TypeError("a new source is an operation")
+        raise TypeError("the plan of the new source has no operation")
     then = after(snapshot, source_plan.operation.changes)
     source = then.find("source", name)
     if source is None:
-        raise TypeError("a new source is in the catalog")
+        raise TypeError("the new source is not in the resulting catalog")
     record = table_record(then, inspector, source, statement, query_dialect)
     changes: list[Change] = [*source_plan.operation.changes, PutObject(record=record)]
     if not source.is_shared:
@@ -289,6 +289,6 @@ def _as_column(connector_name: str, column: IncludeColumn) -> ColumnDefinition:
         known = "BYTEA" if column.inner is not None else connector(connector_name).spec.include[column.kind].type
         made = parse_statement(f"CREATE SOURCE s (c {known}) WITH (connector = 'c') FORMAT PLAIN ENCODE JSON")
         if not isinstance(made, CreateSource):
-            raise TypeError("a column has a type")
+            raise TypeError("the column has no type")
         kind = made.columns[0].data_type
     return ColumnDefinition(name=include_name(connector_name, column), data_type=kind)

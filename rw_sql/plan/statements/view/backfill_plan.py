@@ -1,4 +1,7 @@
-"""Plans the backfill of a new view: the start and end of its history of each source, fixed by the view's commit."""
+"""Plans the backfill of a new view: which existing records of each source the view reads.
+
+The commit of the view stores the plan.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ class ViewOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedHistories:
-    """The histories as stored in the catalog, for inputs whose log is not just read from the beginning."""
+    """The histories to store in the catalog, for the inputs whose log the view does not simply read from the beginning.
+
+    ``offsets`` is the number of offsets that the backfill reads.
+    """
 
     texts: tuple[str, ...] = ()
     offsets: int = 0
@@ -314,9 +320,12 @@ def _starts(
 def _latest(
     source: SourceRecord, began: Mapping[str, int], seen: Mapping[str, UpstreamSplit], cuts: Mapping[str, int]
 ) -> dict[str, int]:
-    """The meaning of ``latest`` per split: the end offset at the time of CREATE SOURCE, or the cut before it if the log
-    has lost records since; for a partition added to a topic later, the offset of its first record; for a topic that the
-    source was moved to, the offset at which the source began to read."""
+    """The offset for ``latest``, per split.
+
+    This is the end offset at the time of CREATE SOURCE, or the first lost offset if the log has lost earlier records
+    since. For a partition added to a topic later, it is the offset of the first record; for a topic that the source was
+    moved to, the offset at which the source began to read.
+    """
     born = History.from_text(source.birth).splits if source.birth else ()
     ends = {split.split: split for split in born}
     kind = connector(source.connector)
@@ -334,7 +343,7 @@ def _latest(
 def is_plain(positions: Positions, splits: Iterable[SplitHistory]) -> bool:
     """True if a log contains exactly the history of the splits, each offset once, and no other rows.
 
-    A view can then just read the log from the beginning, because all later rows are live.
+    A view can then read the log from the beginning: first the history, then the new rows.
     """
     if not positions.is_complete or positions.is_trimmed:
         return False
@@ -356,7 +365,10 @@ def is_plain(positions: Positions, splits: Iterable[SplitHistory]) -> bool:
 
 
 def _term(state: SplitState, upstream: Upstream) -> int | None:
-    """A term of the split's log in which the log had the records before a position; None if no such term is known."""
+    """A term of the split's log (Kafka: leader epoch) in which all records before a position were in the log.
+
+    None if no such term is known.
+    """
     seen = upstream.splits.get(state.split)
     if state.term is not None or seen is None:
         return state.term

@@ -298,8 +298,10 @@ def watermark(column_name: Token, text: Token, is_with_ttl: bool | None) -> Wate
 
 
 def one_of(token: Token, known: tuple[str, ...], message: str) -> str:
-    """The word as listed in ``known``, ignoring case. Raises SqlError SYNTAX_ERROR with similar words, or with all of
-    them."""
+    """The word as listed in ``known``, ignoring case.
+
+    Raises SqlError SYNTAX_ERROR, with a hint that names similar words or all known words.
+    """
     for word in known:
         if word.lower() == token.value.lower():
             return word

@@ -178,7 +178,7 @@ def test_a_move_by_the_connection_names_the_backfills_that_need_what_is_left(sta
     world = with_connection(connected_world(), "e", ELSEWHERE)
     world.put_topic("t", (0, 9), at=ELSEWHERE)
     world.run("CREATE MATERIALIZED VIEW v AS SELECT id FROM a")
-    told = "the backfill of v is not complete and needs the records that are left"
+    told = "the backfill of v is not complete and needs records that the source leaves behind"
     assert told not in world.explained(statement)
     world.begin_backfill("v")
     assert (told in " ".join(world.explained(statement).split())) == is_needed

@@ -80,7 +80,7 @@ def test_a_consumer_groups_offsets() -> None:
     world.groups["loader"] = GroupOffsets(offsets={"old:0": 20, "else:0": 1}, members=2)
     assert notices(world, "FROM GROUP 'loader'") == [
         'consumer group "loader" has 2 active members, so its offsets may still change',
-        'consumer group "loader" has committed no offsets of old:1',
+        'consumer group "loader" has committed no offsets for old:1',
     ]
     assert world.states("s") == {"old:0": 20, "old:1": 50}
     error = refused(world, "INJECT SOURCE OFFSETS s FROM GROUP 'loadr'")
@@ -97,7 +97,7 @@ def test_a_checkpoints_offsets() -> None:
     assert notices(world, "FROM CHECKPOINT '/c'") == [
         "taken from batch 3 of the checkpoint",
         "batch 4 of the checkpoint is planned but not committed, so its offsets are not used",
-        "ignored, because they belong to other splits: b:0",
+        "the checkpoint's positions in other splits are ignored: b:0",
     ]
     assert world.states("s") == {"old:0": 20, "old:1": 30}
     world.checkpoints["/c"] = CheckpointText(batch=0, planned=0, text='v2\n{}\nsrc:{"old":{"0":25}}')
@@ -107,7 +107,7 @@ def test_a_checkpoints_offsets() -> None:
 def test_a_partition_that_a_file_does_not_name_is_named_in_a_notice() -> None:
     world = paused_world()
     world.files["f"] = '{"old": {"0": 20}}'
-    assert notices(world, "FROM FILE 'f'") == ["the file has no offset of old:1, so the source keeps its own there"]
+    assert notices(world, "FROM FILE 'f'") == ["the file has no offset for old:1, where the source keeps its position"]
     assert notices(world, "FROM FILE 'f' FOR SPLITS ('0')") == []
     world.files["f"] = '{"old": {"0": 20, "1": 30}}'
     assert notices(world, "FROM FILE 'f'") == []
@@ -120,7 +120,7 @@ def test_a_partition_that_came_after_the_query_of_a_checkpoint_stopped_is_named_
     remedy = "INJECT SOURCE OFFSETS s TO EARLIEST FOR SPLITS ('old:1')"
     assert notices(world, "FROM CHECKPOINT '/c'") == [
         "taken from batch 3 of the checkpoint",
-        "the checkpoint has no position in old:1, so the source keeps its own there. "
+        "the checkpoint has no position in old:1, where the source keeps its position. "
         f"The query would read old:1 from the first record: {remedy}",
     ]
     world.run(remedy)
@@ -211,7 +211,9 @@ def test_offsets_at_a_time() -> None:
     world = paused_world()
     world.times = {"old:0": 20, "old:1": 50}
     target = "TO TIMESTAMP '2023-11-14 22:13:20+00:00'"
-    assert notices(world, target) == ["no record at or after that time, so set to the end: old:1"]
+    assert notices(world, target) == [
+        "these splits have no record at or after that time and are set to their ends: old:1"
+    ]
     assert world.states("s") == {"old:0": 20, "old:1": 50}
     assert [asked["milliseconds"] for asked in world.asked_of(CannedUpstreams.offsets_at)] == [1_700_000_000_000]
     world.asked.clear()

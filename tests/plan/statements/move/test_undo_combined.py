@@ -79,7 +79,7 @@ def test_a_move_to_the_same_topic_of_another_cluster_is_undone_from_its_end() ->
     world.read_on("s", old_0=150)
     assert refused(world, moved).hint == f"{reset}; then {moved}"
     plan = world.run(reset)
-    assert any(f"it stalls until {moved}" in row.detail for row in plan.changes)
+    assert any(f"the source stalls until {moved}" in row.detail for row in plan.changes)
     assert plan.preview is not None
     # The offsets of two clusters are not compared.
     assert plan.preview.splits[0].verdict == "UNKNOWN (other cluster)"
@@ -111,7 +111,7 @@ def test_an_object_in_another_group_is_moved_back_first() -> None:
     for statement in (moved, undo(world)):
         error = refused(world, statement)
         assert '"s": it was in resource group default then, and is in g now' in error.message
-        assert error.hint == "ALTER SOURCE s SET RESOURCE_GROUP TO 'default'; then again"
+        assert error.hint == "ALTER SOURCE s SET RESOURCE_GROUP TO 'default'; then run this again"
     world.run("ALTER SOURCE s SET RESOURCE_GROUP TO 'default'", moved)
     assert world.named("s") == ("old",)
     source = world.snapshot.find("source", "s")
@@ -146,7 +146,7 @@ def test_a_table_and_its_source_are_in_one_group_whichever_is_named() -> None:
 
     world.run("ALTER SOURCE t SET RESOURCE_GROUP TO g")
     assert groups() == {"g"}
-    assert refused(world, moved).hint == "ALTER TABLE t SET RESOURCE_GROUP TO 'default'; then again"
+    assert refused(world, moved).hint == "ALTER TABLE t SET RESOURCE_GROUP TO 'default'; then run this again"
     world.run("ALTER TABLE t SET RESOURCE_GROUP TO 'default'")
     assert groups() == {"default"}
     world.run(moved)

@@ -162,7 +162,7 @@ def test_hints_name_the_source_that_was_meant() -> None:
 )
 def test_a_move_names_the_backfills_that_need_what_is_left(statement: str, is_needed: bool) -> None:
     world = moved_world()
-    told = "the backfill of v is not complete and needs the records that are left"
+    told = "the backfill of v is not complete and needs records that the source leaves behind"
     assert told not in world.explained(statement)
     world.begin_backfill("v")
     assert (told in " ".join(world.explained(statement).split())) == is_needed

@@ -163,7 +163,7 @@ def test_a_connection_in_the_place_of_properties_and_back() -> None:
         (
             view("SELECT id FROM s"),
             view("SELECT id FROM s", "WITH (scan.startup.mode = 'latest')"),
-            "the start of its history",
+            "its startup or parallelism option cannot change in place",
         ),
     ],
 )
