@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import InjectTarget
 
 _ALLOW = ("GAPS", "DUPLICATES", "CLAMP")
-_STOPPED = "Is the job that runs on this checkpoint stopped? Type yes: "
+_STOPPED = "Is the job that uses this checkpoint stopped? Type yes: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

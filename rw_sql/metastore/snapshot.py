@@ -49,7 +49,7 @@ _NO_STATES: Mapping[str, StoredState] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """The result of one operation, key by key; None for a removed key."""
+    """The changes of the catalog by one operation: the new value of each changed key; None for a removed key."""
 
     epoch: int
     actor: str

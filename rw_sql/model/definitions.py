@@ -128,7 +128,7 @@ def source_definition(definition: str) -> CreateSource:
 def reader_definition(definition: str) -> str:
     """A source's canonical definition with ``connector`` but no other properties.
 
-    It determines the form of the rows, not their origin.
+    The result determines how records become rows, but not where the records come from.
     """
     statement = source_definition(definition)
     return render(replace(statement, options=tuple(o for o in statement.options if o.key == "connector")))
@@ -274,12 +274,12 @@ def field_of(column: ColumnDefinition) -> str:
 
 
 def named_fields(table: CreateTable) -> dict[str, str]:
-    """Columns of a table's source that the table renames, each mapped to the table's name."""
+    """The columns of a table's source that have another name in the table: source's name → table's name."""
     return {column.field: column.name for column in table.columns if column.field is not None}
 
 
 def source_of_table(table: CreateTable) -> CreateSource:
-    """The definition of a table's source: the form and origin of its records.
+    """The definition of a table's source, which determines the origin of its records and how they become rows.
 
     For a change format the source also has the table's primary key, because decoding needs it.
     """

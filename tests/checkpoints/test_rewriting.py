@@ -128,7 +128,7 @@ def test_a_job_that_moves_while_it_is_watched(tmp_path: Path, happens: str) -> N
 
     job = threading.Timer(0.2, run_on)
     job.start()
-    with pytest.raises(SqlError, match="a job is running on checkpoint") as caught:
+    with pytest.raises(SqlError, match="a job is using checkpoint") as caught:
         move(path, {"0": kafka(a=[2])}, watch_seconds=30)
     job.join()
     assert caught.value.code == "RW321"

@@ -150,7 +150,8 @@ def _properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, st
     uri = options["catalog.uri"].strip()
     if _kind(spec, options) == "rest":
         return {**made, "type": "rest", "uri": uri}
-    # A look at a source must not write, so the first write creates the tables of a new catalog.
+    # init_catalog_tables is false, because reading the state of a source must not write. The sink creates the tables of
+    # a new catalog before its first write.
     return {**made, "type": "sql", "uri": _database(uri.removeprefix(_JDBC), options), "init_catalog_tables": "false"}
 
 
@@ -171,7 +172,7 @@ def _kind(spec: ConnectorSpec, options: Mapping[str, str]) -> str:
 
 
 def told(error: BaseException, options: Mapping[str, str]) -> str:
-    """The first line of an error's text, without secrets."""
+    """The first line of an error's text, with the secrets removed."""
     lines = str(error).strip().splitlines()
     text = lines[0] if lines else type(error).__name__
     for key in _SECRETS:

@@ -68,7 +68,9 @@ class JdbcSink:
         quoted = ".".join('"' + part.replace('"', '""') + '"' for part in table)
         found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [quoted]).fetchone()
         if found is None or not found[0]:
-            return SinkLook(missing=f"table {name}", hint="create the table there first: a sink does not create tables")
+            return SinkLook(
+                missing=f"table {name}", hint="create the table in the database: a sink does not create tables"
+            )
         there = columns_of(connection, quoted)
         columns = shape.columns
         for column in columns:

@@ -49,7 +49,7 @@ _SCHEMA = pa.schema(
 
 
 class _GivenUpError(Exception):
-    """Raised if Spark's reader should read the batch; it will meet the same error and report it."""
+    """Raised if Spark's reader should read the batch instead. If there is an error, Spark's reader reports it."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class KafkaFetcher:
         Errors and slow answers are ignored; the first fetch reports them.
         """
         if self.with_headers:
-            return  # No fetch follows.
+            return  # fetch does not use a consumer for records with headers.
         import confluent_kafka as ck
 
         with self._lock, suppress(ck.KafkaException):

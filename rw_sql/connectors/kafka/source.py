@@ -120,7 +120,8 @@ class KafkaConnector(PlainConnector):
     def diverged(
         self, options: Mapping[str, str], states: Mapping[str, SplitState], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
-        """Asks the leader of each partition where the log of the position's epoch ends now."""
+        """Compares each position with the offset at which, according to the partition's leader, the records of the
+        position's epoch end."""
         from rw_sql.connectors.kafka.admin import BrokerError
         from rw_sql.connectors.kafka.truncation import diverged
 
@@ -289,7 +290,7 @@ class KafkaConnector(PlainConnector):
             raise SqlError(
                 UNKNOWN_SPLIT,
                 f'"{written}" is not a split of a Kafka source',
-                hint=f"a split is named topic:partition, as '{topics[0]}:0'",
+                hint=f"a split is named topic:partition, such as '{topics[0]}:0'",
             )
         return kafka_reader.split_id(topic, int(number))
 

@@ -87,7 +87,7 @@ def reader_of(column: StreamColumn, data_type: str, decode: Callable[[bytes], st
 
 
 def skip_of(column: StreamColumn, read: Reader) -> Callable[[bytes, int], int]:
-    """The function that returns the end of a cell without reading its value."""
+    """A function that returns the offset of a cell's end without converting its value."""
     kind, meta = column.type, column.meta
     sizes = {**_INTS, 4: 4, 5: 8, 10: 3, 13: 1, 12: 8}
     if kind == 246:

@@ -32,7 +32,7 @@ _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 _LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 _LONGEST_NAME = 63
 _LAG_SECONDS = 2.0
-"""The time for which SHOW SOURCE SPLITS waits for the time of the next transaction."""
+"""The longest time, in seconds, that SHOW SOURCE SPLITS takes to find the commit time of the next transaction."""
 
 
 class PostgresCdcConnector(ChangeBase):
@@ -115,7 +115,7 @@ class PostgresCdcConnector(ChangeBase):
         return f"{why}; its slot does not exist unless it was created there"
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with names for the slot and the publication."""
+        """The options, with generated names for the slot and the publication if they are missing."""
         word = re.sub(r"[^a-z0-9_]", "_", unique.lower())
         names = {
             "slot.name": f"rw_cdc_{word}"[:_LONGEST_NAME],

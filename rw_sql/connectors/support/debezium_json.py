@@ -23,8 +23,7 @@ _WORDS = {
     "double": "double",
     "binary": "bytes",
 }
-"""The names in Kafka Connect of Spark types whose name differs.
-
+"""Kafka Connect's names of Spark types, for types that are not ``string`` in Kafka Connect and have another name there.
 Text, NUMERIC and times are ``string``, because their values are written as strings.
 """
 

@@ -27,7 +27,7 @@ def json_rows(rows: pa.Table, columns: Sequence[str], *, with_nan_text: bool = T
 
     Timestamps with a zone are ISO 8601 in UTC with microseconds, TIMESTAMP and DATE have no zone; NUMERIC is text,
     because most readers parse a JSON number as a float; BYTEA is base64; NaN and infinities are text. Without
-    ``with_nan_text`` they remain numbers, for which :func:`to_json` raises ValueError.
+    ``with_nan_text``, NaN and infinities remain numbers, for which :func:`to_json` raises ValueError.
     """
     if not columns:
         yield from ({} for _ in range(rows.num_rows))
@@ -71,8 +71,8 @@ def json_values(rows: pa.Table, name: str) -> list[Any]:
 
 
 def python_values(column: pa.ChunkedArray, name: str) -> list[Any]:
-    """A column's values. Raises RefusedRowsError for dates and times outside the years 1 to 9999, and for texts that
-    are not UTF-8: Spark makes a text of any bytes."""
+    """A column's values as Python objects. Raises RefusedRowsError for values that Python cannot represent: dates and
+    times outside the years 1 to 9999, and texts that are not UTF-8, which Spark allows."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
@@ -187,7 +187,7 @@ def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     for number, key in enumerate(keys):
         if pa.types.is_floating(kind := numbered.schema.field(key).type):
             numbered = numbered.set_column(number, key, pc.add(numbered.column(key), pa.scalar(0.0, kind)))
-    # Uses the maximum index, because several threads return the groups in any order.
+    # Finds the last row by the maximum index, because several threads add the rows to their groups in any order.
     last = numbered.group_by(list(keys)).aggregate([(at, "max")]).column(f"{at}_max")
     return rows if len(last) == rows.num_rows else rows.take(last.take(pc.sort_indices(last)))
 

@@ -156,7 +156,7 @@ def test_another_server_another_timeline_and_a_backup(postgres: PostgresInfo, re
     replica.state = replace(state, cluster=f"{system}/{int(timeline) + 1}")
     assert "a standby was promoted, or a backup restored" in reason(replica).message
     replica.state = replace(state, cluster=f"{int(system) + 1}/{timeline}")
-    assert "it is another server" in reason(replica).message
+    assert "belongs to another server" in reason(replica).message
     replica.state = replace(state, offset=state.offset + (1 << 40))
     assert "it was restored from a backup" in reason(replica).message
     replica.state = replace(state, incarnation="1")
