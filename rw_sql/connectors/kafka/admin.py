@@ -300,7 +300,7 @@ class BrokerAdmin:
         return found, failed
 
     def topic_views(self, topics: Iterable[str]) -> Answers[str, TopicView]:
-        """The existing topics, and the errors of topics that cannot be described; missing topics are in neither mapping.
+        """The existing topics, and the errors of topics that cannot be described. Missing topics are in neither of them.
 
         Does not request the permitted operations. Raises BrokerError if no broker answers.
         """
