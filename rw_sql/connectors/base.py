@@ -45,8 +45,8 @@ class SplitState:
     """The position of one split: ``offset`` is the next record to read.
 
     ``incarnation`` changes when a split is deleted and recreated under the same name (Kafka: topic id). ``cluster``
-    identifies the upstream (Kafka: cluster id). Both are None if unknown. :meth:`Connector.encode_state` stores it
-    as JSON.
+    identifies the upstream (Kafka: cluster id). Each of the two is None if unknown. :meth:`Connector.encode_state`
+    writes a state as JSON.
 
     ``term`` is a term of the split's log (Kafka: a leader epoch, see :class:`TermConnector`) during which the log
     contained all records before the position; None if no such term is known.

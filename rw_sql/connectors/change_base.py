@@ -1,7 +1,7 @@
 """A base for connectors that capture the changes of a database.
 
-Spark is not involved in reading such a source. Its :class:`~rw_sql.connectors.changes.ChangeReader` supplies the rows
-of each batch as Arrow tables (:mod:`rw_sql.runtime.ingest.change_feed`), which a thread writes
+Spark does not read such a source. A :class:`~rw_sql.connectors.changes.ChangeReader` supplies the rows of each batch as
+Arrow tables (:mod:`rw_sql.runtime.ingest.change_feed`), and a thread writes them
 (:mod:`rw_sql.runtime.jobs.batch_thread`).
 """
 

@@ -76,7 +76,7 @@ class UpstreamTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableProgress:
-    """The progress of one table's snapshot. It is stored in the same commit as the rows that have been read.
+    """The progress of one table's snapshot. The progress is stored in the commit of the rows that have been read.
 
     ``table`` is ``schema.table``. ``columns`` maps the known columns to the database's types; it is empty until the
     reader has read the table's definition. A type is empty if only the name is known, from an earlier snapshot.

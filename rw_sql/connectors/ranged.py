@@ -30,7 +30,7 @@ MOST_RECORDS = 400_000
 
 
 def batch_offset(batch: int, ranges: Mapping[str, tuple[int, int]]) -> str:
-    """The stream's offset after a batch that read these ranges, as JSON. It contains only the splits of the batch."""
+    """The stream's offset after a batch that read these ranges: JSON that contains only the splits of the batch."""
     return json.dumps({"batch": batch, "ranges": ranges}, separators=(",", ":"))
 
 

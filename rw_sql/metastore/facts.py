@@ -87,7 +87,7 @@ class BackfillProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedPosition:
-    """A split's position recorded by the ingest job. It includes all commits of the log up to ``log_version``."""
+    """A split's position as the ingest job recorded it, after all commits of the log up to ``log_version``."""
 
     fragment: str
     split: str

@@ -50,7 +50,7 @@ def require_current_folder() -> None:
 
 def require_fit(location: str) -> None:
     """Raises SqlError INVALID_PARAMETER for an absolute path or an object store's URI that Delta and Spark would
-    resolve to different places, so that the catalog and the jobs' files would not be in one warehouse."""
+    resolve to different places. The catalog and the jobs' files would then not be in one warehouse."""
     is_uri = "://" in location
     unfit = unfit_part(location) if is_uri else unfit_local_part(location)
     if unfit is not None:

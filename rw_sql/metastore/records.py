@@ -11,7 +11,8 @@ DEFAULT_GROUP = "default"
 """The resource group of objects that name none, and of every object of older warehouses."""
 
 PARALLELISM = 2
-"""The default number of partitions of a query's state. It is small, because each partition adds to a batch's cost."""
+"""The default number of partitions of a query's state. The number is small, because each partition adds to the cost of
+a batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,7 +396,7 @@ class AssignSplits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnassignSplits:
-    """Unassigns splits of a fragment. Their states are kept."""
+    """Unassigns splits of a fragment. The splits' states are kept."""
 
     change: str = field(default="unassign_splits", init=False)
     fragment: str

@@ -174,7 +174,7 @@ class JobStore:
         return {row["job"]: msgspec.convert(row, JobStatus) for row in rows if not row["is_dropped"]}
 
     def drop_jobs(self, jobs: Iterable[str]) -> None:
-        """Deletes the statuses of jobs. Their runs stay, because run numbers are never reused."""
+        """Deletes the statuses of jobs. The jobs' runs stay, because run numbers are never reused."""
         wanted = tuple(jobs)
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:

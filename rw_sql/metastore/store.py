@@ -146,10 +146,10 @@ class Metastore:
     ) -> Committed:
         """Commits an operation that was planned on a snapshot, atomically, as the next epoch.
 
-        ``on_append`` is called right after the commit and must not block. Another thread updates the projections,
-        either at once if a caller waits for them, or after a short time, together with those of subsequent
-        operations. Raises ConcurrentCommit if another operation came first, and ValueError if the changes do not fit
-        the snapshot. Writes of outcomes and upkeep do not cause conflicts.
+        ``on_append`` is called right after the commit and must not block. Another thread updates the projections:
+        at once if a caller waits for this, otherwise after a short time, in which further operations may be committed.
+        Raises ConcurrentCommit if another operation came first, and ValueError if the changes do not fit the snapshot.
+        Writes of outcomes and upkeep do not cause conflicts.
         """
         with self._lock:
             epoch = based_on.epoch + 1
@@ -243,7 +243,7 @@ class Metastore:
     def flush_projections(self) -> None:
         """Blocks until the projections contain all commits of this object, and all its job facts are written.
 
-        This usually takes no time, at most a hundredth of a second.
+        This usually takes at most a hundredth of a second.
         """
         self._projecting_later.flush()
         with self.jobs.saying:

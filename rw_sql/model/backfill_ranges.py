@@ -65,7 +65,7 @@ class History:
     def live_version(self) -> int:
         """The first version of the log that the view reads directly, after its backfill.
 
-        It is at least 1, because the first commit has no rows, and no stream can start there.
+        The result is at least 1, because version 0 of a log has no rows, and no stream can start at it.
         """
         return max(1, self.log_version + 1)
 

@@ -41,13 +41,14 @@ GROUP_OPTION = "resource_group"
 """The option of WITH that names an object's resource group; connectors do not have it."""
 
 PAUSED_AT_BIRTH = "paused"
-"""``WITH (paused = 'true')`` creates the source paused. It is not a property and is not stored."""
+"""The option of WITH that creates a source paused (``paused = 'true'``). The option is not a property of the source and
+is not stored."""
 
 CHANGE_FORMATS = ("UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
 """The formats whose records describe changes of rows. Only a table with a primary key can read them."""
 
 REFRESH_OPTIONS = ("refresh_mode", "refresh_interval_sec")
-"""The options in a table's WITH list that configure its refresh. They do not belong to its source."""
+"""The options in a table's WITH list that configure its refresh. They are not options of the table's source."""
 
 CHANGE_COLUMN = ("_rw_op", "BIGINT")
 """An extra column in the log of a source with a change format: 1 for an inserted or updated row, -1 for a deleted key.

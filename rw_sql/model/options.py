@@ -199,7 +199,8 @@ def place_of_error(error: OptionError, option: Option) -> Span:
 
 
 def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOptions:
-    """The options that affect a job, sorted. It does not matter whether the source or its connection sets them.
+    """The options that affect a job, sorted. The result is the same whether the source or its connection sets an
+    option.
 
     Options that the client ignores, and options of a connection that only repeat a default, are left out.
     """

@@ -12,7 +12,7 @@ BY_AGE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetent
 the table's ``delta.deletedFileRetentionDuration``, even if the version's files exist.
 
 A batch reads its inputs at the versions that were planned for it, and table upkeep keeps the files of these versions.
-Their age therefore does not matter (decision 32).
+The age of these versions therefore does not matter (decision 32).
 """
 
 

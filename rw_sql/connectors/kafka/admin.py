@@ -24,7 +24,7 @@ Answers: TypeAlias = "tuple[dict[K, V], dict[K, str]]"
 answer."""
 
 REFUSED_GRACE_SECONDS = 3.0
-"""The time in seconds for which requests are retried while all brokers refuse connections. It covers a restart."""
+"""The seconds for which requests are retried while all brokers refuse connections, because they may be restarting."""
 
 _CONNECTING = {"reconnect.backoff.max.ms": 1000}
 """Without this setting, a client may notice only after 10 seconds that the brokers accept connections again."""
@@ -300,7 +300,7 @@ class BrokerAdmin:
         return found, failed
 
     def topic_views(self, topics: Iterable[str]) -> Answers[str, TopicView]:
-        """The existing topics, and the errors of topics that cannot be described. Missing topics are in neither of them.
+        """The existing topics, and the errors of topics that cannot be described. Missing topics are in neither map.
 
         Does not request the permitted operations. Raises BrokerError if no broker answers.
         """
@@ -437,7 +437,7 @@ LATEST = -1
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The offsets ``[start, end)`` of a partition, and the epoch of its leader; None if the brokers report none."""
+    """The offsets ``[start, end)`` of a partition. ``epoch`` is its leader's epoch; None if the brokers report none."""
 
     start: int
     end: int

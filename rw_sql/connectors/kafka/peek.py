@@ -1,4 +1,4 @@
-"""Reads single records of Kafka partitions, to find gaps between offsets and the times of records.
+"""Reads single records of Kafka partitions, to find the times of records, and to find offsets without a record.
 
 Metadata shows whether a topic is compacted, but not whether it contains transactions. Each transaction ends with a
 marker, which occupies an offset without a record. This module therefore reads the last offsets of the partitions; an

@@ -304,7 +304,7 @@ class KafkaConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Spark's own reader for exactly these partitions. Its jars (:meth:`spark_packages`) must be loaded."""
+        """Spark's own reader for exactly these partitions. The jars of :meth:`spark_packages` must be loaded."""
         return kafka_reader.read_stream(
             spark,
             kafka_secrets.hide(
@@ -324,7 +324,7 @@ class KafkaConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Spark's own batch reader for exactly these offsets. Its jars (:meth:`spark_packages`) must be loaded."""
+        """Spark's own batch reader for exactly these offsets. The jars of :meth:`spark_packages` must be loaded."""
         return kafka_reader.read_batch(
             spark,
             kafka_secrets.hide(

@@ -39,7 +39,7 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 def known_time(milliseconds: int) -> int | None:
-    """A record's timestamp; None if the record has none, or if it is not in the years 1 to 9999.
+    """A record's timestamp; None if the record has none, or if the timestamp is not in the years 1 to 9999.
 
     A producer may write any number, such as microseconds.
     """

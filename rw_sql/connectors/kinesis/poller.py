@@ -137,7 +137,7 @@ class Poller:
             at = iterator_at(address, name, shard, offset, ANSWER_SECONDS)
             page, is_new = next_page(address, at, limit, ANSWER_SECONDS), True
         if is_new:
-            # This check comes after the first records were read: records that exist at the check existed then too.
+            # Checks after the first records were read: records that exist now existed during the read too.
             require_whole(address, name, stream, shard, offset)
         if not page.behind_ms and len(page.records) < limit:
             end = page.records[-1].number + 1 if page.records else offset

@@ -151,13 +151,13 @@ def _bounds(address: Address, name: str, stream: Stream, deadline: float, shard:
 
 
 def first_record(address: Address, name: str, shard: Shard, offset: int, deadline: float) -> int | None:
-    """The number of the first record that exists at an offset or after it; None if there is none."""
+    """The number of the first record that exists at or after an offset; None if no such record exists."""
     at = iterator_at(address, name, shard, offset, _left(deadline))
     return next((each.number for each in _records(address, at, deadline) if each.number >= offset), None)
 
 
 def first_at(address: Address, name: str, shard: Shard, milliseconds: int, deadline: float) -> int | None:
-    """The number of the first record that arrived at or after a time; None if there is none."""
+    """The number of the first record that arrived at or after a time; None if no such record exists."""
     at = _at_time(address, name, shard, milliseconds / 1000, deadline)
     return next((each.number for each in _records(address, at, deadline) if each.at_us >= milliseconds * 1000), None)
 
@@ -169,7 +169,7 @@ def time_of(address: Address, name: str, shard: Shard, offset: int, deadline: fl
 
 
 def _last_record(address: Address, name: str, stream: Stream, shard: Shard, deadline: float) -> int | None:
-    """The number of the newest record of an open shard; None if it has none."""
+    """The number of the newest record of an open shard; None if the shard has no record."""
     known, began = TAILS.get(address, stream, shard.id), time.time()
     if known is not None:
         try:

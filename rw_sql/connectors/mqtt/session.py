@@ -248,7 +248,7 @@ class Session:
 
 
 class MqttFeed(RangeFeed):
-    """The ranges of a run: the messages that its session has received. They are acknowledged after their commit."""
+    """The ranges of a run: the messages that its session has received. A message is acknowledged after its commit."""
 
     def __init__(self, session: Session, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> None:
         super().__init__(self, options, positions, (), most_offsets=1_000_000, poll_seconds=0.02)

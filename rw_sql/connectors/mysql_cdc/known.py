@@ -34,7 +34,8 @@ _SAME = {
     15: ("varchar", "varbinary"), 254: ("char", "binary", "uuid", "inet4", "inet6"), 247: ("enum",), 248: ("set",),
     252: ("tinyblob", "blob", "mediumblob", "longblob", "tinytext", "text", "mediumtext", "longtext"),
 }  # fmt: skip
-"""The catalog's types that each type of the log can have. They are compared if the log does not name the columns."""
+"""For each type of the log, the types that such a column can have in the catalog. If the log does not name the columns,
+these types show whether the catalog still describes the same columns."""
 
 
 class KnownTables:

@@ -45,8 +45,8 @@ else:
 _LONGEST_WAIT = 0.2
 
 _CHUNK_ORDINALS = 1 << 32
-"""The ``_rw_index`` of the first row of a snapshot at a position. It is higher than the index of any change of a
-transaction at the same position."""
+"""The ``_rw_index`` of the first row of a snapshot at a position. All changes of a transaction at the same position
+have a lower index."""
 
 _CATALOG_SECONDS = 60.0
 """The longest wait, in seconds, for the answer to a query of the server's catalog."""

@@ -226,7 +226,7 @@ class SnapshotThread:
         while thread is not None and thread.is_alive():
             sock = getattr(self._connection, "_sock", None)
             if sock is not None:
-                # The connection may end in the meantime, and the thread then ends too.
+                # The connection may have ended after the check above; the thread then ends too.
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
             thread.join(0.2)

@@ -333,7 +333,7 @@ POOL = _Pool()
 class StreamInfo:
     """A stream at one moment.
 
-    Its messages have the sequence numbers ``[first, end)``, of which ``deleted`` numbers have no message.
+    The stream's messages have sequence numbers in ``[first, end)``; ``deleted`` of these numbers have no message.
 
     ``created`` is the time of the stream's creation, as the server writes it. ``most_per_subject`` is the maximum
     number of messages kept per subject; 0 means no limit. ``is_copy``: the stream copies messages from other streams,

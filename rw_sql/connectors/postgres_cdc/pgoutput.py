@@ -126,7 +126,7 @@ def parse_commit(message: bytes) -> tuple[int, int]:
 
 
 def parse_relation(message: bytes) -> Relation:
-    """Parses a Relation message. Its LSN in the stream is 0/0 and must not be used as a position."""
+    """Parses a Relation message. (Such messages have the LSN 0/0 in the stream, which is not a position.)"""
     try:
         (oid,) = _LENGTH.unpack_from(message, 1)
         schema, at = _text(message, 5)

@@ -74,7 +74,7 @@ then committed, and SKIP skips only the unreadable one.
 """
 
 _CHUNK_ORDINALS = 1 << 32
-"""The ``_rw_index`` of the first row of a chunk. It is higher than the index of any change at the same position."""
+"""The ``_rw_index`` of the first row of a chunk. All changes at the same position have a lower index."""
 
 
 class PostgresReader:

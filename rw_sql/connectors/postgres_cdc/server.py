@@ -227,8 +227,8 @@ def check_position(facts: Facts, options: Mapping[str, str], position: SplitStat
 
 
 def other_server(before: str | None, now: str | None) -> str | None:
-    """The difference between a server's identity (system identifier and timeline) and the identity that was read; None
-    if there is none."""
+    """The message for a server whose identity (system identifier and timeline) ``now`` differs from the identity
+    ``before`` of the server that was read; None if both are equal."""
     if before is None or now is None or before == now:
         return None
     system, _, timeline = before.partition("/")

@@ -75,8 +75,9 @@ def _make_publication(connection: Connection[Any], options: Mapping[str, str]) -
 def _wait_for_others(connection: Connection[Any], timeout: float) -> None:
     """Waits for the end of all transactions that began before the publication was created.
 
-    The server decodes the changes of a transaction with the publication as it was then. It would fail to find the
-    publication, and end the stream. (The creation of a slot waits for such transactions anyway.)
+    The server decodes the changes of a transaction with the publication that existed at that time. For an earlier
+    transaction, it would find no publication and end the stream. (The creation of a slot waits for such transactions
+    too, so this wait matters for an existing slot.)
     """
     deadline = time.monotonic() + timeout
     (last,) = connection.execute(b"SELECT txid_snapshot_xmax(txid_current_snapshot())").fetchone() or (0,)

@@ -269,7 +269,7 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def _next(self) -> _Job | _Write | _Look | None:
-        """Waits for the next work: a chunk of a table, a write to the log, or a new floor. None at the end."""
+        """Waits for the next work: a chunk of a table, a write to the log, or a new floor. None after :meth:`close`."""
         with self._changed:
             while not self._is_closing:
                 if self._is_write_wanted:
@@ -433,8 +433,8 @@ class SnapshotThread:
             self._look(connection)
 
     def _position_now(self, connection: Connection[Any]) -> int:
-        """A position after all changes that the last snapshot sees. It is the end of a log record, because the stream
-        does not reach an insert position that is after a page header."""
+        """A position after all changes that the last snapshot sees: the end of the last log record. (The insert
+        position may be after a page header, where the stream does not arrive before the next record.)"""
         connection.execute(b"SELECT txid_current()")
         row = connection.execute(b"SELECT pg_catalog.pg_current_wal_flush_lsn()::text").fetchone()
         if row is None:

@@ -38,7 +38,7 @@ _LAG_SECONDS = 2.0
 class PostgresCdcConnector(ChangeBase):
     """See :class:`rw_sql.connectors.base.Connector` and :class:`rw_sql.connectors.changes.ChangeConnector`.
 
-    A source has one split, the database. Its offsets are positions of the server's log (LSN) as numbers. They have
+    A source has one split, the database. Its offsets are positions of the server's log (LSN) as numbers. An offset has
     the same meaning for all slots of a server.
     """
 
@@ -112,7 +112,7 @@ class PostgresCdcConnector(ChangeBase):
         why = other_server(before.cluster, now.cluster) or (
             "the database was dropped and created again" if before.incarnation != now.incarnation else "it is the same"
         )
-        return f"{why}; its slot does not exist unless it was created there"
+        return f"{why}; the slot exists only if it was created on this server"
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
         """The options, with generated names for the slot and the publication if they are missing."""

@@ -65,7 +65,7 @@ def address_of(options: Mapping[str, str]) -> Address:
 
 
 class _Clients:
-    """The clients of this process by their addresses. They are safe to use from several threads."""
+    """The clients of this process by their addresses. Several threads may use a client at once."""
 
     def __init__(self) -> None:
         self._known: dict[Address, tuple[float, Any]] = {}

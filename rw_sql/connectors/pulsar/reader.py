@@ -132,7 +132,7 @@ class PartitionReader:
 
     def _first_page(self, position: int, most: int) -> list[RawMessage]:
         """Opens a reader and returns its first page. A reader that begins between the parts of a message would omit
-        that message. It therefore begins some entries before the position, and earlier still if entries are missing.
+        that message. The reader therefore begins some entries before the position, and earlier if entries are missing.
         The message before the position must exist: in a topic that was created again, it hardly ever does.
         """
         for entries in _LOOK_BACK:

@@ -1,4 +1,4 @@
-"""A client of a schema registry with Confluent's API. It needs only the standard library.
+"""A client of a schema registry with Confluent's API, written with the standard library only.
 
 In one registry, an id always has the same schema, so each process caches the schemas that it has read. But a registry
 that was deleted and created again gives the ids to other schemas. A cached schema is therefore requested again after
@@ -163,8 +163,8 @@ class RegistryClient:
         return int(_part(self._post(path, body, is_quick=is_quick), "id"))
 
     def incompatibility(self, subject: str, kind: str, text: str) -> str | None:
-        """The reason why the registry would refuse this schema as the subject's next version; None if it would
-        accept it. Raises RegistryError."""
+        """The reason why the registry would refuse this schema as the subject's next version; None if the registry
+        would accept the schema. Raises RegistryError."""
         body = {"schema": text, **({} if kind == "AVRO" else {"schemaType": kind})}
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
         try:

@@ -23,8 +23,8 @@ _WORDS = {
     "double": "double",
     "binary": "bytes",
 }
-"""Kafka Connect's names of Spark types, for types that are not ``string`` in Kafka Connect and have another name there.
-Text, NUMERIC and times are ``string``, because their values are written as strings.
+"""For Spark types: the name of the corresponding type in Kafka Connect. All other types, such as text, NUMERIC and
+times, are ``string``, because their values are written as strings.
 """
 
 _SOURCE_FIELDS = ({"field": "db", "type": "string"}, {"field": "table", "type": "string"})

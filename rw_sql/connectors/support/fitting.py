@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Fitted = tuple[pa.Array, NDArray[np.bool_]]
-    """Values of the wanted type, and a mask of the values that do not fit the type. These are NULL in the first
+    """Values of the wanted type, and a mask of the given values that do not fit this type, which are NULL in the first
     array."""
 
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-"""The first and the last day of the years 1 to 9999, in days since 1970. Above: the first and the last microsecond,
-since 1970."""
+"""The first and the last day of the years 1 to 9999, in days since 1970. ``_FIRST_MICROS`` and ``_LAST_MICROS`` are the
+first and the last microsecond of these years."""
 
 _CAST_FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 _DIGITS = 38

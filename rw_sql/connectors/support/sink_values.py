@@ -87,7 +87,7 @@ def python_values(column: pa.ChunkedArray, name: str) -> list[Any]:
 
 
 def _unreadable(value: pa.Scalar[Any]) -> str | None:
-    """The reason why a value has no equivalent in Python; None if it has one."""
+    """The reason why a value has no equivalent in Python; None if the value has an equivalent."""
     try:
         value.as_py()
     except UnicodeDecodeError:
@@ -102,9 +102,9 @@ def refused_rows(
 ) -> list[Refusal]:
     """Finds the rows that a target refuses, by bisection.
 
-    ``attempt`` tries to write rows. It either accepts all rows and returns None, or writes none and returns the
-    refusal of one row. Only the refusal of a single-row attempt needs to have all details. Indexes in the result
-    refer to ``rows``.
+    ``attempt`` tries to write rows. It either writes all of them and returns None, or writes none of them and returns
+    the refusal of one row. The refusal must have all details only if ``attempt`` was called with a single row. Indexes
+    in the result refer to ``rows``.
     """
     found: list[Refusal] = []
 
@@ -126,7 +126,7 @@ def refused_rows(
 
 
 def _converter(kind: pa.DataType, with_nan_text: bool = True) -> Converter | None:
-    """The conversion of a type's values to JSON; None if none is needed."""
+    """The function that converts a type's values to JSON; None if no conversion is needed."""
     if pa.types.is_timestamp(kind):
         return _zoned if kind.tz else lambda at: str(at.isoformat(timespec="microseconds"))
     if pa.types.is_date(kind):
