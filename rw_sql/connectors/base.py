@@ -86,7 +86,7 @@ class UpstreamSplit:
         return offset < self.start and not (self.has_open_start and offset == 0)
 
     def behind(self, offset: int) -> int:
-        """The number of offsets from a position to the end; ``slack`` + 1 offsets that denote one position are one."""
+        """The number of offsets from a position to the end. Offsets that denote one position count as one."""
         return max(0, self.end - max(offset, self.start)) // (self.slack + 1)
 
 

@@ -78,7 +78,7 @@ class ChangeBase(PlainConnector):
         return split.end
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """One clause with the identity of the upstream and that of the upstream where the position was read."""
+        """A clause with two identities: that of the upstream, and that of the upstream where the position was read."""
         return (
             f"it is {now.cluster}/{now.incarnation}, but the position belongs to {before.cluster}/{before.incarnation}"
         )

@@ -1,8 +1,7 @@
 """Finds connectors: the built-in ones, and those of third parties through entry-point groups.
 
 The group of sources is ``rw_sql.connectors``, the group of sinks ``rw_sql.sinks``. The built-in connectors are listed
-in this module and not found by entry points, which an installation from a checkout would update only when it is
-installed again.
+in this module. They have no entry points, because those of a checkout change only when it is installed again.
 """
 
 from __future__ import annotations

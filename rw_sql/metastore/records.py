@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rw_sql.metastore.refresh_records import RefreshRecord
 
 DEFAULT_GROUP = "default"
-"""The resource group of objects that name none, and of every object of older warehouses."""
+"""The resource group of an object that names no group, and of objects that are older than resource groups."""
 
 PARALLELISM = 2
 """The default number of partitions of a query's state. The number is small, because each partition adds to the cost of
@@ -49,9 +49,9 @@ class SourceRecord:
 UPSERT, SIGNED, CHANGES, KEYS, DIFF = "upsert", "signed", "changes", "keys", "diff"
 """The strategies for maintaining views.
 
-UPSERT: Spark's state holds the groups of an aggregation. SIGNED: an aggregation over changes with a sign. CHANGES:
-filters and projects the changed rows of one input. KEYS: recomputes the rows affected by a change. DIFF: recomputes
-all rows and compares them.
+UPSERT: Spark's state holds the groups of an aggregation. SIGNED: an aggregation over changes, which have the sign 1
+for a new row and -1 for an old row. CHANGES: filters and projects the changed rows of one input. KEYS: recomputes the
+rows affected by a change. DIFF: recomputes all rows and compares them with the stored rows.
 """
 
 KEYED = "keyed"

@@ -1,7 +1,7 @@
 """The catalog at one epoch, and the effect of an operation on it.
 
 A snapshot is immutable. Applying an operation copies the dictionaries that the operation modifies and shares the
-others. Copying 10,000 entries takes a tenth of a millisecond, much less than a persistent tree in pure Python would.
+others. Copying 10,000 entries takes a tenth of a millisecond, less than changing a persistent tree in pure Python.
 """
 
 from __future__ import annotations

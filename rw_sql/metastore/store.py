@@ -380,8 +380,7 @@ class Metastore:
     def _load(self) -> None:
         """Reads the whole catalog.
 
-        Reads the projections before the log: otherwise a projection could contain an operation that the log read
-        before lacks.
+        Reads the projections first and the log second, so that the log contains every operation of the projections.
         """
         tables: dict[Projection, pa.Table] = {}
         projected: dict[Projection, int] = {}

@@ -60,9 +60,9 @@ class CdcTableSpec:
     """One upstream table of a change data capture source, as the source's reader reads it.
 
     ``snapshot`` is the snapshot's name; the reader begins a new snapshot when the name changes. ``repeats``: a table
-    has rows of an earlier snapshot. ``tables`` are the ids of the tables that read the upstream table, ``columns`` the
-    columns that they read. A snapshot reads the rows in the order of ``key_columns``, at most ``rate`` rows per second;
-    None means no limit.
+    already has rows, for example of an earlier snapshot. ``tables`` are the ids of the tables that read the upstream
+    table, ``columns`` the columns that they read. A snapshot reads the rows in the order of ``key_columns``, at most
+    ``rate`` rows per second; None means no limit.
     """
 
     upstream: str

@@ -151,7 +151,7 @@ class UnaskedStreamReader(DatagenStreamReader):
 
 
 class DatagenReader(DataSourceReader):
-    """Generates the rows of given ranges, once."""
+    """Generates the rows of given ranges, for a batch read."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._plan: RowPlan = datagen_rows.row_plan(options["plan"])

@@ -2,8 +2,8 @@
 
 delta-rs updates a handle by the commits after the handle's version. If the table was created again and already has
 commits with these versions, the handle silently becomes a mixture of the old and the new table. Before each update, the
-file of a commit that the old table had is therefore compared with its size and time. The comparison takes a tenth of a
-millisecond on a local path, and one request in an object store.
+sink therefore checks that the file of a commit that it knows still has the same size and time. The check takes a tenth
+of a millisecond on a local path, and one request in an object store.
 """
 
 from __future__ import annotations

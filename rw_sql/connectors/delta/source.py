@@ -75,9 +75,9 @@ class DeltaConnector(RangedConnector):
         return Upstream(splits={split.split: split}, cluster=cluster)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The versions after the positions that only appended rows, up to the first version that changed existing rows.
+        """The unread versions, up to the first version that changed existing rows.
 
-        Raises SqlError if the first version after a position changed existing rows.
+        Raises SqlError if the first unread version changed existing rows.
         """
         upstream = self.look(options)
         if upstream.error is not None:

@@ -39,10 +39,10 @@ _QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+')
 """A quoted field of a CSV line, up to its closing quote, or up to the end of the line if no quote closes it."""
 
 NO_VALUE = "\ue0f5\ue0f6\ue0f7\ue0f5"
-"""A field of a CSV line that is NULL. The characters have no meaning in Unicode, so no text contains them.
+"""The text of a CSV field that stands for NULL. It consists of private characters of Unicode, which texts do not
+contain.
 
-Usually, an empty field without quotes is NULL, but a line with only such a field would be empty and would not count as
-a line.
+An empty field without quotes is NULL too, but a line that consists of one empty field would not count as a line.
 """
 
 Lines = tuple["NDArray[np.int64]", list[bytes]]

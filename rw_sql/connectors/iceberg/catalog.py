@@ -117,7 +117,7 @@ _NO_CATALOG, _NOT_THERE = "iceberg_tables", re.compile("no such table|does not e
 
 
 def open_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> Catalog:
-    """Opens the catalog. It stays open and is shared by all tables with the same options."""
+    """Opens the catalog. The catalog stays open, and all tables with the same options share it."""
     properties = _properties(spec, options)
     name = spec.value(options, "catalog.name") or "risingwave"
     # Without the lock, two threads could open the catalog twice, and one database connection would stay open.
@@ -183,5 +183,5 @@ def told(error: BaseException, options: Mapping[str, str]) -> str:
 
 def properties_of_files(table: Table) -> dict[str, Any]:
     """The options that another process needs to read the table's files: the catalog's options and the credentials
-    that it issued for the table."""
+    that the catalog issued for the table."""
     return {key: value for key, value in table.io.properties.items() if key != "uri"}

@@ -335,7 +335,7 @@ def _rows_with(keys: pa.Table) -> BooleanExpression:
     from pyiceberg import expressions
     from pyiceberg.expressions import AlwaysFalse, And, Or
 
-    make: Any = expressions  # Any, because the declared types demand bound terms; the documented form uses names.
+    make: Any = expressions  # Typed as Any: names are documented as arguments, but not declared as such.
     names = keys.column_names
 
     singles = {name for name in names if keys.schema.field(name).type == pa.float32()}

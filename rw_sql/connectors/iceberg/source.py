@@ -75,10 +75,9 @@ class IcebergConnector(RangedConnector):
         return Upstream(splits={name: split}, cluster=place)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The snapshots after the positions that only appended rows, up to the first snapshot that changed existing
-        rows.
+        """The unread snapshots, up to the first snapshot that changed existing rows.
 
-        Raises SqlError if the first snapshot after a position changed existing rows.
+        Raises SqlError if the first unread snapshot changed existing rows.
         """
         name = catalog.table_name(options)
         state = positions.get(name)

@@ -157,7 +157,7 @@ class BrokerAdmin:
 
     def close(self) -> None:
         """Closes the connections."""
-        # librdkafka's handle lives until the last reference is gone; an unanswered future has one until its timeout.
+        # The handle lives as long as a reference to it exists. An unanswered future has a reference until its timeout.
         self._admin = None
 
     def describe(self, topics: Iterable[str]) -> tuple[str | None, dict[str, TopicView], tuple[str, ...]]:

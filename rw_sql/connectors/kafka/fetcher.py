@@ -162,7 +162,7 @@ class KafkaFetcher:
                 if fault is None and at < end:
                     found.append(message)
                     size += len(message.value() or b"") + len(message.key() or b"")
-                # The partition's end shows, like a record after the last one, that there are only gaps in between.
+                # The partition's end, or a record after the range, shows that the range has no further record.
                 if (at + 1 if fault is None else at) >= end:
                     del waiting[part]
             if size > MOST_BYTES:

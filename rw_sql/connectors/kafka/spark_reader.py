@@ -139,7 +139,7 @@ def read_stream(
     max_records: int | None,
     with_headers: bool,
 ) -> DataFrame:
-    """The stream, with the columns of every connector's reader. ``options`` are Spark's."""
+    """The stream of records, with the columns of ``Connector.read_stream``. ``options`` are those of Spark's reader."""
     if not positions:
         raise ValueError("a reader needs at least one split")
     keep_consumers(spark)
@@ -167,7 +167,8 @@ def read_stream(
 def read_batch(
     spark: SparkSession, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]], *, with_headers: bool
 ) -> DataFrame:
-    """The records ``[start, end)`` of each partition, in the same columns. ``options`` are Spark's."""
+    """The records ``[start, end)`` of each partition, with the columns of the stream. ``options`` are those of Spark's
+    reader."""
     if not ranges:
         raise ValueError("a batch needs at least one split")
     return _records(

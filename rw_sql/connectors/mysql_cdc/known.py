@@ -110,8 +110,8 @@ class KnownTables:
         return made, types
 
     def _signed(self, found: TableMap, catalog: Mapping[str, CatalogColumn]) -> TableMap:
-        """The description, with ``is_unsigned`` set. The log does not state whether YEAR columns have a bit, so the
-        reading that agrees with the catalog is chosen.
+        """The description, with ``is_unsigned`` set for number columns. The log does not state whether YEAR columns
+        count as number columns. If one of the two interpretations contradicts the catalog, the other one is used.
         """
         ways = [found.with_signs(counts_years=each) for each in (self._is_mariadb, not self._is_mariadb)]
         for columns in ways:

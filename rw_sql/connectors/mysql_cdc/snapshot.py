@@ -1,8 +1,8 @@
 """Reads tables in chunks of their keys, while the stream is read.
 
 Each chunk has a position of the log that is exact for its rows: the rows contain every change up to the position and no
-later change. The chunk is emitted when the stream has passed that position. Rows whose key the stream has changed since
-are omitted, because the stream contains their newer values.
+later change. The chunk is emitted when the stream has passed that position. Rows with keys that occur in later changes
+of the stream are omitted, because the stream contains their newer values.
 
 MariaDB reports the position of a consistent snapshot (``binlog_snapshot_position``), so that nothing is locked. MySQL
 reports no such position, and its log contains a commit for a moment before snapshots see the commit. On MySQL, the rows

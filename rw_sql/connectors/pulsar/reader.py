@@ -190,7 +190,7 @@ def _has_gap(position: int, found: Sequence[RawMessage]) -> bool:
     if position == BEGINNING or not found:
         return False
     at = entry_of(position)
-    # A position with a place follows a message of its entry, which was therefore read; otherwise the entry is the next.
+    # If the position has a place, messages of its entry were read before, so the entry is not missing.
     covered = at.entry if place_of(position) else at.entry - 1
     ledger = at.ledger
     for message in found:

@@ -54,7 +54,7 @@ class Subscriptions:
 
         for split, end in ends.items():
             consumer, at = self._consumers.get(split), entry_of(end - 1) if end else entry_of(0)
-            # In a ledger's first entry, the last committed message has no earlier entry of the ledger before it.
+            # If the last committed message is in its ledger's first entry, no earlier entry of the ledger exists.
             if consumer is not None and at.entry > 0:
                 try:
                     consumer.acknowledge_cumulative(pulsar.MessageId(-1, at.ledger, at.entry - 1, -1))

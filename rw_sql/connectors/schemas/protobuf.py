@@ -176,8 +176,8 @@ class Messages:
     ) -> Callable[[bytes], dict[str, Any]]:
         """The function that reads a message as a row of these columns; it raises NoMessageError with the reason.
 
-        ``types`` has the :data:`WrittenTypes` of the schemas that records were written by, by the first five bytes of a
-        record's frame. If it is given, messages of other types than this one are refused.
+        ``types`` maps the first five bytes of a record's frame, which contain the id of a schema, to the
+        :data:`WrittenTypes` of that schema. If ``types`` is given, messages of other types than this one are refused.
 
         An absent field is None if the schema distinguishes absence from the default value (messages, ``optional``
         and ``oneof``). Otherwise it has its default.
