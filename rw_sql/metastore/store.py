@@ -405,7 +405,10 @@ class Metastore:
             self._recent.append(effect)
             snapshot = fold(snapshot, effect)
         if snapshot.epoch != epoch:
-            raise OSError(f"{self._operations.uri} contains operations up to {snapshot.epoch} but names epoch {epoch}")
+            raise OSError(
+                f"{self._operations.uri} contains operations up to epoch {snapshot.epoch}, but its newest commit has "
+                f"epoch {epoch}"
+            )
         self._seen = (version, snapshot)
 
     def _catch_up(self) -> Snapshot:

@@ -121,7 +121,7 @@ def refresh_state(
     if status is None or status.state == "STOPPED":
         return record.status, "no process runs the jobs of this warehouse yet"
     if status.state != "RUNNING":
-        return record.status, "its job is being started"
+        return record.status, "the table's job is being started"
     return record.status, "" if progress is None else progress_of(progress)
 
 

@@ -35,7 +35,7 @@ def require_group_name(name: str, span: Span | None = None) -> str:
     if not _NAME.fullmatch(folded):
         raise SqlError(
             INVALID_PARAMETER,
-            f"'{name}' is not a name of a resource group: it takes letters, digits, _ and -, at most 63",
+            f"'{name}' is not a name of a resource group: a name has at most 63 letters, digits, _ and -",
             span=span,
             hint="write a name such as nightly or team_a",
         )

@@ -51,7 +51,7 @@ class DeltaConnector(RangedConnector):
                 INVALID_PROPERTY,
                 f"property \"{PATH}\" must be an absolute path or a URI, not '{path}'",
                 key=PATH,
-                hint="other processes have other working directories",
+                hint="give a path that begins with /, because other processes have other working directories",
             )
         check_path(PATH, path)
 

@@ -214,7 +214,7 @@ def _schema(row: str) -> str:
 
 def _require_same(path: str, now: str, known: str | None) -> None:
     if known is not None and now != known:
-        raise OSError(f"RECREATED {path}: it was {known} and is {now}")
+        raise OSError(f"RECREATED {path}: the file was replaced or changed: its version was {known} and is {now}")
 
 
 def dealt(pieces: Sequence[Piece], tasks: int, is_cuttable: Callable[[str], bool]) -> list[list[Piece]]:

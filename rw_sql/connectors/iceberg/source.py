@@ -141,7 +141,7 @@ class IcebergConnector(RangedConnector):
             raise SqlError(
                 UPSTREAM_UNREACHABLE,
                 f"the catalog does not answer: {error}",
-                hint="run the statement again once it answers",
+                hint="run the statement again once the catalog answers",
             ) from error
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:

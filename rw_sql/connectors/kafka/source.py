@@ -190,7 +190,7 @@ class KafkaConnector(PlainConnector):
             raise SqlError(
                 UPSTREAM_UNREACHABLE,
                 f"the brokers do not answer: {error}",
-                hint="run the statement again once they answer",
+                hint="run the statement again once the brokers answer",
             ) from error
         return {
             kafka_reader.split_id(*part): at[part] if 0 <= at[part] <= ends[part] else ends[part] for part in wanted
@@ -245,7 +245,7 @@ class KafkaConnector(PlainConnector):
             raise SqlError(
                 UPSTREAM_UNREACHABLE,
                 f"the brokers do not answer: {error}",
-                hint="run the statement again once they answer",
+                hint="run the statement again once the brokers answer",
             ) from error
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:

@@ -165,7 +165,7 @@ def _described(
         raise CaptureError(
             UPSTREAM_MISSING,
             f"the columns of table {name} at {shown(position)} differ from its present columns, and the log "
-            "contains no names",
+            "contains no column names",
             hint=AGAIN,
         )
     return tuple(replace(column, name=each.name) for each, column in zip(catalog, found.columns, strict=True))

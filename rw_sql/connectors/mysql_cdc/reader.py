@@ -176,7 +176,7 @@ class MysqlReader:
         if file is None:
             raise CaptureError(
                 OFFSET_OUT_OF_RANGE,
-                f"the server has purged the beginning of an XA transaction that is not committed yet, file {sequence}",
+                f"the server has purged log file {sequence}, the beginning of an XA transaction that is not committed",
                 hint=AGAIN,
             )
         self._stream = Stream(self._options, self._server_id, is_mariadb=facts.is_mariadb, timeout=self._timeout)
@@ -224,7 +224,7 @@ class MysqlReader:
             if mark.names and (mark.names != names or (progress.columns and dict(progress.columns) != table.types)):
                 raise CaptureError(
                     UPSTREAM_MISSING,
-                    f"the columns of table {name} have changed while it was not read, and the log contains no names",
+                    f"the columns of table {name} changed while it was not read, and the log contains no column names",
                     hint=AGAIN,
                 )
             mark = replace(mark, names=names)
@@ -406,7 +406,7 @@ class MysqlReader:
         if other is not None and position > self._marks[other].begin:
             raise gone(
                 f"table {other} is not the table that was read: at {shown(position)} "
-                f"{effect.database}.{effect.table} was renamed to it"
+                f"{effect.database}.{effect.table} was renamed to that name"
             )
         name = self._name_of(effect.database, effect.table)
         if name is None or position <= self._marks[name].begin:

@@ -273,7 +273,7 @@ class _Found:
         if is_read and len({row[0] for row in self.rows if row[0] < first}) == first - wanted.start:
             return
         raise RangeLostError(
-            f"EXPIRED {wanted.stream}: its first message is {info.first}, after the position {wanted.start}"
+            f"EXPIRED {wanted.stream}: the stream's first message is {info.first}, after the position {wanted.start}"
         )
 
     def table(self) -> pa.Table:

@@ -142,9 +142,11 @@ class NatsConnector(RangedConnector):
                     f"was created at {state.incarnation}"
                 )
             if state.offset < seen.start:
-                raise OSError(f"EXPIRED {split}: its first message is {seen.start}, after the position {state.offset}")
+                raise OSError(
+                    f"EXPIRED {split}: the stream's first message is {seen.start}, after the position {state.offset}"
+                )
             if state.offset > seen.end:
-                raise OSError(f"AHEAD {split}: its end is {seen.end}, before the position {state.offset}")
+                raise OSError(f"AHEAD {split}: the stream's end is {seen.end}, before the position {state.offset}")
             if seen.end > state.offset:
                 found.append(Stretch(split=split, start=state.offset, end=seen.end))
         return tuple(found)

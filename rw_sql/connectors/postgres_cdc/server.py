@@ -213,14 +213,15 @@ def check_position(facts: Facts, options: Mapping[str, str], position: SplitStat
         raise CaptureError(
             OFFSET_OUT_OF_RANGE,
             f'replication slot "{slot.name}" begins at {reached}, after the position {lsn_text(position.offset)}: '
-            "another program moved it, or it was dropped and created again; the changes between are missing",
+            "another program moved the slot, or it was dropped and created again; the changes between the two are "
+            "missing",
             hint=AGAIN,
         )
     if facts.end < position.offset:
         raise CaptureError(
             OFFSET_OUT_OF_RANGE,
             f"the server's log ends at {lsn_text(facts.end)}, before the position {lsn_text(position.offset)}: "
-            "it was restored from a backup",
+            "the server was restored from a backup",
             hint=AGAIN,
         )
     return slot

@@ -221,8 +221,8 @@ class Messages:
             raise NoMessageError(written)
         names = written.get(path, ())
         if self.message not in names:
-            is_what = f"a message {names[0]}" if names else "no message of it"
-            raise NoMessageError(f"by schema {id_}, the record is {is_what}, not a message {self.message}")
+            is_what = f"a message {names[0]}" if names else "no message of that schema"
+            raise NoMessageError(f"according to schema {id_}, the record is {is_what}, not a message {self.message}")
 
     def _part(self, each: Any) -> Convert:
         """Returns the function that extracts a field's value from a message."""

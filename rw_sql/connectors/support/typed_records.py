@@ -152,7 +152,7 @@ def _rows(frame: DataFrame, wanted: Sequence[StructField], more: Sequence[Column
 
 
 def _fault_of(column: str) -> str:
-    return f"column {column}: the value does not fit it"
+    return f"column {column}: the value does not fit the column's type"
 
 
 def _is_lossless(has: DataType, wanted: DataType) -> bool:
