@@ -79,7 +79,7 @@ class JdbcSink:
                 return SinkLook(
                     misfit=f'table {name} has no column "{column}"',
                     hint=(f'did you mean "{near[0]}"? AS SELECT {column} AS {near[0]} …; or ' if near else "")
-                    + f"in the database: ALTER TABLE {name} ADD COLUMN {column} …; or omit it: CREATE SINK … AS SELECT …",
+                    + f"ALTER TABLE {name} ADD COLUMN {column} … in PostgreSQL; or omit it: CREATE SINK … AS SELECT …",
                 )
             if there[column].is_generated:
                 return SinkLook(
