@@ -244,8 +244,8 @@ class HoldingConnector(Protocol):
     """
 
     def release(self, options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
-        """Removes objects that a reader created upstream: with ``slot`` the object that keeps the records, with
-        ``publication`` the object that selects them. May be called again.
+        """Removes objects that a reader created upstream: the one that keeps the records (``slot``), and the one that
+        selects them (``publication``). May be called again.
 
         Returns a notice for each object that a user must remove. Raises OSError if the call must be repeated.
         """

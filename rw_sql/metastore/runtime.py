@@ -78,8 +78,8 @@ class JobStore:
         self._noted: tuple[Mapping[_Key, _Row], dict[str, list[_Row]]] | None = None
         self._told: set[Event] = set()
         self.saying = RLock()
-        """A lock that a writer holds from when it computes a status until the status is stored, so that a reader that
-        takes the lock reads the new status."""
+        """A lock that a thread holds while it computes and stores a status. Another thread that takes the lock then
+        reads a stored status, and not one that is about to change."""
         self.requests = RequestStore(partial(self._open, "runtime_requests", ("request",), recent_requests))
 
     @contextmanager

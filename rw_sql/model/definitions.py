@@ -93,10 +93,10 @@ HIDDEN_COLUMNS = (
     ("_rw_raw", "BINARY"),
     ("_rw_bucket", "INT"),
 )
-"""The hidden columns of every log, in order: the row's origin (split and offset); the run and batch that wrote it
-(the batch is NULL in rows from before the column existed); the epoch of the statement whose position the run
-continued; the undecodable record and its error; and the hour (since 1970) of the write, by which the log is
-partitioned."""
+"""The hidden columns of every log, in order: the row's split and offset; the run and the batch that wrote the row; the
+epoch of the statement that set the position from which the run continued; a record that could not be decoded, and its
+error; the hour (since 1970) of the write, by which the log is partitioned. The batch is NULL in rows that are older
+than its column."""
 
 INCLUDE_TYPES = {
     "database_name": "STRING",

@@ -23,8 +23,8 @@ REFRESH = "REFRESH TABLE"
 """The kind of the operation that starts a refresh."""
 
 STAGED, FINISHED, GIVEN_UP = "REFRESH STAGED", "REFRESH FINISHED", "REFRESH GIVEN UP"
-"""The kinds of the operations by which the owner records that loading is complete; that merging is complete; that the
-refresh failed without changing the table."""
+"""The kinds of the operations by which the owner records the progress of a refresh: loading is complete; merging is
+complete; the refresh failed without changing the table."""
 
 KILLED = "the process that loaded the upstream's rows ended: the table is unchanged"
 """The failure reason of a refresh whose process ended during the loading phase."""

@@ -2,8 +2,8 @@
 
 Each leader of a partition has an epoch, which is stored with the records that it writes. A leader that was elected
 although it lacked records (an unclean election), or whose disk lost records, continues the log with other records at
-the same offsets. A broker reports the offset at which the records of an earlier epoch end now. If this offset is below
-a position that a reader reached in that epoch, records that the reader has read are no longer in the log.
+the same offsets. A broker reports the offset at which the records of an earlier epoch end now. If a reader has reached
+a higher position in that epoch, the log no longer contains the last records of the epoch that it has read.
 """
 
 from __future__ import annotations
