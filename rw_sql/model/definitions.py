@@ -94,9 +94,9 @@ HIDDEN_COLUMNS = (
     ("_rw_bucket", "INT"),
 )
 """The hidden columns of every log, in order: the row's split and offset; the run and the batch that wrote the row; the
-epoch of the statement that set the position from which the run continued; the error of a record that could not be decoded,
-and this record; the hour (since 1970) of the write, by which the log is partitioned. The batch is NULL in rows that are older
-than its column."""
+epoch of the statement that set the position from which the run continued; the error of a record that could not be
+decoded, and this record; the hour (since 1970) of the write, by which the log is partitioned. The batch is NULL in rows
+that are older than its column."""
 
 INCLUDE_TYPES = {
     "database_name": "STRING",
