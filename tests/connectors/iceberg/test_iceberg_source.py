@@ -138,7 +138,7 @@ def test_an_older_state_of_the_table_is_not_the_range(lake: Lake) -> None:
     lake.append((1, "a"))
     nothing: Any = None  # The check comes before Spark.
     for start in (0, 1, 2):
-        with pytest.raises(OSError, match=f"returns table {NAME} as of offset 2, but had offset 3 before"):
+        with pytest.raises(OSError, match=f"returns table {NAME} at offset 2, but returned it at offset 3 before"):
             ICEBERG.read_batch(nothing, lake.options, {NAME: (start, 3)}, columns={"id": "bigint"})
 
 

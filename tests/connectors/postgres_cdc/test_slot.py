@@ -154,7 +154,7 @@ def test_another_server_another_timeline_and_a_backup(postgres: PostgresInfo, re
     state = replica.state
     system, _, timeline = (state.cluster or "").partition("/")
     replica.state = replace(state, cluster=f"{system}/{int(timeline) + 1}")
-    assert "a standby was promoted, or a backup restored" in reason(replica).message
+    assert "a standby was promoted, or a backup was restored" in reason(replica).message
     replica.state = replace(state, cluster=f"{int(system) + 1}/{timeline}")
     assert "belongs to another server" in reason(replica).message
     replica.state = replace(state, offset=state.offset + (1 << 40))
