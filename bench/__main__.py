@@ -23,15 +23,17 @@ def main(
     only: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[CASE]...", help="These cases, by name or pattern; by default all but the manual ones."
+            metavar="[CASE]...", help="The cases to run, by name or pattern; by default all but the manual ones."
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The cases that take seconds; writes nothing.")] = False,
-    runs: Annotated[int | None, typer.Option(help="Measure each side this often; writes nothing.")] = None,
-    rounds: Annotated[int, typer.Option(help="Do all of it this often, to see whether the medians stay.")] = 1,
-    add: Annotated[bool, typer.Option("--add", help="Count it as one round more of those in results.json.")] = False,
-    write: Annotated[bool, typer.Option("--write", help="Write results of chosen cases into the table too.")] = False,
-    show: Annotated[bool, typer.Option("--list", help="Name the cases and stop.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run only the cases that take seconds; write nothing.")
+    ] = False,
+    runs: Annotated[int | None, typer.Option(help="The number of measurements of each side; write nothing.")] = None,
+    rounds: Annotated[int, typer.Option(help="The number of rounds, to see how much their medians differ.")] = 1,
+    add: Annotated[bool, typer.Option("--add", help="Add the results to the rounds in results.json.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Also write the results if cases were named.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the cases and exit.")] = False,
     page: Annotated[
         bool,
         typer.Option(
@@ -39,7 +41,7 @@ def main(
         ),
     ] = False,
 ) -> None:
-    """Measure rw_sql against what a user would run instead."""
+    """Measure rw_sql and the programs that a user would run instead."""
     keep_tidy()
     leave_in_order()
     console = console_for()
@@ -77,7 +79,7 @@ def _write(outcomes: list[Outcome], every: list[Case]) -> None:
 
 
 def _chosen(cases: list[Case], names: frozenset[str], *, is_quick: bool, is_listing: bool = False) -> list[Case]:
-    """The cases of a run: those that the names or patterns match, or without any all but the manual ones."""
+    """The cases of a run: those whose names match ``names``; if it is empty, all cases except the manual ones."""
     unknown = [name for name in sorted(names) if not any(fnmatchcase(case.name, name) for case in cases)]
     if unknown:
         raise typer.BadParameter(f"no such case: {', '.join(unknown)}; --list names them")

@@ -43,7 +43,7 @@ TABLES = {
 """The tables and their columns, as a statement of rw_sql lists them."""
 
 COMPARED = "id, customer, CAST(amount AS {text}) AS amount, quantity, {micros} AS ordered_at, note"
-"""The columns of the table as they are compared; ``text`` and ``micros`` are written differently by each system."""
+"""The compared columns of the table as SQL; each system has its own expressions for ``text`` and ``micros``."""
 
 SCHEMA = pa.schema(
     [
@@ -69,7 +69,8 @@ _STEP = 0.005
 
 @dataclass(slots=True)
 class Orders:
-    """A table ``orders`` of that many rows, which changes, and an empty table ``fresh`` for rows that are awaited."""
+    """A table ``orders`` with ``rows`` rows and ``changes`` changes, and an empty table ``fresh``, into which
+    :meth:`ages` inserts rows to measure when they are visible."""
 
     postgres: PostgresInfo
     rows: int
@@ -86,7 +87,7 @@ class Orders:
         return self.rows + self.transactions * _INSERTED
 
     def create(self) -> None:
-        """Makes both tables again, in their first state. Raises ValueError for too few rows."""
+        """Creates both tables again, without changes. Raises ValueError for too few rows."""
         if self.changes % PER_TRANSACTION or self.rows < self.transactions * (_UPDATED + _DELETED):
             raise ValueError(f"{self.changes} changes need thousands, and at least 0.8 rows per change")
         for statement in (
@@ -123,9 +124,10 @@ class Orders:
                     )
 
     def ages(self, seconds: float, shown: Callable[[], int]) -> list[float]:
-        """Commits ten rows of ``fresh`` every 50 ms for this long; returns the age of each commit when it is shown.
+        """Commits ten rows of ``fresh`` every 50 ms for this long; returns the age of each commit, in seconds, at the
+        moment when it becomes visible.
 
-        ``shown`` returns the number of rows that are visible so far. Raises NotRunError if some never are.
+        ``shown`` returns the number of rows that are visible so far. Raises NotRunError if a row never becomes visible.
         """
         count = round(seconds / _EVERY)
         committed: list[float] = []
@@ -184,7 +186,7 @@ def create_source(postgres: PostgresInfo, slot: str) -> str:
 
 
 def require_equal(name: str, found: pa.Table, wanted: pa.Table) -> None:
-    """Raises RuntimeError, with the first row that differs, if a side's rows are not those of the database."""
+    """Raises RuntimeError, with the first difference, if the rows of side ``name`` are not those of the database."""
     found, wanted = found.cast(SCHEMA).combine_chunks(), wanted.combine_chunks()
     if found.equals(wanted):
         return
@@ -199,7 +201,8 @@ def require_equal(name: str, found: pa.Table, wanted: pa.Table) -> None:
 
 
 def rows_of_events(file: Path) -> pa.Table:
-    """The rows after all events of a file that :class:`bench.debezium.Engine` wrote, with the columns of SCHEMA."""
+    """The rows of the table after the events in a file that :class:`bench.debezium.Engine` wrote, with the columns of
+    SCHEMA."""
     rows: dict[int, dict[str, Any]] = {}
     with file.open(encoding="utf-8") as lines:
         for line in lines:

@@ -1,4 +1,5 @@
-"""Debezium as a peer: a worker of Kafka Connect with its connector for PostgreSQL, and its engine in a program."""
+"""Debezium as a peer: Debezium's connector for PostgreSQL in a worker of Kafka Connect, and Debezium's engine in a
+program."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ TUNED: Mapping[str, str] = {
     "tombstones.on.delete": "false",
     "decimal.handling.mode": "string",
 }
-"""The connector's options that differ from the defaults: shorter waits, larger batches, fewer and plainer events."""
+"""The connector's options that differ from Debezium's defaults: shorter waits, larger batches, no tombstones, and
+decimals as text."""
 
 _PROGRAM = Path(__file__).parent / "EngineProgram.java"
 _LOGGING = (
@@ -48,7 +50,7 @@ def debezium_class_path() -> str:
         f"io.debezium:debezium-connector-postgres:{DEBEZIUM}",
         f"org.apache.kafka:connect-runtime:{KAFKA}",
     )
-    # Spark has newer versions of the logging libraries, and the one that Kafka Connect needs in addition.
+    # The logging libraries are Spark's: they are newer, and include a library that Kafka Connect needs in addition.
     logging = ("slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-")
     ours = [jar for jar in (spark_home("Debezium") / "jars").iterdir() if jar.name.startswith(logging)]
     theirs = [jar for jar in jars if "slf4j" not in jar.name]
@@ -63,7 +65,8 @@ def _java(folder: Path, class_path: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ConnectWorker:
-    """A running worker of Kafka Connect, standalone, which stays warm from one connector to the next."""
+    """A running standalone worker of Kafka Connect. Connectors are created and deleted in the same JVM, which is
+    therefore warm."""
 
     child: Child
     url: str
@@ -84,12 +87,12 @@ class ConnectWorker:
         self._ask("DELETE", f"/connectors/{name}")
 
     def is_ready(self) -> bool:
-        """True once it answers. Raises RuntimeError if the process ended."""
+        """True once the worker answers requests. Raises RuntimeError if the process ended."""
         if self.child.process.poll() is not None:
             raise RuntimeError(f"Kafka Connect ended: {self.child.last_words()}")
         try:
             self._send("GET", "/connectors")
-        except URLError:  # Also an HTTPError: its server answers before it knows its paths.
+        except URLError:  # Includes HTTPError: at first, the server answers every path with an error.
             return False
         return True
 
@@ -133,13 +136,13 @@ def connect_worker(class_path: str, folder: Path, bootstrap: str) -> Iterator[Co
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A program that has Debezium's engine, and appends the rows of its events to a file."""
+    """A running program that contains Debezium's engine and appends the rows of its events to a file."""
 
     child: Child
     folder: Path
 
     def start(self, name: str, config: Mapping[str, str]) -> Path:
-        """Starts a connector, and returns the file of its rows."""
+        """Starts a connector, and returns the file to which the program appends its rows."""
         settings = {
             "name": name,
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",

@@ -1,4 +1,4 @@
-"""Flink SQL as a peer: PyFlink in an environment of its own, and a cluster that waits for jobs."""
+"""Flink SQL as a peer: PyFlink in a separate virtual environment, and a cluster that runs jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.streaming import end_group
 
 FLINK = "apache-flink==1.19.3"
 CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:3.2.0-1.19"
-"""The release of Flink's Kafka connector for that release of Flink, with its dependencies in one jar."""
+"""The release of Flink's Kafka connector for the release of Flink in ``FLINK``, with its dependencies in one jar."""
 
 _HOME = Path(__file__).parent / ".work"
 _SLOTS = 4
@@ -52,13 +52,13 @@ def installed_flink() -> Flink:
         command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", FLINK]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise NotRunError(f"{FLINK} does not install here: {done.stderr.strip()[-_TOLD:]}")
+            raise NotRunError(f"{FLINK} cannot be installed: {done.stderr.strip()[-_TOLD:]}")
         is_whole.touch()
     found = subprocess.run(
         [str(python), "-c", "import pyflink; print(pyflink.__path__[0])"], capture_output=True, text=True, check=False
     )
     if found.returncode:
-        raise NotRunError(f"PyFlink does not start here: {found.stderr.strip()[-_TOLD:]}")
+        raise NotRunError(f"PyFlink does not start: {found.stderr.strip()[-_TOLD:]}")
     (jar,) = fetched_jars(CONNECTOR, is_transitive=False)
     return Flink(python=python, home=Path(found.stdout.strip()), connector=jar)
 

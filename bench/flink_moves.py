@@ -1,8 +1,9 @@
-"""Moves a Flink SQL job from one topic to the other, once per input line; run by the Python that has PyFlink.
+"""Moves a Flink SQL job from one topic to another, once per input line. Runs in the Python in which PyFlink is
+installed.
 
 ``python flink_moves.py <rest port> <connector's jar> <bootstrap> <savepoints> <topic> <sink topic> <guarantee>
-<checkpoint interval>``: reads the topic into the sink's, ``exactly-once`` or ``at-least-once``. A line ``<topic>
-<offset>`` stops the job with a savepoint and starts it at that record.
+<checkpoint interval>``: a job copies records of the topic to the sink topic with the guarantee ``exactly-once`` or
+``at-least-once``. An input line ``<topic> <offset>`` stops the job with a savepoint and starts it again at that record.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _INSERT = "INSERT INTO v SELECT flight, delay FROM flights"
 def main(
     port: str, jar: str, bootstrap: str, savepoints: str, topic: str, into: str, guarantee: str, interval: str
 ) -> None:
-    """Starts the job, reports it, and moves it as the input lines say."""
+    """Starts the job, prints ``ready``, and moves the job at each input line."""
     tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     for name, value in {
         "execution.target": "remote",

@@ -1,7 +1,8 @@
-"""Runs benchmarks: rw_sql and a peer in alternation, in one process, on one machine.
+"""Runs benchmarks: measures rw_sql and a peer alternately, in one process, on one machine.
 
-Cases are modules in ``bench/cases`` with a tuple ``CASES``. The result is the ratio of medians. Its spread is that of
-the ratios of neighbouring runs: if the machine slows down half-way, the spread shows it and the result does not change.
+Cases are modules in ``bench/cases`` with a tuple ``CASES``. The result of a case is the ratio of the medians of both
+sides. Its spread is the smallest and greatest ratio of neighbouring runs: a machine that slows down during the
+benchmark affects both sides of such a ratio alike.
 """
 
 from __future__ import annotations
@@ -22,29 +23,32 @@ LEAST_RUNS = 5
 """The minimum number of measurements of each side."""
 
 STEADY = 0.15
-"""The maximum distance of the rounds' medians from their own median: a figure that varies more meets no goal."""
+"""The maximum distance of the medians of the rounds from the median of these medians, as a share of it. A figure that
+varies more misses its goal."""
 
 ROUNDS = 3
-"""The number of rounds that are compared: the more rounds, the greater the largest deviation among them."""
+"""The number of newest rounds that are compared. It is fixed, because with more rounds the largest deviation among them
+grows."""
 
 Figures = float | Mapping[str, float]
 """The result of one measurement: a figure, or several figures of the same run, by the names of their cases."""
 
 
 class NotRunError(Exception):
-    """A case cannot be measured here; the text says why (a peer that does not install). It counts neither as met nor as
-    missed."""
+    """A case cannot be measured on this machine, for the reason in the message, such as a peer that cannot be
+    installed. The case's goal then counts neither as met nor as missed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A case that is ready to run: each call is one measurement in the case's unit.
+    """Both sides of a case, ready to run. Each call of ``ours`` or ``peer`` is one measurement in the case's unit.
 
-    Cases with the same ``open`` are measured together, and a call returns the figures of all of them. ``peer`` is None
-    if the goal is a figure and not a comparison. ``settings`` are printed, so that a reader can judge whether both
-    sides were set up as their documentation advises. ``warm_up`` runs once instead of the case's warm-ups, if less than
-    a measurement is enough. ``not_run`` says, by name, why cases of the group cannot be measured here. ``beside`` is a
-    yardstick in any unit, called last in each run: bare times are compared with it from round to round.
+    Cases with the same ``open`` are measured together; each call then returns the figures of all of them. ``peer`` is
+    None if the goal is a figure of rw_sql and not a comparison. ``settings`` are printed, so that a reader can judge
+    whether both sides were set up as their documentation advises. If ``warm_up`` is given, it is called once instead of
+    the measurements that otherwise warm both sides up. ``not_run`` has, by the name of the case, the reasons why cases
+    of the group cannot be measured on this machine. ``beside`` measures a yardstick in any unit at the end of each run:
+    the ratio of a time without a peer to this yardstick is compared from round to round.
     """
 
     ours: Callable[[], Figures]
@@ -59,10 +63,10 @@ class Pair:
 class Case:
     """One benchmark.
 
-    ``goal`` bounds the ratio ours ÷ peer, or ours itself if there is no peer. It is the minimum with ``is_more_better``
-    (throughput), otherwise the maximum; None if only the figure is of interest. ``open`` sets both sides up and removes
-    them. ``is_quick`` cases take seconds and make up ``make bench-quick``. ``is_manual`` cases take many minutes: a run
-    of all cases omits them.
+    ``goal`` bounds the ratio ours ÷ peer, or the figure of rw_sql if there is no peer. With ``is_more_better``
+    (throughput) it is the minimum, otherwise the maximum; None if the case has no goal. ``open`` is a context manager
+    that sets both sides up and removes them. ``is_quick`` cases take seconds; ``make bench-quick`` runs only these.
+    ``is_manual`` cases take many minutes: a run of all cases omits them.
     """
 
     name: str
@@ -80,7 +84,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """The medians of one round: the figure that the goal bounds, and the one that is compared from round to round."""
+    """The medians of one round: of the figure that the goal bounds, and of the figure that is compared from round to
+    round."""
 
     reached: float
     steady: float
@@ -88,7 +93,8 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A case's measurements, in the order taken; ``not_run`` says why there are none, ``failed`` what went wrong.
+    """A case's measurements, in the order in which they were made. ``not_run`` is the reason if the case could not be
+    measured, ``failed`` the error if it failed.
 
     ``beside`` contains the yardstick's figures, one per run. ``rounds`` contains the rounds, if there were several.
     """
@@ -130,10 +136,11 @@ class Outcome:
 
     @property
     def drift(self) -> float | None:
-        """How far the rounds' medians are from their own median at most; None if there was one round.
+        """The greatest distance of the medians of the rounds from the median of these medians, as a share of it; None
+        if there was only one round.
 
-        A bare time may follow the machine: it counts as stable if it is stable itself, or if its ratio to the
-        yardstick's is.
+        A time without a peer depends on the machine. For such a time, this is the smaller of two distances: that of the
+        time itself, and that of its ratio to the yardstick.
         """
         if len(self.rounds) < 2:
             return None
@@ -152,13 +159,13 @@ class Outcome:
         return reached >= self.case.goal if self.case.is_more_better else reached <= self.case.goal
 
     def as_rounds(self) -> tuple[Round, ...]:
-        """The rounds of the outcome, also if it is the only one; none if the case was not run."""
+        """The rounds of the outcome; one round if there were not several; empty if the case was not run."""
         if self.rounds or self.reached is None or self.steady is None:
             return self.rounds
         return (Round(reached=self.reached, steady=self.steady),)
 
     def after(self, rounds: Iterable[Round]) -> Outcome:
-        """This outcome as the last of several rounds, of which the newest count."""
+        """This outcome as the newest of several rounds; only the newest ROUNDS rounds are kept."""
         return replace(self, rounds=(*rounds, *self.as_rounds())[-ROUNDS:])
 
     @property
@@ -191,14 +198,14 @@ class Outcome:
         }
 
     def judged(self) -> dict[str, Any]:
-        """The parts of the entry that depend on the case as it is defined now, for an outcome with stored rounds."""
+        """The parts of the case's entry that depend on the present definition of the case: title, goal and verdict."""
         return {**self._described(), "share": self._share(), "met": self.is_met}
 
     def _described(self) -> dict[str, Any]:
         return {"title": self.case.title, "against": self.case.peer, "unit": self.case.unit, "goal": self.goal}
 
     def _share(self) -> float | None:
-        """The used share of what the goal allows: up to 1 the goal is met."""
+        """The share of the goal that the figure uses; the goal is met if it is at most 1."""
         if self.reached is None or self.case.goal is None:
             return None
         return self.case.goal / self.reached if self.case.is_more_better else self.reached / self.case.goal
@@ -233,7 +240,7 @@ def together(cases: Sequence[Case]) -> Iterator[tuple[Case, ...]]:
 def measure(cases: Sequence[Case], *, runs: int | None = None) -> list[Outcome]:
     """Runs cases that are measured together: warm-ups first, then both sides in turn.
 
-    A NotRunError from the set-up or a measurement becomes the outcome of all of them.
+    A NotRunError from the set-up or a measurement becomes the outcome of all these cases.
     """
     first = cases[0]
     try:
@@ -257,7 +264,7 @@ def measure(cases: Sequence[Case], *, runs: int | None = None) -> list[Outcome]:
 
 
 def joined(rounds: Sequence[Outcome]) -> Outcome:
-    """Several measurements of a case as one. If a round was not run or failed, that is the outcome of all."""
+    """Several rounds of a case as one outcome. If a round was not run or failed, that round is the outcome."""
     for one in rounds:
         if one.reached is None:
             return one
@@ -291,7 +298,7 @@ def _round(pair: Pair, warm_ups: int, runs: int) -> tuple[list[Figures], list[Fi
 
 
 def _figures(case: Case, side: Sequence[Figures]) -> Iterator[float]:
-    """The figures of one case; none if a peer does not measure it."""
+    """The figures of one case on one side; empty if the side does not measure this case."""
     for found in side:
         if not isinstance(found, Mapping):
             yield found

@@ -1,4 +1,5 @@
-"""Measures cases in processes of their own, so that one does not affect the next by a warm JVM or a full heap."""
+"""Measures each group of cases in a separate process, so that a group is not affected by the warm JVM or the full heap
+of the group before it."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ CASES = Path(__file__).parent / "cases"
 
 
 def measure_apart(cases: Sequence[Case], *, runs: int | None = None, rounds: int = 1) -> list[Outcome]:
-    """Measures like :func:`bench.harness.measure`, this many times, each in a process of its own.
+    """Measures like :func:`bench.harness.measure`, in ``rounds`` rounds, each in a separate process.
 
-    An exception of a case becomes its outcome: the goal is not met. If this process must end, so does the other, with
-    everything that it has started.
+    An exception of a case becomes the case's outcome, and its goal is not met. If this process is ended, it ends the
+    other process and everything that the other process has started.
     """
     found = [_round_apart(cases, runs) for _ in range(rounds)]
     return [joined(of_one) for of_one in zip(*found, strict=True)]
@@ -39,7 +40,7 @@ def _round_apart(cases: Sequence[Case], runs: int | None) -> list[Outcome]:
         process.join()
         return [Outcome(case=case, failed=f"the process ended with {process.exitcode}") for case in cases]
     except BaseException:
-        # However the wait ends, Ctrl-C included: otherwise the other process would continue to measure.
+        # Also after an exception such as Ctrl-C; otherwise the other process would continue to measure.
         process.terminate()
         raise
     finally:
@@ -48,8 +49,8 @@ def _round_apart(cases: Sequence[Case], runs: int | None) -> list[Outcome]:
 
 
 def leave_in_order() -> None:
-    """Makes SIGTERM end this process like an exception: if the process just died, brokers and children would outlive
-    it."""
+    """Makes SIGTERM end this process by an exception, so that it stops its brokers and child processes; otherwise they
+    would outlive it."""
 
     def leave(*_: object) -> None:
         sys.exit(128 + signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Jars of Maven coordinates for peers that are Java programs: Spark's resolver fetches them once."""
+"""Downloads the jars of peers that are Java programs, by their Maven coordinates, with Spark's resolver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TOLD = 400
 def fetched_jars(*coordinates: str, is_transitive: bool = True) -> list[Path]:
     """The jars of ``group:artifact:version`` coordinates, by default with everything that they depend on.
 
-    Raises NotRunError, with the resolver's reason, if one cannot be fetched.
+    Raises NotRunError, with the resolver's reason, if a jar cannot be fetched.
     """
     from py4j.protocol import Py4JError
     from pyspark.java_gateway import launch_gateway

@@ -15,13 +15,13 @@ _STYLE = (
 
 
 def _x(share: float) -> float:
-    """The position of a share on a logarithmic scale; shares outside of it are drawn at its border."""
+    """The horizontal position of a share on a logarithmic scale; shares beyond the scale are drawn at its end."""
     held = min(max(share, _LEAST), _MOST)
     return _LEFT + _WIDTH * (log10(held) - log10(_LEAST)) / (log10(_MOST) - log10(_LEAST))
 
 
 def plot(bars: Mapping[str, tuple[float, bool]]) -> str:
-    """One bar per case: the share of what its goal allows, and whether the goal is met."""
+    """Draws one bar per case: the share of the goal that the case uses, and whether the goal is met."""
     height = _TOP + _ROW * len(bars) + _BOTTOM
     foot = height - _BOTTOM
     lines = [

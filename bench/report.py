@@ -53,7 +53,8 @@ def verdict(entry: Entry) -> str:
 
 
 def row(entry: Entry) -> tuple[str, ...]:
-    """A case's cells: title, peer, unit, ours, peer's, ratio with spread, goal, how far rounds differ, verdict."""
+    """The cells of a case's row: title, peer, unit, the figures of rw_sql and of the peer, the ratio with its spread,
+    the goal, the difference between rounds, the verdict."""
     ratio, drift = "–", entry.get("drift")
     if entry.get("ratio") is not None:
         low, high = entry["spread"]
@@ -85,7 +86,7 @@ def print_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
 
 
 def machine() -> str:
-    """The machine and the versions on which the figures were measured."""
+    """The machine, and the versions of the programs, with which the figures were measured."""
     return (
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}, "
         f"Spark {version('pyspark')}, Delta {version('delta-spark')}, delta-rs {version('deltalake')}"
@@ -112,7 +113,7 @@ def write_json(outcomes: Sequence[Outcome], file: Path, cases: Mapping[str, Case
 
 
 def judged(entry: Entry, case: Case) -> Entry:
-    """A stored entry with the title, goal and verdict that its case has now; the figures stay."""
+    """A stored entry with its figures, and with the title, goal and verdict by the present definition of its case."""
     if "not_run" in entry or "failed" in entry:
         outcome = Outcome(case=case, not_run=entry.get("not_run"), failed=entry.get("failed"))
         return {**outcome.as_json(), **{key: entry[key] for key in ("measured",) if key in entry}}
@@ -139,13 +140,14 @@ def write_page(entries: Mapping[str, Entry], page: Path) -> None:
 
 
 def _between(text: str, begin: str, end: str, lines: Sequence[str]) -> str:
-    """The text with these lines between the two marks, each of which it has once."""
+    """The text with these lines in place of those between the two marks. Each mark occurs once in the text."""
     before, rest = text.split(begin, 1)
     return f"{before}{begin}\n" + "\n".join(lines) + f"\n{end}{rest.split(end, 1)[1]}"
 
 
 def goal_lines(entries: Mapping[str, Entry]) -> list[str]:
-    """How many goals are met, and the missed ones by the limit that they meet, each with its figure and its goal."""
+    """The lines about goals: how many are met; then the missed goals, each with its figure, grouped by the text of
+    ``bench/limits.toml`` that explains them; then the goals without a figure."""
     with_goal = {name: entry for name, entry in sorted(entries.items()) if entry["goal"] != "–"}
     met = sum(entry["met"] is True for entry in with_goal.values())
     lines = [f"{met} of {len(with_goal)} goals are met."]
@@ -174,7 +176,8 @@ def _missed(entry: Entry) -> str:
 
 
 def limits_of(file: Path = LIMITS) -> Mapping[str, str]:
-    """Title and text of each pattern of case names in a file like ``bench/limits.toml``, as one line."""
+    """The texts of ``bench/limits.toml`` or a similar file: title and text in one line, by their pattern of case
+    names."""
     entries = tomllib.loads(file.read_text(encoding="utf-8"))["limit"]
     return {
         pattern: f"**{entry['title']}.** {' '.join(entry['text'].split())}"
@@ -189,7 +192,7 @@ def _limit(name: str, limits: Mapping[str, str]) -> str:
 
 
 def _case(entry: Entry) -> str:
-    return str(entry["title"]) + (f", beside {entry['against']}" if entry["against"] else "")
+    return str(entry["title"]) + (f", compared with {entry['against']}" if entry["against"] else "")
 
 
 def settings_lines(settings: Mapping[str, Mapping[str, str]]) -> list[str]:
@@ -202,7 +205,7 @@ def settings_lines(settings: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def write_plot(entries: Mapping[str, Entry], file: Path) -> None:
-    """Draws each case's share of what its goal allows."""
+    """Draws the share of its goal that each case uses."""
     bars = {
         name: (float(entry["share"]), bool(entry["met"]))
         for name, entry in entries.items()

@@ -1,4 +1,4 @@
-"""``python -m bench.slopes``: costs that grow with the number of splits and sources, measured for
+"""``python -m bench.slopes``: measures costs that grow with the number of splits and of sources, for
 docs/explanation/scale.md."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _measured(run: Callable[[], object]) -> tuple[float, float]:
 
 
 def splits_slopes(count: int) -> Mapping[str, tuple[float, float]]:
-    """The cost of a source with this many splits to the catalog."""
+    """The times of the catalog's work for a source with this many splits, as wall and CPU milliseconds."""
     names = tuple(f"orders:{number}" for number in range(count))
     states = {name: f'{{"cluster":"lkc-7x2p","incarnation":"q0B2v3","offset":{at}}}' for at, name in enumerate(names)}
     with metastore_of(10) as metastore:
@@ -57,7 +57,7 @@ def splits_slopes(count: int) -> Mapping[str, tuple[float, float]]:
             "commit the positions of all splits": _measured(
                 lambda: commit(metastore, PutSplitStates(fragment="1", states=states))
             ),
-            "note the positions of all splits": _measured(note),
+            "store the positions of all splits": _measured(note),
             "a batch's commit that moves all splits, as text": _measured(batch.to_json),
             "an entry of Spark's offset log, written and read": _measured(lambda: json.loads(json.dumps(states))),
             "open the catalog": _measured(lambda: Metastore.open(str(Path(metastore.directory).parent))),
@@ -65,7 +65,7 @@ def splits_slopes(count: int) -> Mapping[str, tuple[float, float]]:
 
 
 def source_slopes(count: int) -> Mapping[str, tuple[float, float]]:
-    """The cost of this many sources to the catalog."""
+    """The times of the catalog's work with this many sources, as wall and CPU milliseconds."""
     with metastore_of(count) as metastore:
         return {
             "open the catalog": _measured(lambda: Metastore.open(str(Path(metastore.directory).parent))),

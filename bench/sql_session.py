@@ -1,7 +1,7 @@
 """A process with a warehouse of rw_sql, which runs statements for a case.
 
-``python -m bench.sql_session <folder>`` runs the statements of its input, one a line, and returns their rows as JSON;
-``export <file> <query>`` writes the rows of a query to a Parquet file.
+``python -m bench.sql_session <folder>`` runs the statements of its input, one per line, and prints their rows as JSON.
+An input line ``export <file> <query>`` writes the rows of a query to a Parquet file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _run(folder: str) -> None:
 
 @dataclass(slots=True)
 class SqlSession:
-    """The process and its warehouse's folder."""
+    """The process that runs the statements, and the folder of its warehouse."""
 
     child: Child
     folder: Path
@@ -54,7 +54,7 @@ class SqlSession:
         return rows
 
     def rows(self, query: str) -> pa.Table:
-        """The rows of a query that may have many."""
+        """The rows of a query with possibly many rows, which are passed through a Parquet file."""
         file = self.folder.with_suffix(".parquet")
         self.child.write_line(f"export {file} {query}")
         self.child.read_line()

@@ -1,4 +1,5 @@
-"""Shared by the cases with running streams: a broker that reports the bytes it sent, and measured child processes."""
+"""Code shared by the cases with running streams: a broker that reports the bytes that it sent, and child processes
+whose CPU time is measured."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TELL_ERRORS = "RW_SQL_BENCH_ERRORS"
-"""The environment variable that shows the children's messages once they have ended."""
+"""The environment variable with which the output of child processes is printed when they have ended."""
 
 SETTINGS: Mapping[str, str] = {
     "spark.master": "local[2]",
@@ -41,7 +42,7 @@ BOTH = (
     "local[2], 2 GB, the JVM's own defaults; the peer's queries have the settings of rw_sql's jobs: 2 shuffle and "
     "2 snapshot partitions, polling delay 20 ms; Kafka's fetch wait 20 ms; Spark's default state store"
 )
-"""The settings that both sides share, as printed."""
+"""The settings that both sides share, as text for the printed settings of a case."""
 
 COLUMNS = "carrier VARCHAR, flight BIGINT, origin VARCHAR, dest VARCHAR, delay INT, day VARCHAR"
 SPARK_COLUMNS = COLUMNS.replace("VARCHAR", "STRING")
@@ -89,7 +90,7 @@ class MeasuredBroker:
 
 @contextmanager
 def measured_broker() -> Iterator[MeasuredBroker]:
-    """A broker with JMX in a folder of its own. Raises NotRunError if it does not start."""
+    """A context manager that starts a broker with JMX in a new folder. Raises NotRunError if it does not start."""
     from pyspark.java_gateway import launch_gateway
 
     from rw_sql.cli.kafka_broker import start_broker, stop_broker
@@ -199,26 +200,28 @@ class Watched:
         return (log / f"{version + 1:020d}.json").exists() or not (log / f"{version:020d}.json").exists()
 
     def rows(self) -> int:
-        """The number of rows in its files, by their statistics; 0 while there is no table."""
+        """The number of rows in the table's files, from their statistics; 0 if the table does not exist yet."""
         if self._refresh() and self._table is not None:
             counts: Any = pa.table(self._table.get_add_actions(flatten=True)).column("num_records").to_pylist()
             self._rows = sum(counts)
         return self._rows
 
     def greatest(self, column: str) -> int:
-        """The greatest value of a column in its files, by their statistics, deleted rows included; 0 if unknown."""
+        """The greatest value of a column in the table's files, from their statistics, including deleted rows; 0 if it
+        is unknown."""
         if self._refresh() and self._table is not None:
             found: Any = pa.table(self._table.get_add_actions(flatten=True)).column(f"max.{column}").to_pylist()
             self._rows = max((value for value in found if value is not None), default=0)
         return self._rows
 
     def version(self) -> int:
-        """Its newest version, by the names in its log; -1 while there is no table. No file is opened."""
+        """The table's newest version, from the names of the files in its log, without opening a file; -1 if the table
+        does not exist yet."""
         names = os.listdir(f"{self.path}/_delta_log") if os.path.exists(f"{self.path}/_delta_log") else []
         return max((int(name[:20]) for name in names if name.endswith(".json")), default=-1)
 
     def sum_of(self, column: str) -> int:
-        """The sum of a column; 0 while there is no table."""
+        """The sum of a column; 0 if the table does not exist yet."""
         if self._refresh() and self._table is not None:
             found: Any = self._table.to_pyarrow_table(columns=[column]).column(column).to_pylist()
             self._rows = sum(found)
@@ -238,7 +241,7 @@ class Watched:
 
 
 def wait_until(is_so: Callable[[], bool], what: str, *, seconds: float = 300.0, every: float = 0.005) -> None:
-    """Waits until a condition holds. Raises NotRunError if it does not within the time."""
+    """Waits until a condition holds. Raises NotRunError if it does not hold within ``seconds``."""
     deadline = time.perf_counter() + seconds
     while not is_so():
         if time.perf_counter() > deadline:
@@ -247,7 +250,8 @@ def wait_until(is_so: Callable[[], bool], what: str, *, seconds: float = 300.0, 
 
 
 def bare_flights(spark: SparkSession, bootstrap: str, topic: str, *more: str) -> DataFrame:
-    """The stream of a topic's flights as a user of plain Spark writes it; ``more`` are further columns of Kafka's."""
+    """The stream of a topic's flights as a user of plain Spark would write it; ``more`` are additional columns of
+    Spark's Kafka reader."""
     return (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -261,7 +265,8 @@ def bare_flights(spark: SparkSession, bootstrap: str, topic: str, *more: str) ->
 
 
 def merge_into(spark: SparkSession, path: str, keys: list[str]) -> Callable[[DataFrame, int], None]:
-    """Keeps groups in a Delta table as Delta's documentation advises: one MERGE per batch."""
+    """Returns a foreachBatch function that maintains groups in a Delta table as Delta's documentation advises: with one
+    MERGE per batch."""
     from delta.tables import DeltaTable as SparkDeltaTable
 
     matched = " AND ".join(f"t.{key} <=> s.{key}" for key in keys)
@@ -278,19 +283,19 @@ def merge_into(spark: SparkSession, path: str, keys: list[str]) -> Callable[[Dat
 
 @dataclass(slots=True)
 class Child:
-    """A child Python process of a case: lines to it, lines from it, and the CPU time of it and its JVM."""
+    """A child process of a case that communicates by lines, and whose CPU time is measured together with its JVM's."""
 
     process: subprocess.Popen[str]
     errors: IO[str]
 
     def write_line(self, line: str) -> None:
-        """Writes a line to it."""
+        """Writes a line to the process's standard input."""
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
     def read_line(self) -> str:
-        """Its next line that begins with ``> ``, without that prefix; Spark's own output is skipped.
+        """The next output line of the process that begins with ``> ``, without that prefix; Spark's output is skipped.
 
         Raises RuntimeError if the process ended, with the end of its output.
         """
@@ -302,12 +307,12 @@ class Child:
         raise RuntimeError(f"the process ended with {ended}: {self.last_words()}")
 
     def last_words(self) -> str:
-        """The end of its standard error so far."""
+        """The end of the process's standard error so far."""
         self.errors.seek(0)
         return self.errors.read()[-2000:]
 
     def halt(self) -> None:
-        """Suspends it and its JVM until :meth:`resume`."""
+        """Suspends the process and its JVM until :meth:`resume`."""
         halt_group(self.process)
 
     def resume(self) -> None:
@@ -366,14 +371,14 @@ def own_bytes() -> int:
 
 
 def child(module: str, *arguments: str) -> AbstractContextManager[Child]:
-    """``python -m module arguments``, which ends with the context."""
+    """A context manager that runs ``python -m module arguments`` and ends the process afterwards."""
     return program(sys.executable, "-m", module, *arguments)
 
 
 @contextmanager
 def program(*command: str) -> Iterator[Child]:
-    """A program that communicates by lines; killed at the end, with its JVM: its orderly shutdown would serve no
-    purpose."""
+    """A context manager that runs a program that communicates by lines. At the end, the program and its JVM are killed,
+    because nothing needs their orderly shutdown."""
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         process = subprocess.Popen(
             command,
@@ -393,7 +398,7 @@ def program(*command: str) -> Iterator[Child]:
 
 
 def halt_group(process: subprocess.Popen[Any]) -> None:
-    """Suspends a process that has a session of its own, and everything that it started there."""
+    """Suspends the processes of a process group; ``process`` is its leader."""
     os.killpg(process.pid, signal.SIGSTOP)
 
 
@@ -403,7 +408,7 @@ def go_on_group(process: subprocess.Popen[Any]) -> None:
 
 
 def end_group(process: subprocess.Popen[Any]) -> None:
-    """Kills a process that has a session of its own, and everything that it started there."""
+    """Kills the processes of a process group; ``process`` is its leader."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -411,7 +416,8 @@ def end_group(process: subprocess.Popen[Any]) -> None:
 
 @contextmanager
 def flights_broker(records: int = 0, partitions: int = 2) -> Iterator[tuple[str, Path]]:
-    """A plain broker with a topic ``flights`` of this many records: its address, and a folder to work in.
+    """A context manager that starts a broker with a topic ``flights`` of this many records, and yields the broker's
+    address and an empty folder.
 
     Raises NotRunError if the broker does not start.
     """

@@ -1,7 +1,7 @@
-"""A fixed piece of work with which bare times are compared: how fast is this machine in this minute?
+"""A fixed piece of work whose duration shows how fast the machine is at the moment.
 
-A figure without a peer follows the machine, which may be 50 % faster or slower a minute later. Its ratio to this
-yardstick, measured beside it, shows whether it is stable from round to round.
+A time without a peer depends on the machine, which may be 50 % faster or slower a minute later. The ratio of such a
+time to this yardstick, measured in the same run, shows whether the time is stable from round to round.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from time import perf_counter
 _RECORDS = [{"id": number, "name": f"record {number}", "positions": list(range(20))} for number in range(200)]
 _TIMES = 10
 TIMED = frozenset({"µs", "ms", "s"})
-"""The units of bare times. Such figures follow the machine; bytes do not."""
+"""The units of times. Figures in these units depend on the speed of the machine; numbers of bytes do not."""
 
 
 def yardstick() -> float:

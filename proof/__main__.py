@@ -19,13 +19,13 @@ WORK = HERE / ".work"
 
 def main(
     only: Annotated[
-        list[str] | None, typer.Argument(metavar="[PROOF]...", help="These proofs; all by default.")
+        list[str] | None, typer.Argument(metavar="[PROOF]...", help="The proofs to run; by default all.")
     ] = None,
-    show: Annotated[bool, typer.Option("--list", help="Name the proofs and stop.")] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that share the seeds, each with a Spark.")] = 1,
+    show: Annotated[bool, typer.Option("--list", help="List the proofs and exit.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="The number of processes that share the seeds.")] = 1,
     share: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Test the claims, seed by seed."""
+    """Test the claims of proofs, seed by seed."""
     proofs = [proof for proof in find_proofs(HERE / "cases") if not only or proof.name in only]
     unknown = set(only or ()) - {proof.name for proof in proofs}
     if unknown:

@@ -14,7 +14,7 @@ MOST_GROWTH = 0.05
 
 @dataclass(slots=True)
 class Course:
-    """Figures, each with the number of the step after which it was taken."""
+    """Measured figures, each with the number of the step after which it was measured."""
 
     samples: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
 

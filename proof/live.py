@@ -22,7 +22,7 @@ from tests.support.spark_settings import FEW_ROWS
 
 @cache
 def broker() -> BrokerInfo:
-    """The broker of this process, which ends with it. Compacted topics are cleaned at once."""
+    """The broker of this process, which ends together with the process. It compacts topics at once."""
     folder = _folder("proof-broker-")
     started = start_broker(folder / "broker", port=0, extra={"log.cleaner.backoff.ms": "200"})
     atexit.register(stop_broker, folder / "broker")
@@ -31,7 +31,7 @@ def broker() -> BrokerInfo:
 
 @cache
 def nats() -> NatsServer:
-    """The NATS server of this process, which ends with it."""
+    """The NATS server of this process, which ends together with the process."""
     ending = ExitStack()
     server = ending.enter_context(nats_running())
     atexit.register(ending.close)

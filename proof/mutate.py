@@ -21,7 +21,7 @@ _SIGNS = [*"()[]{}<>,.;:=+-*/%!?|&^~@#$\\\"'`\0\n\t ", "--", "/*", "*/", "$$", "
 
 
 def texts() -> list[str]:
-    """Every fixture statement, right and wrong."""
+    """All statements of the fixtures, valid and invalid."""
     found: list[str] = []
     for path in sorted(FIXTURES.glob("*.sql")):
         script = path.read_text(encoding="utf-8")
@@ -129,7 +129,8 @@ class _Nothing:
 
 
 def judge(text: str) -> str:
-    """``parsed`` or an error's code. Raises AssertionError where the text breaks a promise of the parser."""
+    """Parses a text; returns ``parsed`` or the code of the error. Raises AssertionError if the parser takes too long,
+    its error has no position, or the canonical text has another meaning."""
     # The thread's own time, because the parser waits for nothing and the load of other processes must not count.
     started = time.thread_time()
     try:
@@ -141,7 +142,7 @@ def judge(text: str) -> str:
         _require(error.line is not None and bool(error.render()), f"an error without a position: {text!r}")
     took = time.thread_time() - started
     if len(text) < 10_000 and took > SLOWEST_SECONDS:
-        # A collection of the garbage of others is no proof of a slow parser: once more, alone.
+        # A garbage collection may have caused the delay, so the text is parsed again.
         took = min(_timed(text) for _ in range(3))
         assert took <= SLOWEST_SECONDS, f"{took:.3f} s for {len(text)} characters: {text!r}"
     shown = ";\n".join(render(statement) for statement in statements)

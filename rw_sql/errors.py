@@ -231,17 +231,18 @@ _PLAIN_KEYS = frozenset({
     "connector", "type", "topic", "properties.bootstrap.server", "table.name", "schema.name", "scan.startup.mode",
     "primary_key", "refresh_mode", "backend",
 })  # fmt: skip
-"""Properties whose values may be shown beside an unknown property."""
+"""Properties whose values are never secret. An error about an unknown property masks the values of all others, because
+the unknown property may be a mistyped password."""
 
 _KEY_BEFORE = re.compile(r"(?P<key>[\w.]+)(?P<quote>\"?)\s*(?P<sign>=?)\s*\Z")
 _NO_KEYS = frozenset({"CHECKPOINT", "OFFSETS", "FILE", "REASON", "TABLE"})
-"""Words that precede a text that is not the value of a property."""
+"""Words that precede a literal that is not the value of a property and is therefore not masked."""
 
 
 def masked(text: str, *, plain: Collection[str] | None = None) -> str:
     """The text of statements with secrets replaced by asterisks. The length does not change.
 
-    Masked are the values of CREATE and ALTER SECRET, literals of properties whose name suggests a secret, and literals
+    Secrets are the values of CREATE and ALTER SECRET, literals of properties whose name suggests a secret, and literals
     with a password inside. With ``plain``, the values of all properties are masked too, except those in ``plain`` and
     those that are never secret.
     """

@@ -1,4 +1,4 @@
-"""Creating a view over an existing topic, beside Spark reading that topic and writing it to a table."""
+"""Creating a view over an existing topic, compared with Spark reading that topic and writing it to a table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _backfill(records: int) -> Callable[[], AbstractContextManager[Pair]]:
                         f"topic = '{topic}', properties.bootstrap.server = '{bootstrap}', "
                         "scan.startup.mode = 'latest') FORMAT PLAIN ENCODE JSON"
                     )
-                # Before any timing the reader runs, and its jars are loaded.
+                # The source's reader starts and loads its jars before anything is measured.
                 spark.sql("CREATE MATERIALIZED VIEW live AS SELECT flight FROM flights").collect()
                 numbers = count()
 

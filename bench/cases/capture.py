@@ -1,6 +1,7 @@
-"""The changes of PostgreSQL into a table and a view: rw_sql alone, Debezium and Kafka before it, and Debezium's engine.
+"""Capturing the changes of PostgreSQL into a table and a view, on three sides: rw_sql alone, rw_sql behind Debezium and
+Kafka, and Debezium's engine alone.
 
-RW_SQL_BENCH_ROWS and RW_SQL_BENCH_CHANGES set the number of rows and of changes, for a trial with fewer.
+RW_SQL_BENCH_ROWS and RW_SQL_BENCH_CHANGES set smaller numbers of rows and of changes for a trial.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _VIEW = "CREATE MATERIALIZED VIEW seen AS SELECT bucket, count(*) AS n FROM fres
 
 @dataclass(slots=True)
 class _Spent:
-    """The CPU time and the greatest memory of processes while they work; the rest of the time does not count."""
+    """The CPU time and the greatest memory of processes, counted only inside :meth:`counting`."""
 
     pids: Sequence[int]
     seconds: float = 0.0
@@ -57,7 +58,7 @@ class _Spent:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Counts until the context ends."""
+        """A context manager that adds the CPU time of its block, and samples the memory during the block."""
         self._over.clear()
         thread = threading.Thread(target=self._sample, daemon=True)
         thread.start()
@@ -76,7 +77,8 @@ class _Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """Seconds of a snapshot and of the changes, ages of commits in a view, and what the side's processes spent."""
+    """One measurement of a side: the seconds for the snapshot and for the changes, the ages of commits when a view
+    shows them, and the CPU time and memory of the side's processes."""
 
     snapshot: float
     changes: float
@@ -86,7 +88,8 @@ class _Measured:
 
 @dataclass(slots=True)
 class _Side:
-    """One way from the database; subclasses say how it begins, and when it has everything."""
+    """One side: a way to read the database. Subclasses implement how it starts, and how it finds out that it has all
+    rows."""
 
     orders: Orders
     number: int = 0
@@ -100,7 +103,7 @@ class _Side:
         """The processes that are suspended while they have nothing to do."""
 
     def prepare(self) -> None:
-        """What a user does once, before the time counts."""
+        """Does what a user does once, before the measurement begins."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -108,19 +111,20 @@ class _Side:
 
     @abstractmethod
     def wait(self, *, is_changed: bool) -> None:
-        """Returns when the side has every row of the first state, or of the last."""
+        """Returns when the side has every row of the database before the changes or, with ``is_changed``, after
+        them."""
 
     def ages(self, seconds: float) -> Sequence[float]:
-        """The ages of commits when a view shows them; none if there is no view."""
+        """The ages of commits, in seconds, when a view shows them; empty if the side has no view."""
         return ()
 
     @abstractmethod
     def rows(self) -> pa.Table:
-        """The side's rows."""
+        """The rows that the side has read, with the compared columns."""
 
     @abstractmethod
     def end(self) -> None:
-        """Removes everything, also the slot."""
+        """Removes the side's objects and its slot."""
 
     @property
     def slot(self) -> str:
@@ -128,7 +132,7 @@ class _Side:
         return f"{type(self).__name__.strip('_').lower()}_{self.number}"
 
     def measure(self, rows: int, changes: int, seconds: float) -> _Measured:
-        """One snapshot, one run of changes, and the ages of commits; compares the rows with the database's."""
+        """Measures one snapshot, one run of changes, and the ages of commits; compares the rows with the database's."""
         self.number += 1
         orders = self.orders = replace(self.orders, rows=rows, changes=changes)
         orders.create()
@@ -181,7 +185,7 @@ class _Tables(_Side):
     _seen: Watched = field(init=False)
 
     def watch(self) -> None:
-        """Looks the Delta tables up, once they exist."""
+        """Finds the Delta tables of ``orders`` and of the view, after they were created."""
         self._orders = self.session.watched("rw_tables", "orders")
         self._seen = self.session.watched("rw_materialized_views", "seen")
 
@@ -205,7 +209,7 @@ class _Tables(_Side):
         def shown() -> int:
             return self._seen.sum_of("n")
 
-        self.orders.ages(_WAKING_SECONDS, shown)  # Jobs without input rest: these commits wake them.
+        self.orders.ages(_WAKING_SECONDS, shown)  # These commits wake the jobs, which may be at rest.
         return self.orders.ages(seconds, shown)
 
     def rows(self) -> pa.Table:
@@ -394,7 +398,7 @@ def _open() -> Iterator[Pair]:
 
 
 def _figures(found: _Measured, peers: Sequence[str]) -> Mapping[str, float]:
-    """The figures by the names of the cases."""
+    """The figures of a measurement, by the names of their cases."""
     each = {
         "snapshot": ROWS / found.snapshot,
         "changes": CHANGES / found.changes,
@@ -415,8 +419,8 @@ def _cases() -> Iterator[Case]:
     for short, peer in _PEERS.items():
         yield _case(f"capture_snapshot_{short}", f"snapshot of {ROWS:,} rows of PostgreSQL", peer, "rows/s", 2.0)
         yield _case(f"capture_changes_{short}", f"{CHANGES:,} changes of PostgreSQL", peer, "changes/s", 2.0)
-        yield _case(f"capture_cpu_{short}", "both of them: CPU time", peer, "s", None)
-        yield _case(f"capture_memory_{short}", "both of them: greatest memory", peer, "MB", None)
+        yield _case(f"capture_cpu_{short}", "snapshot and changes of PostgreSQL: CPU time", peer, "s", None)
+        yield _case(f"capture_memory_{short}", "snapshot and changes of PostgreSQL: greatest memory", peer, "MB", None)
     visible, peer = "from a commit in PostgreSQL until a view shows it", _PEERS["kafka"]
     yield _case("capture_visible_p50", f"{visible}, median", peer, "ms", 0.5)
     yield _case("capture_visible_p99", f"{visible}, 99th percentile", peer, "ms", None)

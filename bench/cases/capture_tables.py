@@ -27,7 +27,7 @@ _SECONDS = 600.0
 
 
 def _measured(session: SqlSession, postgres: PostgresInfo, first: int) -> Mapping[str, float]:
-    """Commits transactions that change every table, and counts until each table has all of them."""
+    """Commits transactions that change every table, waits until each table has all changes, and returns the figures."""
     before, logged_before = _decoded(postgres), _logged(session)
     for number in range(first, first + _TRANSACTIONS):
         changed = "; ".join(

@@ -1,7 +1,8 @@
-"""Moving a running source: from the first statement to the first row of the new topic, beside the alternatives.
+"""Moving a running source, from the first statement to the first row of the new topic, compared with the alternatives.
 
-``python -m bench.cases.downtime ours <bootstrap> <folder> <records>`` and ``… restart <bootstrap> <folder>``: each
-input line moves the reader from its topic to the other one or, for ours, drops and creates everything.
+``python -m bench.cases.downtime ours <bootstrap> <folder> <records>`` and ``… restart <bootstrap> <folder>`` run a
+side: each input line makes it move its reader from one topic to the other or, for the side ``ours``, drop and create
+the source and its view again.
 """
 
 from __future__ import annotations
@@ -38,21 +39,22 @@ from bench.streaming import (
 )
 
 TOPICS, BARE_TOPICS = ("flights", "flights2"), ("bare1", "bare2")
-"""The topics of each side: a record that one side writes for its move must not reach the other."""
+"""The topics of each side. A side writes a record for each move, which the other side must not read."""
 
 HISTORY = 1_000_000
 _FEW = 1_000
 _REST_SECONDS = 0.5
 _WARM_UPS = 4
 _IN_A_RUN = 3
-"""The number of moves whose median is a run: Flink's moves wait for the next checkpoint, which comes at random."""
+"""The number of moves of a run, whose median is the run's result: a move of Flink waits for the next checkpoint, so
+single moves vary."""
 
 _OURS, _RESTART, _AGAIN = "ours", "downtime_restart", "downtime_again"
 _FLINK, _FLINK_REPEATS = "downtime_flink", "downtime_flink_at_least_once"
 _ONCE, _AT_LEAST_ONCE = "exactly-once", "at-least-once"
 _GUARANTEES = {_FLINK: _ONCE, _FLINK_REPEATS: _AT_LEAST_ONCE}
 _CHECKPOINTS = {_ONCE: "1 s", _AT_LEAST_ONCE: "10 s"}
-"""The interval of Flink's checkpoints: a row that is written exactly once becomes visible with one."""
+"""The interval of Flink's checkpoints. With exactly-once delivery, a row becomes visible at the next checkpoint."""
 
 
 def _wait(table: Watched, rows: int) -> None:
@@ -88,9 +90,9 @@ def _create(spark: Any, bootstrap: str, topic: str) -> str:
 
 
 def _ours(bootstrap: str, folder: str, records: int) -> None:
-    """A source and its view, moved, or dropped and created again, as each line says.
+    """Creates a source and its view; each input line then moves the source, or drops both and creates them again.
 
-    A move is PAUSE, UNSAFE SET, RESET, INJECT, RESUME; each time the target topic has one record more.
+    A move is PAUSE, UNSAFE SET, RESET, INJECT, RESUME. Before each move, the target topic gets one more record.
     """
     import rw_sql
 
@@ -133,7 +135,8 @@ def _move(spark: Any, topic: str, offset: int) -> None:
 
 
 def _restart(bootstrap: str, folder: str) -> None:
-    """Stops a bare query with good settings, and starts another at the last record of its other topic."""
+    """At each input line, stops a bare query and starts another one at the last record of the other topic. The queries
+    have the settings that a careful user would choose."""
     spark = bare_session(folder)
     table = Watched(f"{folder}/table")
 
@@ -168,14 +171,15 @@ def _restart(bootstrap: str, folder: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """One of the sides that are measured in turn: its move, which returns seconds, and its processes."""
+    """One of the sides that are measured alternately. ``move`` makes one move and returns its duration in seconds;
+    ``processes`` are suspended while another side moves."""
 
     move: Callable[[], float]
     processes: tuple[Popen[Any], ...]
 
 
 def _side_of(process: Child, what: str = "move") -> _Side:
-    """One of this module's processes, and what it does."""
+    """A side that is one of this module's processes; ``what`` is the input line that makes it move."""
 
     def move() -> float:
         process.write_line(what)
@@ -185,13 +189,13 @@ def _side_of(process: Child, what: str = "move") -> _Side:
 
 
 def _measured(sides: Mapping[str, _Side], name: str) -> float:
-    """Measures a side's move while the others are suspended: each has the machine for itself.
+    """Measures the move of a side while the other sides are suspended, so that it has the machine for itself.
 
-    Before that, all sides run and then pause, so that none is suspended for longer than a move takes: leases,
-    heartbeats and transactions continue. During the move that takes many seconds, only sides without these are
-    suspended.
+    Before the move, all sides run for a moment, so that none is suspended for longer than one move takes: leases,
+    heartbeats and transactions do not expire. During the long move (drop and create again), only the bare query is
+    suspended, because it has no leases, heartbeats or transactions.
     """
-    # Work after a suspension or a move (compaction, a checkpoint, compilers) must be over.
+    # Sides may still work after their last move or suspension: compaction, checkpoints, compilers.
     time.sleep(_REST_SECONDS)
     halted = [
         process
@@ -211,9 +215,10 @@ def _measured(sides: Mapping[str, _Side], name: str) -> float:
 
 @contextmanager
 def _flink_side(flink: Flink, bootstrap: str, folder: Path, guarantee: str) -> Iterator[_Side]:
-    """A ready cluster with a job that has topics of its own; its row is observed in the topic that it writes.
+    """A side with a running Flink cluster and a job that reads its own two topics. A move ends when the job's row is in
+    the topic to which it writes.
 
-    Raises NotRunError if it writes nothing.
+    Raises NotRunError if the job writes nothing.
     """
     from confluent_kafka import Consumer, TopicPartition
 
@@ -261,7 +266,8 @@ def _flink_side(flink: Flink, bootstrap: str, folder: Path, guarantee: str) -> I
 
 
 def _flink_sides(opened: ExitStack, bootstrap: str, folder: Path, not_run: dict[str, str]) -> dict[str, _Side]:
-    """The available Flink sides by the names of their cases, started at the same time; for the others, the reasons."""
+    """Starts the Flink sides at the same time, and returns them by the names of their cases. If a side cannot be
+    started, its reason is added to ``not_run``."""
     flinks: dict[str, _Side] = {}
     try:
         flink = installed_flink()
@@ -282,7 +288,7 @@ def _flink_sides(opened: ExitStack, bootstrap: str, folder: Path, not_run: dict[
 
 
 def _take(rows: Any, count: int, job: Child) -> None:
-    """Waits for this many more records. Raises NotRunError if they do not arrive."""
+    """Consumes this many more records of a Flink job. Raises NotRunError if they do not arrive."""
     deadline = time.perf_counter() + 120
     while count > 0:
         if time.perf_counter() > deadline or job.process.poll() is not None:
@@ -316,7 +322,8 @@ def _open() -> Iterator[Pair]:
         } | flinks
 
         def moved(moves: int) -> Mapping[str, float]:
-            """This many moves of each side except the long one, in turn: medians. Flink's sides may fail alone."""
+            """Makes this many moves of each side alternately, except the long move; returns the median of each side. A
+            failure of a Flink side ends only that side."""
             took: dict[str, list[float]] = {name: [] for name in sides if name != _AGAIN}
             for _ in range(moves):
                 for name, found in took.items():

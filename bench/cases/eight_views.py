@@ -1,4 +1,4 @@
-"""Eight views on one topic, beside eight plain Spark queries: CPU time, and bytes that the broker sent.
+"""Eight views on one topic, compared with eight plain Spark queries: CPU time, and bytes that the broker sent.
 
 ``python -m bench.cases.eight_views {ours | bare | batch} <bootstrap> <topic> <folder>``: each input line contains the
 number of records, and one side reads to the topic's end; ``batch`` reads the whole topic each time. At an empty line it
@@ -55,7 +55,7 @@ QUERIES = {**ROWS, **{name: query for name, (query, _) in GROUPS.items()}}
 
 
 def _print_of(rows: DataFrame) -> str:
-    """A fingerprint that is equal for equal rows in any order."""
+    """A fingerprint of rows that does not depend on their order."""
     names = ", ".join(f"`{name}`" for name in sorted(rows.columns))
     found = rows.selectExpr("count(*)", f"sum(CAST(xxhash64({names}) AS DECIMAL(38)))").collect()[0]
     return f"{found[0]}/{found[1]}"
@@ -114,7 +114,7 @@ def _bare(bootstrap: str, topic: str, folder: str) -> None:
 
 
 def _batch(bootstrap: str, topic: str, folder: str) -> None:
-    """The result of the queries on the present topic, each in one batch."""
+    """At each input line, runs each query in one batch over the records that the topic has at that moment."""
     spark = bare_session(folder)
     write_to_parent("ready")
     for line in sys.stdin:

@@ -1,7 +1,7 @@
-"""The age of a record when a view shows it, at 1,000 records a second, beside one plain Spark query.
+"""The age of a record when a view shows it, at 1,000 records a second, compared with one plain Spark query.
 
-``python -m bench.cases.freshness {ours | bare} <bootstrap> <topic> <folder>`` maintains an aggregate of a topic until
-it is ended.
+``python -m bench.cases.freshness {ours | bare} <bootstrap> <topic> <folder>`` is the process of one side, which
+maintains an aggregate of a topic until the process is ended.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _bare(bootstrap: str, topic: str, folder: str) -> None:
 
 @dataclass(slots=True)
 class _Side:
-    """A process that reads a topic of its own."""
+    """One side: a process that reads its own topic."""
 
     name: str
     topic: str
@@ -81,7 +81,7 @@ class _Side:
     shown: int = 0
 
     def shows_its_first(self, records: int) -> None:
-        """Waits until it shows this many records, which exist already. Raises NotRunError if it does not."""
+        """Waits until the side shows this many records, which exist already. Raises NotRunError if it does not."""
         wait_until(lambda: self.table.sum_of("flights") == records, f"{self.name} shows nothing", seconds=_LONGEST)
         self.shown = records
 

@@ -1,6 +1,8 @@
-"""Costs that grow: a batch after thousands of batches, attaching to thousands of sources, a statement among them.
+"""Costs that may grow: the time of a batch after thousands of batches, and of attaching and of a statement in a
+warehouse with thousands of sources.
 
-``python -m bench.cases.growth <bootstrap> <folder>`` maintains a view of each topic that an input line names.
+``python -m bench.cases.growth <bootstrap> <folder>`` creates a source and a view of each topic that an input line
+names, and maintains them.
 """
 
 from __future__ import annotations
@@ -108,7 +110,8 @@ def _keep(bootstrap: str, folder: str) -> None:
 
 @dataclass(slots=True)
 class _Kept:
-    """A source and its view of rows, which get single records: each batch is a commit with a file in both."""
+    """A source and a view of its rows. The source gets single records; each of them becomes a batch with one commit and
+    one file in the log and in the view's table."""
 
     topic: str
     log: Watched
@@ -133,8 +136,8 @@ class _Kept:
         self.sent += 1
 
     def bring_to(self, batches: int) -> None:
-        """Sends records, faster than they are read, until the source has had this many batches and its view has read
-        them."""
+        """Sends records, faster than they are read, until the source has written this many batches and its view has
+        read them."""
         # A log's table has a few commits that are not batches: its creation, its settings, a fence per run.
         while self.log.version() < batches:
             self.send()
@@ -142,7 +145,7 @@ class _Kept:
         wait_until(lambda: self.view.rows() >= self.sent, "the view shows what was sent")
 
     def age(self) -> float:
-        """The median age of single records when the view shows them, in milliseconds."""
+        """The median age of single records at the moment when the view shows them, in milliseconds."""
         found = []
         for _ in range(_IN_A_RUN):
             started = perf_counter()
@@ -160,7 +163,7 @@ def _open_batches() -> Iterator[Pair]:
             assert process.read_line() == "ready"
             old = _Kept.made(process, bootstrap, place, "old")
             old.bring_to(BATCHES)
-            # In the same process, equally warm: the cost of first batches is not what grows.
+            # Both are in the same process, so that its JVM is equally warm for both.
             young = _Kept.made(process, bootstrap, place, "young")
             young.bring_to(_FIRST_BATCHES)
             yield Pair(

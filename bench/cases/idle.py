@@ -1,7 +1,8 @@
-"""The cost of sources without anything to read, or paused: CPU time per minute and memory, beside as many idle queries.
+"""The cost of sources that are paused or have nothing to read, compared with the same number of idle queries: CPU time
+per minute, and memory.
 
-``python -m bench.cases.idle {idle | paused | bare} <bootstrap> <folder>`` runs them until it is ended, and prints the
-bytes that each uses.
+``python -m bench.cases.idle {idle | paused | bare} <bootstrap> <folder>`` is the process of one side: it runs the
+sources or queries until it is ended, and prints the memory of one of them in bytes.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from rw_sql.model.parameters import IDLE_SECONDS
 COUNT = 20
 _SECONDS = 6.0
 _IDLE_SECONDS = IDLE_SECONDS + 15
-"""The seconds until the views of the paused sources are idle."""
+"""The time in seconds after which the views of the paused sources rest."""
 
 _SETTLE_SECONDS = 10.0
-"""The seconds until the last side has finished compiling and collecting garbage after its start."""
+"""The time in seconds after which the last side has finished compiling and collecting garbage after its start."""
 
 IDLE, PAUSED, MEMORY = "idle_20", "paused_20", "idle_memory"
 
@@ -44,7 +45,8 @@ def _ours(bootstrap: str, folder: str, *, is_paused: bool) -> None:
     spark = rw_sql.connect(folder, config=SETTINGS)
     spark.sql("SET statement_timeout = '3600s'").collect()
     before = heap_bytes(spark) + own_bytes()
-    # All start at once, when the last is created: otherwise each would be created beside running ones.
+    # The sources are created while all are paused, and start together: otherwise the running ones would delay the
+    # creation of the others.
     spark.sql("PAUSE ALL SOURCES").collect()
     spark.sql("SET background_ddl = true").collect()
     for number in range(COUNT):
@@ -79,7 +81,7 @@ def _bare(bootstrap: str, folder: str) -> None:
 
 
 def _per_minute(processes: Sequence[Child]) -> list[float]:
-    """The CPU time of each side, in the same seconds."""
+    """The CPU time of each process per minute, measured during the same seconds."""
     before, started = [process.cpu_seconds() for process in processes], time.perf_counter()
     time.sleep(_SECONDS)
     taken = [process.cpu_seconds() for process in processes]
@@ -93,8 +95,8 @@ def _open() -> Iterator[Pair]:
         sides: dict[str, Child] = {}
         held: dict[str, float] = {}
         made: dict[str, float] = {}
-        # One after the other, since they would slow each other down: first the side that must become idle before
-        # it is measured, last the one whose compilers finish soonest.
+        # The sides start one after the other, because they would slow each other down: first the paused sources, whose
+        # views must rest before the measurement, and last the bare queries, whose compilers finish soonest.
         for side in ("paused", "idle", "bare"):
             sides[side] = open_.enter_context(child("bench.cases.idle", side, bootstrap, str(folder / side)))
             held[side] = float(sides[side].read_line()) / 1e6
@@ -105,7 +107,7 @@ def _open() -> Iterator[Pair]:
         beside = 0.0
 
         def ours() -> Mapping[str, float]:
-            """The CPU time of all three sides in the same seconds."""
+            """Measures the CPU time of all three sides during the same seconds."""
             nonlocal beside
             idle, paused, beside = _per_minute([sides["idle"], sides["paused"], sides["bare"]])
             return {IDLE: idle, PAUSED: paused, MEMORY: held["idle"]}

@@ -1,11 +1,14 @@
-"""20, 100 and 1,000 sources with nothing to read, each with a view: CPU, memory, attach, and the first record after it.
+"""20, 100 and 1,000 sources with nothing to read, each with a view: CPU time, memory, the time of ``attach``, and the
+time until the first record after a rest is in a view.
 
-Beside 20 of them, as many idle queries are measured; among 1,000 of them, 20 that get records, beside these 20 alone.
+20 sources are compared with 20 idle queries. With 1,000 sources, 20 of them get records; they are compared with a
+warehouse that has only these 20.
 
-The catalog's entries, tables and checkpoints are copies of those of one source and its view, which have run and rest:
-creating a thousand of each by statements would take longer than the rest of the benchmark.
+The catalog's entries, tables and checkpoints are copies of those of one source and its view, which have run and are at
+rest: creating a thousand of each by statements would take longer than the rest of the benchmark.
 
-``python -m bench.cases.idle_sources run <warehouse>`` attaches one, reports and waits until it is ended.
+``python -m bench.cases.idle_sources run <warehouse>`` attaches a warehouse, reports its figures and waits until it is
+ended.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ _JOB = re.compile(r'\b(ingest|mv)-(\d+)(?=\\*")')
 
 
 def _template(bootstrap: str, warehouse: str) -> None:
-    """Makes source ``s0`` of topic ``t0`` and its view ``v0``, lets them read a record, and leaves them at rest."""
+    """Creates the source ``s0`` of topic ``t0`` and its view ``v0``, waits until they have read a record, and leaves
+    them at rest."""
     import rw_sql
 
     spark = rw_sql.connect(warehouse, config=SETTINGS)
@@ -95,14 +99,14 @@ def _run(warehouse: str) -> None:
     time.sleep(_SETTLE_SECONDS)
     write_to_parent(f"{attached} {usable} {views} {heap_bytes(spark) - heap} {own_bytes() - own}")
     sys.stdin.readline()
-    # What is measured from here on must not rest between two records.
+    # From here on, jobs must not rest between two records.
     spark.sql("ALTER SYSTEM SET idle_job_timeout = '-1'").collect()
     write_to_parent("awake")
     sys.stdin.read()
 
 
 def _clone(warehouse: str, count: int, bootstrap: str) -> None:
-    """Copies the source and its view until there are ``count`` of each, all at rest."""
+    """Copies the source and its view until the warehouse has ``count`` of each, all at rest."""
     from rw_sql.connectors.base import PooledConnector
     from rw_sql.connectors.registry import connector
     from rw_sql.metastore import Metastore
@@ -125,7 +129,7 @@ def _clone(warehouse: str, count: int, bootstrap: str) -> None:
         changes += _records(warehouse, metastore, source, view, number, source_id, view_id, topics)
         _copy(Path(warehouse), {source.id: source_id, view.id: view_id})
     metastore.commit(Operation(kind="COPY", statement="", objects=(), changes=tuple(changes)), based_on=snapshot)
-    # The copied tables have commits of the runs of the first source and view: later runs need higher numbers.
+    # The copied tables contain commits of the first source's and view's runs, so the copies' runs need higher numbers.
     last = metastore.jobs.last_runs()
     for at, first_job in enumerate((f"ingest-{source.id}", f"mv-{view.id}")):
         jobs = [f"{first_job.partition('-')[0]}-{pair[at]}" for pair in ids.values()]
@@ -215,7 +219,7 @@ def _copy(warehouse: Path, ids: Mapping[int, int]) -> None:
         for log in (warehouse / "data" / str(new)).rglob("_delta_log"):
             for file in log.iterdir():
                 if file.name.startswith(".") and file.suffix == ".crc":
-                    file.unlink()  # Hadoop's checksum of a file whose text changes; Delta's own checksums stay.
+                    file.unlink()  # Hadoop's checksum of a text that is changed here. Delta's own checksums stay valid.
                 elif file.suffix == ".json":
                     file.write_text(_JOB.sub(renumbered, file.read_text()))
         for folder in (warehouse / "checkpoints").iterdir():
@@ -258,7 +262,7 @@ def _leave_at_rest(warehouse: str, topics: Mapping[str, PooledTopic]) -> None:
 
 
 def _topics(bootstrap: str, count: int) -> None:
-    """Topics ``t0`` to ``t<count - 1>`` of one partition with one record each."""
+    """Creates the topics ``t0`` to ``t<count - 1>``, each with one partition and one record."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
@@ -274,7 +278,7 @@ def _topics(bootstrap: str, count: int) -> None:
 
 
 def measure(count: int) -> dict[str, float]:
-    """The figures of so many sources and views, all at rest."""
+    """Measures this many sources and views, all at rest."""
     with flights_broker() as (bootstrap, folder):
         _topics(bootstrap, count)
         warehouse = str(folder / "warehouse")
@@ -304,7 +308,7 @@ def measure(count: int) -> dict[str, float]:
 
 
 def measure_bare(count: int) -> dict[str, float]:
-    """The figures of so many idle queries without rw_sql."""
+    """Measures this many idle queries without rw_sql."""
     with (
         flights_broker(1_000) as (bootstrap, folder),
         child("bench.cases.idle", "bare", bootstrap, str(folder / "bare")) as running,
@@ -318,13 +322,14 @@ def measure_bare(count: int) -> dict[str, float]:
 
 
 def _measure_alone(count: int) -> dict[str, float]:
-    """The busy sources of so many, without the others."""
+    """Measures only the sources that get records in a warehouse of ``count`` sources, in a warehouse without the
+    others."""
     return {_name("busy", count): measure(_BUSY + 1)[_name("busy", _BUSY + 1)]}
 
 
 def _busy(bootstrap: str, warehouse: str, count: int) -> float:
-    """The median milliseconds from a record of a source that is read until its view has it, with so many such sources
-    at a time."""
+    """The median time in milliseconds from a record of a running source until the source's view has it, while this many
+    sources get records at the same time."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 0})
@@ -344,13 +349,13 @@ def _busy(bootstrap: str, warehouse: str, count: int) -> float:
             taken = time.perf_counter() - began
             if taken > _MOST_SECONDS:
                 raise NotRunError(f"{len(rows)} busy sources are not read within {_MOST_SECONDS:g} s")
-            if round_:  # The first round starts those that rest.
+            if round_:  # The first round wakes the sources, so it does not count.
                 times += [taken] * len(arrived)
     return median(times) * 1000
 
 
 def _first_record(bootstrap: str, warehouse: str, number: int) -> float:
-    """The milliseconds from a record of a source at rest until its view has it."""
+    """The time in milliseconds from a record of a source at rest until the source's view has it."""
     table = _view_table(warehouse, number)
     rows = table.rows()
     began = time.perf_counter()
@@ -416,8 +421,8 @@ def _cases(count: int) -> list[Case]:
         case("usable", "attach to the first SHOW JOBS", "s", None),
         case("views", "attach until all Spark views exist", "s", None),
         case("first", "the first record after the rest", "ms", 1500.0),
-        case("both", "memory of one with its view", "MB", 1.0 if queries else None, queries),
-        *([case("busy", f"freshness of {_BUSY} that get records", "ms", 1.1, "the same alone")] if is_last else []),
+        case("both", "memory of one source with its view", "MB", 1.0 if queries else None, queries),
+        *([case("busy", f"freshness of {_BUSY} that get records", "ms", 1.1, "these 20 alone")] if is_last else []),
     ]
 
 

@@ -1,7 +1,8 @@
-"""Records of a topic into Delta: the log of a source beside Spark reading, decoding and writing the same.
+"""Records of a topic into Delta: the log of a source, compared with a Spark query that reads, decodes and writes the
+same records.
 
-``python -m bench.cases.ingest {ours | bare} <bootstrap> <folder>`` reads a topic at each input line, which contains the
-topic and its number of records.
+``python -m bench.cases.ingest {ours | bare} <bootstrap> <folder>`` is the process of one side. At each input line,
+which contains a topic and its number of records, it reads the topic.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ RECORDS = 5_000_000
 PARTITIONS = 4
 _FEWER = 500_000
 _WARM_UPS = 4
-"""Streams run for days, so this many short runs of both sides come first; afterwards less code is compiled."""
+"""The number of short runs of both sides before the measurement: streams run for days, so the time in which a new JVM
+compiles its code must not count."""
 
 
 def _wait(table: Watched, records: int) -> None:
@@ -51,7 +53,7 @@ def _ours(bootstrap: str, folder: str) -> None:
             f"CREATE SOURCE s{number} ({COLUMNS}) WITH (connector = 'kafka', topic = '{topic}', paused = 'true', "
             f"properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON"
         ).collect()
-        # A view, so that the log is filled; it keeps no rows.
+        # A source is read only if a view reads it. This view keeps no rows.
         spark.sql(f"CREATE MATERIALIZED VIEW v{number} AS SELECT flight FROM s{number} WHERE flight < 0").collect()
         source = spark.sql(f"SELECT id FROM rw_catalog.rw_sources WHERE name = 's{number}'").collect()[0][0]
         log = Watched(f"{folder}/data/{source}/1")
@@ -82,7 +84,7 @@ def _bare(bootstrap: str, folder: str) -> None:
 
 
 def _throughput(process: Child, topic: str = "flights", records: int = RECORDS) -> float:
-    """Records per second."""
+    """Lets a side read a topic, and returns the number of records per second."""
     process.write_line(f"{topic} {records}")
     return records / float(process.read_line())
 

@@ -55,7 +55,7 @@ def _milliseconds(act: Callable[[], object]) -> float:
 
 
 def _megabytes(act: Callable[[], object]) -> float:
-    """The peak memory, the result included."""
+    """The peak memory of a call in MB, including its result."""
     tracemalloc.start()
     try:
         held = act()
@@ -68,7 +68,7 @@ def _megabytes(act: Callable[[], object]) -> float:
 
 @contextmanager
 def _open_read() -> Iterator[Pair]:
-    """From CREATE SOURCE until every row of every file is in a view."""
+    """Measures from CREATE SOURCE until every row of every file is in a view."""
     import rw_sql
 
     with folder_of(_READ) as root:
@@ -110,7 +110,7 @@ CASES = (
     ),
     Case(
         name="many_files_memory",
-        title="peak memory of that listing",
+        title="listing 100,000 files on local disk: peak memory",
         peer="",
         unit="MB",
         goal=100,

@@ -1,4 +1,4 @@
-"""Sources of thousands of splits: the time of an operator's statements, beside Kafka's own tool."""
+"""Sources of thousands of splits: the time of an operator's statements, compared with Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STATEMENTS = {
         "INJECT SOURCE OFFSETS s TO OFFSET 10",
         "INJECT SOURCE OFFSETS s TO OFFSET 20",
     ),
-    "explain_10000": ("EXPLAIN of that INJECT", "EXPLAIN INJECT SOURCE OFFSETS s TO OFFSET 10"),
+    "explain_10000": ("EXPLAIN of an INJECT into 10,000 splits", "EXPLAIN INJECT SOURCE OFFSETS s TO OFFSET 10"),
     "reset_10000": (
         "RESET of 10,000 splits, positions discarded",
         "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)",
@@ -41,7 +41,8 @@ _STATEMENTS = {
 
 @contextmanager
 def _session() -> Iterator[tuple[Callable[[str], float], str]]:
-    """Statements in a session on a new warehouse, each timed until its last row is received, in milliseconds."""
+    """Yields a function that runs a statement in a session on a new warehouse and returns the time until its last row
+    is received, in milliseconds; and the warehouse."""
     import rw_sql
 
     warehouse = mkdtemp(prefix="rw_sql_bench_")
@@ -62,7 +63,7 @@ def _session() -> Iterator[tuple[Callable[[str], float], str]]:
 
 
 def _read_all(warehouse: str) -> None:
-    """The log of a source with every split read to READ, as its reader would have written it."""
+    """Writes the log of a source as if its reader had read every split up to READ."""
     from rw_sql.metastore import Metastore
     from rw_sql.model.definitions import source_definition
     from rw_sql.runtime.decoding.decoder import log_schema
@@ -94,7 +95,8 @@ def _read_all(warehouse: str) -> None:
 
 @contextmanager
 def _open_many() -> Iterator[Pair]:
-    """Statements on a paused source whose SPLITS splits are all read. The slowest of a case's statements counts."""
+    """Statements on a paused source whose SPLITS splits are all read. A case's figure is that of its slowest
+    statement."""
     with _session() as (timed, warehouse):
         timed(
             f"CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.split.num = '{SPLITS}', "
@@ -109,18 +111,19 @@ def _open_many() -> Iterator[Pair]:
 
 
 def _kafka_tool_class_path() -> str:
-    """The class path of Kafka's command line, downloaded like the broker's."""
+    """The class path of Kafka's command line tools, which is downloaded like the broker's."""
     from rw_sql.cli import kafka_broker
 
     found = kafka_broker.kafka_class_path(KAFKA_TOOLS)
     if "kafka-tools" not in found:
-        raise NotRunError(f"{KAFKA_TOOLS} is not to be had here")
+        raise NotRunError(f"{KAFKA_TOOLS} cannot be downloaded")
     return found
 
 
 @contextmanager
 def _open_consumer_groups() -> Iterator[Pair]:
-    """INJECT of a topic of PARTITIONS partitions, and kafka-consumer-groups --reset-offsets of a group on it."""
+    """INJECT into a source of a topic with PARTITIONS partitions, and kafka-consumer-groups --reset-offsets of a group
+    that reads this topic."""
     from rw_sql.cli.kafka_broker import start_broker, stop_broker
     from rw_sql.cli.kafka_topics import create_topic, produce
 

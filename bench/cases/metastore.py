@@ -1,4 +1,4 @@
-"""The metastore's promises: absolute figures, since a user would have no alternative."""
+"""The times of the metastore. The goals are absolute, because a user has no other program to compare with."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def _median(run: Callable[[], object]) -> float:
 
 @contextmanager
 def _appends() -> Iterator[Callable[[], float]]:
-    """The yardstick for writing or reading a commit: the milliseconds of an append of one row by delta-rs."""
+    """Yields the yardstick for cases that write or read a commit: a function that returns the milliseconds of an append
+    of one row by delta-rs."""
     folder = mkdtemp(prefix="rw_sql_bench_")
     row = pa.table({"id": [1], "definition": ["CREATE SOURCE orders"]})
     table = DeltaTable.create(folder, row.schema)
@@ -92,7 +93,7 @@ def _appends() -> Iterator[Callable[[], float]]:
 
 @contextmanager
 def _open_few() -> Iterator[Pair]:
-    """A metastore of ten sources: a statement's commit, and the lease."""
+    """A metastore of ten sources, for the cases of a statement's commit and of the lease."""
     with metastore_of(10) as metastore, _appends() as append:
         reader = Metastore.open(str(Path(metastore.directory).parent)).jobs
         lease = _lease(0)
@@ -121,7 +122,7 @@ def _open_few() -> Iterator[Pair]:
 
 @contextmanager
 def _open_many_splits() -> Iterator[Pair]:
-    """A metastore of ten sources, one of them with MANY splits: all splits changed in one commit."""
+    """A metastore of ten sources, one of them with MANY splits, for the cases that change all splits in one commit."""
     reset = (
         UnassignSplits(fragment="1", splits=SPLITS),
         AssignSplits(fragment="1", splits=SPLITS),
@@ -150,7 +151,8 @@ def _open_many_splits() -> Iterator[Pair]:
 
 @contextmanager
 def _open_many() -> Iterator[Pair]:
-    """A metastore of MANY sources and split states: a statement's commit, and the time until others see it."""
+    """A metastore of MANY sources and split states, for the cases of a statement's commit, of opening the metastore,
+    and of reading another process's commit."""
     with metastore_of(MANY, MANY) as metastore, _appends() as append:
         warehouse = str(Path(metastore.directory).parent)
         reader = Metastore.open(warehouse)
@@ -192,10 +194,12 @@ def _lease(heartbeat: int) -> Lease:
 
 
 _RUNS = 15
-"""The number of runs: more than for a ratio, since a slow second affects both sides of a ratio alike."""
+"""The number of runs of these cases. Cases with a peer need fewer runs, because a slow second affects both sides of a
+ratio alike."""
 
 _OF_SHORT_RUNS = 45
-"""The number of runs of cases that take a few seconds: with fewer, all could fall into a slow second."""
+"""The number of runs of cases that take a few seconds in all. With fewer runs, one slow second could affect all of
+them."""
 
 
 def _case(

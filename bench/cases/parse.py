@@ -1,4 +1,4 @@
-"""Parsing, compared with sqlglot, the only other Python parser that knows CREATE SOURCE."""
+"""Parsing CREATE SOURCE, compared with sqlglot, the only other Python parser that accepts this statement."""
 
 from __future__ import annotations
 

@@ -29,12 +29,13 @@ def _open_plain() -> Iterator[Pair]:
         order = Random(1)
 
         def ours() -> float:
-            """Each statement both ways, one right after the other: milliseconds of a statement."""
+            """Runs each statement both ways, one right after the other; returns the milliseconds of a statement."""
             nonlocal beside
             took = [0.0, 0.0]
             for _ in range(REPEATS):
                 for statement in STATEMENTS:
-                    # In random order: in a fixed one the same side would always pay for the other's garbage.
+                    # The order is random: in a fixed order, garbage of one side would always be collected during the
+                    # statements of the other.
                     for way in order.sample((0, 1), 2):
                         started = perf_counter()
                         ways[way](statement)

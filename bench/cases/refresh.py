@@ -1,5 +1,5 @@
-"""REFRESH TABLE of many rows of which few differ, beside INSERT OVERWRITE of all of them; and the bytes that dependents
-read."""
+"""REFRESH TABLE of a table in which few rows differ, compared with INSERT OVERWRITE of all rows; and the number of
+bytes that dependents read after a refresh."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "4",
-    # The bytes that scans read are summed from the status store, which forgets all but the newest thousand.
+    # The bytes that scans read are summed from Spark's status store, which keeps only the newest thousand executions.
     "spark.sql.ui.retainedExecutions": "100000",
 }
 _DIFFER = "1 % changed, 0.5 % removed, 0.5 % added"
@@ -39,7 +39,8 @@ _DEPENDENTS = {
     "per_region": "SELECT region, count(*) AS n, sum(amount) AS amount FROM t GROUP BY region",
     "large": "SELECT id, name, amount FROM t WHERE amount > 5000",
 }
-"""Both are maintained from the table's changes; a sum of floating-point numbers would be recomputed from its rows."""
+"""The queries of the dependent views. Both views are maintained incrementally; a view with a sum of floating-point
+numbers would be recomputed."""
 
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -173,8 +174,8 @@ def _open() -> Iterator[Pair]:
 def _read_of(spark: SparkSession, path: str, views: list[int]) -> dict[int, int]:
     """The bytes of the files at a path that each view's queries have opened so far.
 
-    Taken from the metric ``size of files read`` of each scan. Spark's input size of a task is useless here: it leaves
-    out reads of the vectored Parquet reader, and counts rows that a batch keeps in memory.
+    The sizes are those of the metric ``size of files read`` of each scan. The input size that Spark reports for a task
+    cannot be used: it omits reads of the vectored Parquet reader, and includes rows that a batch keeps in memory.
     """
     session: Any = spark._jsparkSession
     store = session.sharedState().statusStore()

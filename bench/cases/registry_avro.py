@@ -1,4 +1,5 @@
-"""Avro in three writer schemas of a registry against JSON here: the same rows, sources that differ in ENCODE alone."""
+"""Ingest of Avro records with three writer schemas of a registry, compared with ingest of the same rows as JSON. The
+two sources of rw_sql differ only in ENCODE."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _TEXT = {"type": ["null", "string"], "default": None}
 
 
 def _schemas() -> list[dict[str, Any]]:
-    """Three versions: the first has no note, the third has another field and another order."""
+    """Three versions of the schema: the first has no ``note``, the third has an additional field and another order."""
     id_, customer = {"name": "id", "type": "long"}, {"name": "customer", "type": "string"}
     amount, at = {"name": "amount", "type": "double"}, {"name": "at", "type": _AT}
     note, more = {"name": "note", **_TEXT}, {"name": "more", **_TEXT}
@@ -30,14 +31,14 @@ def _schemas() -> list[dict[str, Any]]:
 
 
 def _fill(bootstrap: str, registry: str) -> None:
-    """Two topics with the same rows."""
+    """Fills two topics, one with Avro and one with JSON, with the same rows."""
     import fastavro
 
     from rw_sql.cli.kafka_topics import Record, create_topic, produce
     from tests.support.avro_records import AvroWriter
 
     writer, versions = AvroWriter(registry), _schemas()
-    # The source takes the newest one: it has every column.
+    # The second version is registered last, because a source uses the newest schema, and this version has every column.
     ids = [writer.register("avro-value", versions[at]) for at in (0, 2, 1)]
     parsed = {ids[0]: versions[0], ids[1]: versions[2], ids[2]: versions[1]}
     made = {id_: fastavro.parse_schema(json.loads(json.dumps(schema))) for id_, schema in parsed.items()}
@@ -123,7 +124,7 @@ CASES = (
     Case(
         name="registry_avro_500000",
         title="500,000 Avro records of a schema registry, in three writer schemas",
-        peer="JSON here",
+        peer="the same rows as JSON",
         unit="records/s",
         goal=0.9,
         is_more_better=True,

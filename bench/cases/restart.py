@@ -1,7 +1,8 @@
-"""A restart with 20 sources and 20 views until all have caught up, beside 20 bare queries.
+"""A restart with 20 sources and 20 views until all have caught up, compared with 20 bare queries.
 
-``python -m bench.cases.restart {make | ours | bare} <bootstrap> <folder> <rows>`` is one process of a side: it makes
-the sources and views, or starts what is there and says after how many seconds all views have that many rows each.
+``python -m bench.cases.restart {make | ours | bare} <bootstrap> <folder> <rows>`` is one process of a side. With
+``make``, it creates the sources and views. Otherwise it starts the existing jobs or queries, and prints after how many
+seconds each table has ``rows`` rows.
 """
 
 from __future__ import annotations

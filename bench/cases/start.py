@@ -49,7 +49,7 @@ def _open_import() -> Iterator[Pair]:
 
 
 def _until_prompt() -> float:
-    """The seconds until ``rw-sql shell`` in an empty warehouse shows its prompt at a terminal."""
+    """The seconds until ``rw-sql shell`` shows its prompt at a terminal, in an empty warehouse."""
     with TemporaryDirectory(prefix="rw_sql_bench_") as folder:
         ours, terminal = pty.openpty()
         environment = {**os.environ, "TERM": "dumb", "PROMPT_TOOLKIT_NO_CPR": "1", "XDG_STATE_HOME": folder}
@@ -64,7 +64,7 @@ def _until_prompt() -> float:
             while _PROMPT not in shown:
                 shown += os.read(ours, 65536).decode(errors="replace")
             return perf_counter() - started
-        except OSError:  # Linux's answer of a terminal whose last program has ended.
+        except OSError:  # Linux raises this error when the terminal's last program has ended.
             raise NotRunError(f"the shell ended before its prompt: {shown}") from None
         finally:
             end_group(process)

@@ -1,4 +1,5 @@
-"""Statements in an open session, beside the same change to a catalog that Spark SQL maintains in a Delta table."""
+"""Statements in an open session, compared with the same change of a catalog that Spark SQL maintains in a Delta
+table."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _MERGE = (
 
 
 def create_source(number: int) -> str:
-    """A source that connects to nothing outside."""
+    """The statement that creates a source of generated rows, which needs no other system."""
     return (
         f"CREATE SOURCE s{number} ({COLUMNS}) WITH (connector = 'datagen', datagen.rows.per.second = '1', "
         "datagen.split.num = '4', paused = 'true')"

@@ -1,6 +1,7 @@
 """A topic of 100 partitions that all have new records: the time until a batch of them is in Delta.
 
-``python -m bench.cases.wide_topic {ours | bare} <bootstrap> <topic> <folder>`` reads the topic until it is ended.
+``python -m bench.cases.wide_topic {ours | bare} <bootstrap> <topic> <folder>`` is the process of one side, which reads
+the topic until the process is ended.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _SETTINGS = {
 
 
 def _read_bare(bootstrap: str, topic: str, folder: str) -> None:
-    """Spark's reader into Delta, with a short fetch wait and small snapshots, as a careful user would set it up."""
+    """Reads with Spark's reader into Delta, with the settings of a careful user: a short fetch wait and small
+    snapshots."""
     import rw_sql
     from rw_sql.connectors.registry import connector
     from rw_sql.runtime.spark.sessions import SparkSessions
@@ -70,8 +72,8 @@ def _table(which: str, folder: str) -> str:
 
 @contextmanager
 def _reading(which: str, bootstrap: str, folder: Path) -> Iterator[Callable[[], float]]:
-    """A process that reads a topic of its own; each call writes a record to every partition and waits for all of
-    them."""
+    """Starts a process that reads its own topic. Each call of the yielded function writes a record to every partition
+    and returns the seconds until all of them are in Delta."""
     from rw_sql.cli.kafka_topics import Record, create_topic, produce
 
     topic = f"wide-{which}"

@@ -44,10 +44,11 @@ PROOF = Proof(
     claim="A warehouse to which a changed folder is applied has the same catalog as one that began with that folder.",
     method=(
         "The project of `examples/pipelines`, twelve objects, is applied to an empty warehouse, and its views read "
-        "what the topics hold. Then one of forty changes is made to the folder: every class of changes, renames, "
-        "reordered files, formatting only, three at once. `rw-sql apply` brings the warehouse to it; `rw-sql diff` "
-        "then prints nothing, and a second `apply` does nothing. The catalog is compared with that of another "
-        "warehouse to which only the changed folder is applied: definitions, inputs and columns of every object."
+        "the records of the topics. Then one of forty changes is made to the folder. Among these are every class of "
+        "changes, renames, reordered files, changes of the formatting alone, and three changes at once. `rw-sql apply` "
+        "applies the changed folder; `rw-sql diff` then prints nothing, and a second `apply` does nothing. The "
+        "definitions, inputs and columns of all objects in the catalog are compared with those of another warehouse "
+        "to which only the changed folder is applied."
     ),
     seeds=range(len(CHANGES)),
     check=_check,

@@ -21,7 +21,7 @@ def _files() -> list[Path]:
 
 def _check(seed: int, folder: Path) -> Facts:
     file = _files()[seed].relative_to(ROOT)
-    command = [sys.executable, "-m", "pytest", str(file), "-q", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", str(file), "-q", "--show-capture=no", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, "--busy", str(NEIGHBOURS), "--basetemp", str(folder / "tests")],
         cwd=ROOT,
@@ -32,7 +32,7 @@ def _check(seed: int, folder: Path) -> Facts:
         check=False,
     )
     passed = re.search(r"(\d+) passed", done.stdout)
-    assert done.returncode == 0, f"{file}: {done.stdout[-2000:]}"
+    assert done.returncode == 0, f"{file}: {done.stdout[-8000:]}"
     assert passed is not None, f"{file} ran no test"
     return {"files": 1, "tests passed": int(passed.group(1))}
 

@@ -1,4 +1,4 @@
-"""Hours of commits to a source's log: files left after upkeep and the time of a commit stay level."""
+"""Hours of commits to a source's log: the number of files after upkeep and the time of a commit do not grow."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ PROOF = Proof(
     name="day-of-commits",
     claim="A source's log takes 20,000 small commits over 20 hours and stays as large as after the first ones.",
     method=f"The job's own writer and upkeep work on a real Delta table, without Spark: {_ROWS} rows per commit, "
-    f"{_AN_HOUR:,} commits per hour, log.retention of {_KEPT_HOURS} hours, and a reader that follows. The means of "
-    "the last quarter and of the third quarter are compared for these figures: live files, files and bytes of the "
-    "Delta log, CPU time per commit with its share of upkeep, and memory.",
+    f"{_AN_HOUR:,} commits per hour, log.retention of {_KEPT_HOURS} hours, and a reader that reads each commit. The "
+    "means of the last quarter and of the third quarter are compared for these figures: live files, files and bytes "
+    "of the Delta log, CPU time per commit with its share of upkeep, and memory.",
     seeds=range(1),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""Eight views on one topic of 2,000,000 records, beside eight plain Spark queries on the same topic."""
+"""Eight views on one topic of 2,000,000 records, compared with eight plain Spark queries on the same topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _MOST_CPU = 0.5
 def _check(_seed: int, _folder: Path) -> Facts:
     from rw_sql.cli.kafka_topics import create_topic
 
-    # rw_sql first: its views become idle after a minute without a reader, and their start is not measured.
+    # rw_sql is measured first: its views would rest after a minute without records, and the measurement must not
+    # include the time that it takes to wake them.
     order = ("ours", "bare")
     with measured_broker() as broker, ExitStack() as opened:
         create_topic(broker.bootstrap, "flights", PARTITIONS)
@@ -37,7 +38,7 @@ def _check(_seed: int, _folder: Path) -> Facts:
             run_side(broker, sides[side], "flights", there)
         earlier = []
         for number in range(_WARM_UPS + 1):
-            # Without new records: the cost of starting the queries. This also resumes rw_sql's idle views.
+            # A run without new records measures the cost of starting the queries. It also wakes rw_sql's views at rest.
             started = {side: run_side(broker, sides[side], "flights", there)[CPU] for side in reversed(order)}
             before = broker.topic_bytes("flights")
             fill(broker.bootstrap, "flights", RECORDS, PARTITIONS, first=there)
@@ -74,8 +75,9 @@ PROOF = Proof(
     method=(
         f"A topic of {PARTITIONS} partitions gets {RECORDS:,} new JSON records. Two processes have read the topic so "
         "far: one with a source and eight views, the other with eight plain Spark queries with recommended settings. "
-        f"Each of them in turn reads all new records. This happens {_WARM_UPS + 1} times, and the last time counts, "
-        "since the JVMs have then compiled their code. Then each view is compared with its query on the whole topic "
+        f"Each of them in turn reads all new records. This is done {_WARM_UPS + 1} times, and only the last time is "
+        "reported, because the JVMs have then compiled their code. Then each view is compared with its query on the "
+        "whole topic "
         "in one batch, by the number of rows and the sum of their 64-bit hashes. The bytes sent are the broker's "
         "meter BytesOutPerSec of the topic, and the topic's size is the gauge of its logs. CPU time is that of Python "
         "and JVM, minus that of a run without new records just before, in which both sides also start their queries."

@@ -1,4 +1,5 @@
-"""The README's five minutes, typed as they stand there: the seconds of each step, and the longest silence."""
+"""The commands of the README's section "Five minutes", typed at a terminal: the seconds of each step, and the longest
+time without any output."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def _steps(folder: Path) -> Iterator[tuple[str, float]]:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "XDG_STATE_HOME": str(folder / "state"),
         "PROMPT_TOOLKIT_NO_CPR": "1",
-        "TERM": "xterm",  # On a terminal that can do nothing there is no status line.
+        "TERM": "xterm",  # A terminal of the type "dumb" would show no status line.
     }
     silences = []
     *before, shell_command = _commands()
@@ -99,8 +100,8 @@ PROOF = Proof(
     claim=f"The README's five minutes show their first result within {FIRST_RESULT_SECONDS:.0f} s of an installed "
     f"package, and nothing is silent for longer than {SILENT_SECONDS:.0f} s.",
     method="The commands and statements of the README are typed at a terminal, one after the other, without a pause: "
-    f"once on an otherwise idle machine, to which the claim refers, and once beside {_NEIGHBOURS} processes that "
-    "compute without pause, where the seconds are only reported.",
+    f"once on an otherwise idle machine, and once beside {_NEIGHBOURS} processes that compute without pause. The "
+    "claim is tested in the first run; the times of the second run are only reported.",
     seeds=range(2),
     check=_check,
 )

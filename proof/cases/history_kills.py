@@ -16,8 +16,9 @@ _KILLS = 5
 def _check(seed: int, folder: Path) -> Facts:
     draw = random.Random(seed)
     records, chunk = (1_000_000, 100_000) if seed < LARGE else (20_000, 3_000)
-    # In the order in which a process reaches the points, so that it has passed none of them before. Only one point of
-    # the last group, because a view whose checkpoint has moved is live when the next process finds it.
+    # The points are in the order in which a process reaches them, so that no process has to pass a later point first.
+    # Of the points after the move of the checkpoint, only one is chosen: a process that is killed there leaves a view
+    # whose backfill is complete, so the next process reaches none of these points.
     first = POINTS.index("history.after_move")
     chosen = sorted(draw.sample(range(first + 1), _KILLS - 2))
     if chosen[-1] == first:

@@ -1,4 +1,4 @@
-"""Random schedules over a real broker with random kills: every view has its history once, and every live row."""
+"""Random schedules with a real broker and random kills: each view has its history once, and every live row."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.integration.injections import MovedSource, drawn
 
 SCENARIOS = 200
 A_SEED = 4
-"""Scenarios per seed: an interrupted run loses no more than these."""
+"""The number of scenarios per seed. After an interruption, at most the scenarios of one seed are repeated."""
 
 
 @cache

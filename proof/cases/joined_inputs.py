@@ -12,7 +12,7 @@ from rw_sql.runtime.observe import upstream_watcher
 from tests.integration.joined_inputs import JoinedInputs
 
 MINUTES = int(os.environ.get("RW_SQL_JOIN_MINUTES", "60"))
-"""The least time that the changes take; ``RW_SQL_JOIN_MINUTES`` sets another."""
+"""The minimum duration of the changes in minutes, from the environment variable ``RW_SQL_JOIN_MINUTES``."""
 
 STEPS = 30 * MINUTES
 MOVES = max(3, MINUTES // 3)
@@ -21,7 +21,7 @@ MOVES = max(3, MINUTES // 3)
 def _check(seed: int, folder: Path) -> Facts:
     upstream_watcher.DISCOVERY_SECONDS = 0.5
     bootstrap, server = broker().bootstrap, nats()
-    # The first statement of a view in a session takes longer: it belongs to no minute of the course.
+    # Spark starts here, before the minutes begin.
     spark()
     registry = start_registry(folder / "registry", port=0)
     try:
@@ -53,11 +53,12 @@ PROOF = Proof(
         "between, one of these operations is run: INJECT of one of the three sources (VALUES, EARLIEST, LATEST, "
         "SHIFT), RESET SOURCE SPLITS (also of an added partition, also with FORGET_OFFSETS), a move to another topic "
         "or stream by UNSAFE SET and RESET (statement by statement or as a block), UNDO of such a move before or "
-        "after its source has read on, and REFRESH SCHEMA with a new column. Half of the moves find records that were "
-        "written while the source was paused. After each move, the table of users, the rows of the other two, an "
-        "inner join of all three, an outer join of two, and the number of undecodable records equal Python "
-        "dictionaries with the records that were written from the positions that the statements set; so do the same "
-        "queries in Spark. In the end, SHOW SOURCE CONTINUITY finds no wrong prediction."
+        "after its source has read more records, and REFRESH SCHEMA with a new column. In half of the moves, records "
+        "are written while the source is paused. After each move, the following are compared with Python dictionaries "
+        "of the records that were written from the positions that the statements set: the table of users, the rows of "
+        "the other two sources, an inner join of all three, an outer join of two, and the number of undecodable "
+        "records. The same queries in Spark must give the same rows. In the end, SHOW SOURCE CONTINUITY finds no wrong "
+        "prediction."
     ),
     seeds=range(1),
     check=_check,

@@ -19,11 +19,12 @@ PROOF = Proof(
     name="json-texts",
     claim="A value of ENCODE JSON becomes either a correct row or an error; nothing is dropped, no digit is lost.",
     method=(
-        f"{TEXTS_A_SEED} texts are read per seed: rows of ten columns, nested, in several cases, with duplicates, huge "
-        "numbers and unusual escapes. Nearly half of them have a fault (doubled, cut, spliced, trailing tokens, "
-        "quotes, NUL and control characters, BOM, invalid UTF-8, syntax that lenient parsers accept). Spark decodes "
-        "each text as in a source's batch; the result must equal that of a reader in plain Python over `json.loads`. "
-        "Whether a text is JSON at all must agree with Jackson's `ObjectMapper` with `FAIL_ON_TRAILING_TOKENS`."
+        f"{TEXTS_A_SEED} texts are read per seed: rows of ten columns with nested values, names in upper and lower "
+        "case, duplicate names, huge numbers and unusual escapes. Nearly half of the texts have a fault: parts that "
+        "are doubled, cut off or spliced, trailing tokens, wrong quotes, NUL and control characters, a byte-order "
+        "mark, invalid UTF-8, or syntax that lenient parsers accept. Spark decodes each text as in a source's batch; "
+        "the result must equal that of a reader in plain Python that uses `json.loads`. rw_sql must accept exactly "
+        "those texts as JSON that Jackson's `ObjectMapper` with `FAIL_ON_TRAILING_TOKENS` accepts."
     ),
     seeds=range(20),
     check=_check,

@@ -1,4 +1,4 @@
-"""Every fault point with every process to kill: after SIGKILL the rows equal an oracle's."""
+"""Kills at every fault point, of Python, of its JVM and of both: after each kill the rows equal those of an oracle."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def _check(seed: int, folder: Path) -> Facts:
 PROOF = Proof(
     name="kill-chains",
     claim="Processes that are killed, one after the other, lose and repeat no record unless a statement asked for it.",
-    method=f"A chain of about eight kills per seed: {len(POINTS)} fault points, each combined with a kill of "
-    f"Python with its JVM left alive, of the JVM alone and of both, each pair once in {DEALT} seeds, at random "
-    "places of the workflow (CREATE, small and large batches, UNSAFE SET, RESET and INJECT while paused and "
-    "while running). The next process starts at once. Then the log and two views are compared, record by record, "
-    "with the result that the workflow's steps define.",
+    method="Each seed is a chain of about eight kills, at random places of a workflow (CREATE, small and large "
+    f"batches, UNSAFE SET, RESET and INJECT while paused and while running). Each of {len(POINTS)} fault points is "
+    f"combined with a kill of Python alone, of the JVM alone and of both; {DEALT} seeds contain each of these pairs "
+    "once. After each kill, the next process starts at once. Then the log and two views are compared, record by "
+    "record, with the result that the workflow's steps define.",
     seeds=range(ROUNDS * DEALT),
     check=_check,
 )

@@ -30,7 +30,7 @@ _RECORDS = 400
 
 @cache
 def _server() -> KinesisServer:
-    """The server of this process, which ends with it."""
+    """The Kinesis server of this process, which ends together with the process."""
     ending = ExitStack()
     server = ending.enter_context(kinesis_running())
     atexit.register(ending.close)
@@ -57,7 +57,8 @@ def _check(seed: int, folder: Path) -> Facts:
 
 
 def _kill(seed: int, folder: Path) -> int:
-    """Kills several processes that read one stream, which is resharded meanwhile; then every record is there once."""
+    """Kills several processes that read one stream, which is resharded meanwhile. Then each record must be in the view
+    once; returns the number of kills."""
     stream, dump = f"k{seed}", folder / "rows"
     server = _server()
     server.create(stream)
@@ -96,12 +97,12 @@ PROOF = Proof(
         "kills."
     ),
     method=(
-        f"{SEEDS * MOVES} random moves of a source over a stream of moto's server, by numbers of 56 digits: VALUES, "
-        "EARLIEST, LATEST, TIMESTAMP, RESET, and shards that split and merge while the source runs or is paused. "
-        "After each move every row is compared: exactly the records from the predicted one on have arrived, and the "
-        f"preview names GAP or DUPLICATES wherever there is one. Then {SEEDS * KILLS} processes that read another "
-        "stream are killed within a batch, before and after its commit, and a shard splits after each kill; each "
-        "record is in the view once."
+        f"A source over a stream of moto's server, with sequence numbers of 56 digits, is moved {SEEDS * MOVES} times "
+        "at random: VALUES, EARLIEST, LATEST, TIMESTAMP, RESET. Shards split and merge while the source runs or is "
+        "paused. After each move every row is compared: exactly the records from the predicted first one on have "
+        "arrived, and the preview shows GAP or DUPLICATES for every split that has them. Then "
+        f"{SEEDS * KILLS} processes that read another stream are killed within a batch, before and after its commit, "
+        "and a shard splits after each kill; each record is in the view once."
     ),
     seeds=range(SEEDS),
     check=_check,

@@ -1,5 +1,5 @@
-"""Random histories of MariaDB with operations in between: a reader equals the database, and nothing is missed in
-silence."""
+"""Random histories of MariaDB with operations in between: a reader's tables equal the database, and no change is lost
+without an error."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _STEPS, _OPERATIONS = 60, 6
 _ACTS = 30
-"""Statements of the writers for each step, before they become slow."""
+"""The number of the writers' statements per step of the reader until the writers become slower."""
 
 _SLOW_SECONDS = 0.02
 
 
 class History:
-    """One history: writers, a replica, and what happens to the log and the tables."""
+    """One history: writers, a reader with copies of the tables, and operations on the binary log and the tables."""
 
     def __init__(self, server: MysqlServer, seed: int) -> None:
         self.server, self.chance = server, random.Random(seed)
@@ -44,7 +44,7 @@ class History:
         self.thread = threading.Thread(target=self.write, daemon=True)
 
     def run(self) -> None:
-        """Steps of the reader with an operation now and then, and the comparison at the end."""
+        """Runs the reader's steps with random operations in between, and compares the tables at the end."""
         operations: list[Callable[[], None]] = [
             self.purge, self.reset, self.kill, self.swap, self.add_column, self.read_again, self.flush,
         ]  # fmt: skip
@@ -69,28 +69,29 @@ class History:
             self.replica.close()
 
     def end(self) -> None:
-        """Ends the writers."""
+        """Stops the writers."""
         self.ended.set()
         if self.thread.is_alive():
             self.thread.join()
         self.writers.close()
 
     def again(self) -> None:
-        """Begins the writers once more."""
+        """Starts the writers again."""
         self.ended.clear()
         self.writers = Writers(self.server.info, self.names, random.Random(self.seed + self.facts.total()))
         self.thread = threading.Thread(target=self.write, daemon=True)
         self.thread.start()
 
     def write(self) -> None:
-        """Statements without an end; more slowly after a while, because a machine may give all its time to them."""
+        """Runs statements until the writers are stopped; more slowly after a while, so that the reader gets enough CPU
+        time on a slow machine."""
         done = 0
         while not self.ended.wait(0.0 if done < _ACTS * _STEPS else _SLOW_SECONDS):
             self.writers.act()
             done += 1
 
     def step(self) -> None:
-        """A batch; sometimes one that is taken and never committed."""
+        """Reads a batch and commits it; sometimes the reader ends after reading the batch, without a commit."""
         replica = self.replica
         if self.chance.random() > 0.92 and replica.reader is not None:
             replica.reader.take(1000, 0.0)
@@ -99,11 +100,11 @@ class History:
         replica.step(most=self.chance.choice((1, 10, 1000)), wait=self.chance.choice((0, 0.02)))
 
     def flush(self) -> None:
-        """The log continues in another file."""
+        """Makes the binary log continue in another file."""
         self.server.info.run("FLUSH LOGS")
 
     def purge(self) -> None:
-        """The log is removed before it was read: it must be refused."""
+        """Removes files of the binary log that the reader has not read: the reader must then refuse to start."""
         self.end()
         self.server.info.run(
             f"DELETE FROM {self.names[0]} WHERE id = 1", f"INSERT INTO {self.names[0]} (id) VALUES (1)"
@@ -120,7 +121,7 @@ class History:
         self.again()
 
     def reset(self) -> None:
-        """RESET MASTER: positions begin again, and must not be continued."""
+        """Runs RESET MASTER, after which the log's positions begin again: the reader must refuse to continue."""
         self.end()
         wait_until(self.is_reset, "the log is reset")
         self.server.info.run(
@@ -130,22 +131,24 @@ class History:
         self.again()
 
     def is_reset(self) -> bool:
-        """True once the server has reset its log, which a reader that has just gone delays; and once the clock has
-        moved on, as a file is distinguished from another one by its second."""
+        """Runs RESET MASTER; returns True once the server has reset its log, which a reader that has just disconnected
+        delays. Waits for more than a second first, because a new log file is distinguished from the old one only by the
+        second in which it was created."""
         before = read_facts(self.replica.options, TIMEOUT)
         threading.Event().wait(1.1)
         self.server.info.run("RESET MASTER")
         return before.logs != read_facts(self.replica.options, TIMEOUT).logs
 
     def kill(self) -> None:
-        """The server is killed, and started again."""
+        """Kills the server, and starts it again."""
         self.end()
         self.server.kill()
         self.server.start()
         self.again()
 
     def swap(self) -> None:
-        """A swap of tables, as online changes of a schema make it: it must be reported, after everything before it."""
+        """Swaps two tables, as tools for online schema changes do: the reader must read all changes before the swap,
+        and then report it."""
         self.end()
         name = self.names[0]
         self.server.info.run(
@@ -158,7 +161,7 @@ class History:
         self.again()
 
     def add_column(self) -> None:
-        """A column with a default: the table is read again, as ALTER TABLE … ADD COLUMN does."""
+        """Adds a column with a default, and reads the table again, as ALTER TABLE … ADD COLUMN does."""
         self.end()
         name = self.chance.choice(self.names)
         self.server.info.run(f"ALTER TABLE {name} ADD COLUMN c_{uuid.uuid4().hex[:6]} INT DEFAULT 7")
@@ -166,11 +169,12 @@ class History:
         self.again()
 
     def read_again(self) -> None:
-        """One table is dropped here and created again."""
+        """Reads one table again, as if it were dropped in rw_sql and created again."""
         self.replica.forget(self.chance.choice(self.names))
 
     def refused(self, why: str, *, is_started: bool = False) -> None:
-        """A reader must not start, or stop; then FORGET_OFFSETS."""
+        """Raises AssertionError unless the reader refuses to start or, with ``is_started``, stops, with an error that
+        contains ``why``. Then reads all tables again, as FORGET_OFFSETS does."""
         found: CaptureError | None = None
         try:
             self.replica.open()
@@ -188,7 +192,7 @@ class History:
 
 def _check(seed: int, folder: Path) -> Facts:
     del folder
-    # With the other settings a server that is killed loses transactions that are in its log.
+    # With other settings, a killed server loses transactions that are in its log.
     with server_of(MARIADB, innodb_flush_log_at_trx_commit="1", sync_binlog="1") as server:
         history = History(server, seed)
         history.run()
@@ -201,12 +205,13 @@ PROOF = Proof(
         "The tables of a source equal the MariaDB database after any history, and no change is lost without an error."
     ),
     method=(
-        "Each seed runs concurrent writers (inserts, updates, key changes, deletes, truncates, aborts, savepoints) on "
-        "tables with a plain, a composite and a partitioned key, and a reader that ends now and then with or without "
-        f"a commit. {_OPERATIONS} operations are drawn in between: a log that is purged before it was read, or reset "
-        "(it must be refused), a server that is killed, a swap of tables (it must be reported), a new column, a table "
-        "that is read again, and a new file of the log. In the end every table equals the server's, and no change is "
-        "in the log twice."
+        "Each seed runs concurrent writers (inserts, updates, key changes, deletes, truncates, aborts, savepoints) and "
+        "a reader on three tables: one has a key of one column, one a composite key, and one is partitioned. After a "
+        f"batch, the reader sometimes ends without a commit. In between, {_OPERATIONS} random operations are run: the "
+        "server's log is purged before it was read, or reset (the reader must refuse to start); the server is "
+        "killed; two tables are swapped (the reader must report this); a column is added; a table is read again; the "
+        "server begins a new file of its log. In the end every table equals the server's, and no change is in the "
+        "source's log twice."
     ),
     seeds=range(30),
     check=_check,

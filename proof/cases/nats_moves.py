@@ -40,7 +40,8 @@ def _check(seed: int, folder: Path) -> Facts:
 
 
 def _kill(seed: int, folder: Path) -> int:
-    """Kills several processes that read one stream, one after the other; then every message is there once."""
+    """Kills several processes that read one stream, one after the other. Then each message must be in the view once;
+    returns the number of kills."""
     stream, dump = f"k{seed}", folder / "rows"
     nats().create(stream)
     dice = random.Random(seed)
@@ -71,13 +72,13 @@ PROOF = Proof(
     name="nats-moves",
     claim="A source over NATS streams moves as previewed, and every message is read once despite kills.",
     method=(
-        f"{SEEDS * MOVES} random moves of a source over two streams: VALUES, EARLIEST, LATEST, OFFSET, TIMESTAMP, "
-        "SHIFT, a durable consumer's position, RESET, and streams that are created again. Before each move, messages "
-        "are added, deleted and purged, including unread ones. One stream also has messages of a subject that the "
-        "source does not read. After each move every row is compared: exactly the messages from the predicted one on "
-        "have arrived. Duplicates and gaps are those predicted, or at most as many if offsets do not count messages. "
-        f"Then {SEEDS * KILLS} processes that read another stream are killed within a batch, before and after its "
-        "commit; each message is in the view once."
+        f"A source over two streams is moved {SEEDS * MOVES} times at random: VALUES, EARLIEST, LATEST, OFFSET, "
+        "TIMESTAMP, SHIFT, a durable consumer's position, RESET, and streams that are created again. Before each move, "
+        "messages are added, deleted and purged, including unread ones. One stream also has messages of a subject "
+        "that the source does not read. After each move every row is compared: exactly the messages from the predicted "
+        "first one on have arrived. Duplicates and gaps are those predicted, or at most as many if offsets do not "
+        f"count messages. Then {SEEDS * KILLS} processes that read another stream are killed within a batch, before "
+        "and after its commit; each message is in the view once."
     ),
     seeds=range(SEEDS),
     check=_check,

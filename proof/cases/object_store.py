@@ -11,14 +11,15 @@ from proof.harness import Facts, Proof
 
 _ROOT = Path(__file__).parent.parent.parent
 _ON_A_DISK = frozenset({"test_live_groups.py", "test_live_leaks.py"})
-"""One starts servers over a warehouse of its own, the other looks for secrets on the local disk."""
+"""Test files that need a warehouse on a local disk: one starts servers on its own warehouse, the other searches the
+local disk for secrets."""
 
 FILES = tuple(
     file.name
     for file in sorted((_ROOT / "tests" / "integration").glob("test_live_*.py"))
     if file.name not in _ON_A_DISK
 )
-"""The names of the files whose tests take their warehouse from the fixture that ``--warehouse`` decides."""
+"""The names of the test files whose warehouses are in the place that pytest's option ``--warehouse`` selects."""
 
 
 def _check(seed: int, folder: Path) -> Facts:
@@ -26,7 +27,7 @@ def _check(seed: int, folder: Path) -> Facts:
     report = folder / "report.xml"
     command = [
         *(sys.executable, "-m", "pytest", f"tests/integration/{name}", "--warehouse", "s3"),
-        *("-q", f"--basetemp={folder / 'pytest'}", f"--junitxml={report}"),
+        *("-q", "--show-capture=no", f"--basetemp={folder / 'pytest'}", f"--junitxml={report}"),
     ]
     run = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
     assert report.exists(), run.stdout[-4000:] + run.stderr[-4000:]

@@ -1,4 +1,5 @@
-"""Random histories of a database with operations in between: a reader equals the database, and previews hold."""
+"""Random histories of a PostgreSQL database with operations in between: a reader's tables equal the database, and the
+predictions of previews are right."""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 _KIND = PostgresCdcConnector()
 _STEPS, _OPERATIONS = 60, 6
 _ACTS = 30
-"""Statements of the writers for each step, before they become slow."""
+"""The number of the writers' statements per step of the reader until the writers become slower."""
 
 _SLOW_SECONDS = 0.02
 
 
 class History:
-    """One history: writers, a replica, and the operations on its slot and its position."""
+    """One history: writers, a reader with copies of the tables, and operations on the reader's slot and position."""
 
     def __init__(self, server: PostgresServer, seed: int) -> None:
         self.server, self.chance = server, random.Random(seed)
@@ -43,7 +44,7 @@ class History:
         self.ended = threading.Event()
 
     def run(self) -> None:
-        """Steps of the reader with an operation now and then, and the comparison at the end."""
+        """Runs the reader's steps with random operations in between, and compares the tables at the end."""
         operations: list[Callable[[], None]] = [
             self.copy_slot, self.skip, self.drop_slot, self.advance_slot, self.add_column, self.read_again,
         ]  # fmt: skip
@@ -68,12 +69,12 @@ class History:
             self.replica.drop()
 
     def mended(self, act: Callable[[], None]) -> None:
-        """Runs it. If PostgreSQL cannot decode its own log (an internal error that names no reader's fault), the slot
-        is created again and the tables are read again, as the error's hint says."""
+        """Runs ``act``. If PostgreSQL cannot decode its own log (an internal error of the server, not of the reader),
+        creates the slot again and reads the tables again, as the error's hint says, and runs ``act`` once more."""
         try:
             act()
         except CaptureError as error:
-            # Its hint is the statement that drops the slot.
+            # The hint of this error contains the statement that drops the slot.
             if "could not map filenode" not in error.message or "pg_drop_replication_slot" not in (error.hint or ""):
                 raise
             self.facts["internal errors of the server"] += 1
@@ -82,21 +83,22 @@ class History:
             act()
 
     def end(self, thread: threading.Thread) -> None:
-        """Ends the writers."""
+        """Stops the writers."""
         self.ended.set()
         thread.join()
         self.writers.close()
 
     def write(self) -> None:
-        """Without an end, as a new slot waits for the transactions that are open; more slowly after a while, because a
-        machine may give all its time to the writers."""
+        """Runs statements until the writers are stopped, because a new slot waits until open transactions end; more
+        slowly after a while, so that the reader gets enough CPU time on a slow machine."""
         done = 0
         while not self.ended.wait(0.0 if done < _ACTS * _STEPS else _SLOW_SECONDS):
             self.writers.act()
             done += 1
 
     def step(self) -> None:
-        """A batch, which is acknowledged or not; sometimes one that is taken and never committed."""
+        """Reads a batch, commits it, and acknowledges it or not; sometimes the reader ends after reading the batch,
+        without a commit."""
         what, replica = self.chance.random(), self.replica
         if what > 0.92 and replica.reader is not None:
             replica.reader.take(1000, 0.0)
@@ -107,7 +109,8 @@ class History:
         assert replica.confirmed() <= replica.state.offset, "the slot is ahead of what is committed"
 
     def copy_slot(self) -> None:
-        """UNSAFE SET to a slot that has everything from the position on: exact."""
+        """Moves the reader, like UNSAFE SET, to a copy of its slot, which has all changes after the position: nothing
+        may be lost or repeated."""
         before = self.replica.options["slot.name"]
         after = f"slot_{uuid.uuid4().hex[:8]}"
         self.server.run(f"SELECT pg_copy_logical_replication_slot('{before}', '{after}')")
@@ -115,7 +118,8 @@ class History:
         self.replica.options["slot.name"] = after
 
     def skip(self) -> None:
-        """INJECT to the end, or SKIP of the next transaction: what was predicted is what another reader finds there."""
+        """Moves the position to the end, like INJECT, or after the next transaction, like SKIP. The predicted numbers
+        of transactions and changes must be those that a second reader finds between the two positions."""
         replica, options = self.replica, self.replica.options
         (seen,) = _KIND.look(options).splits.values()
         only_first = self.chance.random() < 0.5
@@ -133,7 +137,7 @@ class History:
         self.read_all_again()
 
     def count(self, start: int, end: int) -> tuple[int, int]:
-        """The transactions and changes between two positions, by a reader of a copy of the slot."""
+        """The numbers of transactions and changes between two positions, which a reader of a copy of the slot finds."""
         options = {**self.replica.options, "slot.name": f"probe_{uuid.uuid4().hex[:8]}"}
         self.server.run(
             f"SELECT pg_copy_logical_replication_slot('{self.replica.options['slot.name']}', '{options['slot.name']}')"
@@ -159,14 +163,16 @@ class History:
         return len(set(within)), len(within)
 
     def drop_slot(self) -> None:
-        """A slot that somebody dropped is missed, and made again only where the tables are read again."""
+        """Drops the slot, as another user could: the reader must refuse to start. Then the slot is created again and
+        all tables are read again."""
         self.server.run(f"SELECT pg_drop_replication_slot('{self.replica.options['slot.name']}')")
         self.refused("does not exist")
         self.replica.state = setup.prepare(self.replica.options, self.names, TIMEOUT).state
         self.read_all_again()
 
     def advance_slot(self) -> None:
-        """A slot that somebody advanced: the changes between are missed."""
+        """Advances the slot, as another user could: the reader must refuse to start, because it would not get the
+        changes between its position and the slot's. Then all tables are read again."""
         name = self.replica.options["slot.name"]
         self.server.run(f"SELECT pg_replication_slot_advance('{name}', pg_current_wal_lsn())")
         confirmed = self.replica.confirmed()
@@ -177,7 +183,7 @@ class History:
         self.read_all_again()
 
     def refused(self, why: str) -> None:
-        """A reader must not start."""
+        """Raises AssertionError unless the reader refuses to start, with an error that contains ``why``."""
         found: CaptureError | None = None
         try:
             self.replica.open()
@@ -189,17 +195,17 @@ class History:
         assert found.hint, "a refusal says what to type"
 
     def add_column(self) -> None:
-        """A column with a default: the table is read again, as ALTER TABLE … ADD COLUMN does."""
+        """Adds a column with a default, and reads the table again, as ALTER TABLE … ADD COLUMN does."""
         name = self.chance.choice([name for name in self.names if not name.endswith(".parted")])
         self.server.run(f"ALTER TABLE {name} ADD COLUMN c_{uuid.uuid4().hex[:6]} INT DEFAULT 7")
         self.replica.read_anew(name)
 
     def read_again(self) -> None:
-        """FORGET_OFFSETS of one table."""
+        """Reads one table again, as FORGET_OFFSETS does with all tables."""
         self.replica.read_anew(self.chance.choice(self.names))
 
     def read_all_again(self) -> None:
-        """FORGET_OFFSETS."""
+        """Reads all tables again, as FORGET_OFFSETS does."""
         for name in self.names:
             self.replica.read_anew(name)
 
@@ -219,12 +225,13 @@ PROOF = Proof(
     ),
     method=(
         "Each seed runs concurrent writers (inserts, updates, key changes, deletes, TOAST, truncates, aborts, "
-        "savepoints) on tables with a plain, a composite, a FULL and a partitioned identity, and a reader that ends "
-        f"now and then with or without a commit. {_OPERATIONS} operations are drawn in between: another slot with the "
-        "same log, a skip of the next transaction or of everything (the predicted numbers of transactions and changes "
-        "are compared with those that a second reader finds there), a slot that is dropped or advanced by somebody "
-        "else (it must be refused), a new column, and snapshots once more. In the end, every table equals the "
-        "server's, and the slot was never ahead of the committed position."
+        "savepoints) and a reader on four tables: one has a key of one column, one a composite key, one has REPLICA "
+        "IDENTITY FULL, and one is partitioned. After a batch, the reader sometimes ends without a commit. In "
+        f"between, {_OPERATIONS} random operations are run: the reader moves to a copy of its slot; it skips the next "
+        "transaction or all unread ones (the predicted numbers of transactions and changes are compared with those "
+        "that a second reader finds); another program drops or advances the slot (the reader must refuse to start); a "
+        "column is added; tables are read again. In the end, every table equals the server's, and the slot was never "
+        "ahead of the committed position."
     ),
     seeds=range(100),
     check=_check,

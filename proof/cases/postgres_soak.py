@@ -1,4 +1,5 @@
-"""Twelve tables of PostgreSQL under load, followed by a process that is killed again and again, as is the server."""
+"""Twelve tables of PostgreSQL under load, and a process of rw_sql that captures their changes; both the process and the
+server are killed repeatedly."""
 
 from __future__ import annotations
 
@@ -50,12 +51,13 @@ _PGBENCH = {
 _RANDOM = "id BIGINT PRIMARY KEY, word VARCHAR, big VARCHAR, amount VARCHAR"
 _TEXTS = "a VARCHAR, b INT, word VARCHAR, big VARCHAR, amount VARCHAR, PRIMARY KEY (b, a)"
 _SNAPSHOT, _BETWEEN, _STREAM = "within a snapshot", "before a snapshot", "between changes"
-"""What the process does when it is killed: a table's snapshot is read in part, one has not begun, or all are done."""
+"""The state of the tables' snapshots at a kill: one is read in part, one has not begun, or all are complete."""
 
 _STARTS = "while it starts"
 
 _BATCHES_TO_SNAPSHOT = 30
-"""After so many batches without the snapshot that a new column causes, it has ended unseen."""
+"""The number of batches after which :meth:`Soak._snapshot` adds another column: if the snapshot that the last new
+column caused was not seen within these batches, it has already ended."""
 
 _MOST_ROWS_LOG = 5.0
 """The largest transactions have 10 to the power of this many rows."""
@@ -63,7 +65,7 @@ _MOST_ROWS_LOG = 5.0
 
 @dataclass
 class Soak:
-    """One run: a server, its writers, and the process that follows it."""
+    """One run: a server, its writers, and the process that captures its changes."""
 
     folder: Path
     server: PostgresServer
@@ -103,8 +105,8 @@ class Soak:
         }
 
     def prepare(self) -> None:
-        """The tables, the publication, and two slots that begin at the same place: the source's, and one that shows
-        the changes afterwards by PostgreSQL's own ``test_decoding``."""
+        """Creates the tables, the publication, and two slots that begin at the same place: the slot of the source, and
+        a slot from which PostgreSQL's own ``test_decoding`` returns the changes after the run."""
         self._pgbench("-i", "-q", "-s", "1")
         self.server.run("ALTER TABLE pgbench_history ADD COLUMN hid BIGSERIAL PRIMARY KEY")
         for schema in self.schemas:
@@ -121,18 +123,18 @@ class Soak:
             [str(program), "-h", "127.0.0.1", "-p", str(self.server.info.port), "-U", "postgres", *words, "postgres"],
             env={**os.environ, "PGPASSWORD": PASSWORD},
             capture_output=True,
-            check=False,  # It ends with the server.
+            check=False,  # pgbench fails when the server is killed.
             cwd=self.folder,
         )
 
     def write_pgbench(self) -> None:
-        """pgbench's own transactions, at a limited rate."""
+        """Runs pgbench's own transactions, at a limited rate."""
         while not self.ended.is_set():
             self._pgbench("-n", "-c", "2", "-T", "5", "-R", "40")
 
     def write_random(self) -> None:
-        """Inserts, updates, key changes, deletes, TOAST, truncates, aborts, savepoints; large transactions and new
-        columns now and then."""
+        """Runs inserts, updates, key changes, deletes, TOAST, truncates, aborts, savepoints; and from time to time a
+        large transaction, or a statement that adds or drops columns."""
         chance = random.Random(self.chance.random())
         names = [table["upstream"] for table in self.tables.values() if "pgbench" not in table["upstream"]]
         while not self.ended.is_set():
@@ -149,7 +151,7 @@ class Soak:
     def _write_more(self, chance: random.Random) -> None:
         schema, what = chance.choice(self.schemas), chance.random()
         if what >= 0.7 and not self.is_streaming.is_set():
-            return  # Each change of the columns reads a table again: a slow machine would do nothing else.
+            return  # Each change of the columns makes the reader read a table again; a slow machine could do only that.
         if what < 0.5:
             rows = int(10 ** chance.uniform(0, _MOST_ROWS_LOG))
             first = 1_000_000 + chance.randrange(100_000)
@@ -178,7 +180,8 @@ class Soak:
                 self.facts["columns dropped"] += 1
 
     def watch_slot(self) -> None:
-        """The slot is never ahead of what is committed here. Sets ``is_streaming`` while no snapshot is left."""
+        """Checks repeatedly that the slot is never ahead of the position that rw_sql has committed. Sets
+        ``is_streaming`` while all snapshots are complete."""
         warehouse = Warehouse.at(self.task["warehouse"])
         metastore: Metastore | None = None
         while not self.ended.wait(0.3):
@@ -200,11 +203,12 @@ class Soak:
                 confirmed = lsn_number(found[0][0])
                 if confirmed > state.offset:
                     self.failures.append(f"the slot is at {confirmed}, the log at {state.offset}")
-                self.facts["looks at the slot"] += 1
+                self.facts["checks of the slot"] += 1
 
     @contextlib.contextmanager
     def process(self, *, is_last: bool) -> Any:
-        """The process that follows, in a process group of its own with its JVM."""
+        """A context manager that runs the process that captures the changes, in a separate process group together with
+        its JVM."""
         with (self.folder / "said.txt").open("ab") as said:
             child = subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.soak_child"],
@@ -229,7 +233,7 @@ class Soak:
         return (self.folder / "said.txt").read_text(errors="replace")[-3000:]
 
     def kill_again_and_again(self) -> None:
-        """The kills of this product's process and of the server, for at least SECONDS.
+        """Kills the process that captures the changes, and sometimes the server, for at least SECONDS.
 
         Of each three kills, one comes while the process starts, one while it reads a table's snapshot, and one while
         it reads changes.
@@ -244,7 +248,7 @@ class Soak:
                     self._kill_server()
                     reaches(child)
                 assert child.poll() is None, self.said()
-            # By the commits that the process left behind.
+            # The commits that the process left show its state at the kill.
             phase = _STARTS if reaches == self._start else self._phase()
             self.facts[f"kills of the process {phase}"] += 1
         if time.monotonic() < began + SECONDS:
@@ -258,12 +262,14 @@ class Soak:
         self.server.start()
 
     def _start(self, child: subprocess.Popen[bytes]) -> None:
-        """A moment of a start: with a JVM or without, before or after its first statements."""
+        """Waits for a random time within the start of the process: before or after its JVM starts, before or after its
+        first statements."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(self.chance.uniform(1, 20))
 
     def _snapshot(self, child: subprocess.Popen[bytes]) -> None:
-        """Until a batch is committed with a part of a table's snapshot. If none is left, a new column causes one."""
+        """Waits until a batch with a part of a table's snapshot is committed. If all snapshots are complete, adds a
+        column, which causes a new snapshot."""
         next_column = 0
 
         def is_within() -> bool:
@@ -276,7 +282,7 @@ class Soak:
         self._until(child, is_within, batches=1)
 
     def _stream(self, child: subprocess.Popen[bytes]) -> None:
-        """Until the snapshots are complete and some batches are committed."""
+        """Waits until the snapshots are complete and some batches are committed."""
         self._until(child, lambda: self._phase() == _STREAM, batches=self.chance.randint(1, 10))
 
     def _until(self, child: subprocess.Popen[bytes], is_met: Callable[[], bool], *, batches: int) -> None:
@@ -306,7 +312,7 @@ class Soak:
         return max((int(file.stem) for file in folder.glob("*.json")), default=-1)
 
     def _progress(self) -> list[TableProgress]:
-        """The progress of the tables' snapshots, by the newest commit."""
+        """The progress of the tables' snapshots, from the newest commit."""
         warehouse, source = self._log()
         return [progress for _, progress in stored_progress(warehouse, source).values()]
 
@@ -318,7 +324,8 @@ class Soak:
         return _BETWEEN if unfinished or not progress else _STREAM
 
     def differences(self) -> dict[str, Any]:
-        """The tables that differ from the server's, by the newest dump."""
+        """The tables whose rows in the process's newest dump differ from the server's, with the number of differing
+        keys and examples."""
         made = json.loads(Path(self.task["dump"]).read_text())
         wrong: dict[str, Any] = {}
         for name, table in self.tables.items():
@@ -331,8 +338,8 @@ class Soak:
         return wrong
 
     def finish(self) -> None:
-        """The last process reads on until everything is equal. The server sends a table's new columns with its next
-        change, so each table gets one more."""
+        """Runs a last process until all tables equal the server's. The server sends a table's new columns only with the
+        table's next change, so each table gets one more change first."""
         for table in self.tables.values():
             name, column = table["upstream"], _key_of(table["columns"])[0]
             self.server.run(
@@ -364,8 +371,8 @@ class Soak:
         self.facts["rows compared"] += sum(len(rows) for rows in json.loads(dump.read_text()).values())
 
     def compare_log(self) -> None:
-        """The log has each change once, in the order of the commits: the changes of each transaction with their
-        values, compared with ``test_decoding``."""
+        """Compares the source's log with the output of ``test_decoding``: it must have each change of each transaction,
+        with its values, once and in the order of the commits. Raises AssertionError."""
         warehouse, source = self._log()
         names = {table["upstream"]: table["upstream"] for table in self.tables.values()}
         for schema in self.schemas:
@@ -387,7 +394,7 @@ class Soak:
 
 
 def _wait(is_met: Callable[[], bool], what: str, *, seconds: float = 1.0) -> None:
-    """As ``wait_until``, with time for twelve tables on a machine that others use too."""
+    """Like ``wait_until``, with a longer limit: twelve tables on a machine that also does other work take long."""
     deadline = time.monotonic() + _LONGEST_SECONDS
     while not is_met():
         assert time.monotonic() < deadline, f"after {_LONGEST_SECONDS:g} s still not: {what}"
@@ -422,7 +429,7 @@ def _check(seed: int, folder: Path) -> Facts:
         soak.finish()
         soak.compare_log()
         assert not soak.failures, soak.failures[0]
-        assert soak.facts["looks at the slot"] > 0
+        assert soak.facts["checks of the slot"] > 0
         return dict(soak.facts)
 
 
@@ -430,15 +437,16 @@ PROOF = Proof(
     name="postgres-soak",
     claim="Tables follow a PostgreSQL database exactly while both sides are killed: each change once, in commit order.",
     method=(
-        "Twelve tables (pgbench's four, and two each with a plain, a composite, a FULL and a partitioned identity) "
-        f"for at least {SECONDS // 60} minutes: pgbench, and a random writer with inserts, updates, key changes, "
-        "deletes, large values (TOAST), truncates, aborts, savepoints, added and dropped columns, and transactions of "
-        f"1 to 100,000 rows. The process that follows them is killed with its JVM {KILLS} times, the server "
-        f"{SERVER_KILLS} times: in turn while the process starts, while it reads a table's snapshot (a new column "
-        "causes one where none is left), and while it reads changes. Throughout the run, the slot's "
-        "`confirmed_flush_lsn` is compared with the position that is committed. In the end every table equals the "
-        "server's, and the log has the changes of every transaction with their values, once and in the order in which "
-        "a second slot shows them with PostgreSQL's `test_decoding`."
+        f"For at least {SECONDS // 60} minutes, pgbench and a random writer change twelve tables: pgbench's four, and "
+        "two each that have a key of one column, have a composite key, have REPLICA IDENTITY FULL, or are partitioned. "
+        "The random writer runs inserts, updates, key changes, deletes, large values (TOAST), truncates, aborts and "
+        "savepoints, adds and drops columns, and writes transactions of 1 to 100,000 rows. The process that reads the "
+        f"changes is killed with its JVM {KILLS} times, the server {SERVER_KILLS} times: in turn while the process "
+        "starts, while it reads a table's snapshot (if all snapshots are complete, a new column causes another one), "
+        "and while it reads changes. Throughout the run, the slot's `confirmed_flush_lsn` is compared with the "
+        "committed position. In the end every table equals the server's, and the log has the changes of every "
+        "transaction with their values, once and in the order in which a second slot shows them with PostgreSQL's "
+        "`test_decoding`."
     ),
     seeds=range(1),
     check=_check,

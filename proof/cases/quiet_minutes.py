@@ -1,4 +1,4 @@
-"""Three minutes without activity, in real time: the tests elsewhere only change the age of files."""
+"""Three minutes without activity, in real time; other tests only change the age of files."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ def _writer(folder: str) -> AvroWriter:
 
 
 def _check(seed: int, folder: Path) -> Facts:
-    # One registry for all seeds of a process, which the keeper ends with the process: workers must not share it.
+    # Each process has one registry for all of its seeds, and the keeper ends the registry with the process. Processes
+    # do not share a registry.
     registry = folder.parent / f"registry-{os.getpid()}"
     versions = compare_values(spark(), _writer(str(registry)), seed, RECORDS)
     return {"schemas": 1, "versions": versions, "records": RECORDS}

@@ -28,10 +28,10 @@ PROOF = Proof(
     name="rotation-kills",
     claim="If a process is killed while it changes credentials, all dependents use the new ones or all the old ones.",
     method=f"Two sources and a sink use one connection to a broker with SCRAM and TLS. {len(_PAIRS)} pairs of a "
-    "statement (ALTER CONNECTION, ALTER SECRET) and a point between two of its steps are tried, each once over "
-    f"{DEALT} seeds; each kill ends Python alone, or Python and its JVM. If the kill came before the commit, the "
+    "statement (ALTER CONNECTION, ALTER SECRET) and a point between two of its steps are tried, each once in "
+    f"{DEALT} seeds. Each kill ends Python alone, or Python and its JVM. If the kill was before the commit, the "
     "broker then accepts only the old credentials, otherwise only the new ones. The next process must read every "
-    "row exactly once and write all of them.",
+    "row exactly once, and its sink must write every row.",
     seeds=range(DEALT),
     check=_check,
 )

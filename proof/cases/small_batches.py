@@ -1,4 +1,4 @@
-"""Two thousand small batches: files, logs, memory and the time of a batch stop growing."""
+"""Two thousand small batches: the number of files, the logs, memory and the time of a batch stop growing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _sizes(table: str) -> tuple[int, int]:
 def _size(file: Path) -> int:
     try:
         return file.stat().st_size
-    except FileNotFoundError:  # removed by clean-up during this look
+    except FileNotFoundError:  # the clean-up has just removed the file
         return 0
 
 
@@ -108,7 +108,8 @@ def _check(seed: int, folder: Path) -> Facts:
         spark.stop()
         shutil.rmtree(folder / "warehouse", ignore_errors=True)
     seconds = round(time.monotonic() - began)
-    # The wall time of a batch is reported only: it also depends on other work of the machine.
+    # The wall time of a batch is reported but not required to stay level, because it depends on the machine's other
+    # work.
     return {"batches": BATCHES, "seconds": seconds, **course.require_level(BATCHES, besides=("wall_ms",))}
 
 

@@ -1,4 +1,5 @@
-"""A view's query is changed while a thousand records a second come and its name is polled."""
+"""A view's query is changed while its source gets a thousand records a second and readers query the view by its
+name."""
 
 from __future__ import annotations
 
@@ -32,10 +33,11 @@ POLL_SECONDS = 0.01
 _TICK_SECONDS = 0.01
 _KEYS = 20
 _LEAST_RECORDS = 3_000
-"""How many records come before the change and after it."""
+"""The minimum number of records that are produced before the change, and after it."""
 
 _LOOK_MS = 500
-"""An attached session looks for a changed catalog five times a second."""
+"""The time in milliseconds after the swap within which a read may still see the old rows: an attached session checks
+the catalog for changes five times a second."""
 
 _TOPIC = "swap-under-load"
 _SOURCE = (
@@ -49,7 +51,7 @@ _NEW: tuple[str, ...] = ("k", "n", "total")
 
 
 class _Records:
-    """Produces ``RATE`` records a second until it is stopped, and counts what it produced: the oracle."""
+    """Produces ``RATE`` records a second until it is stopped. Its counts of the produced records are the oracle."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         from confluent_kafka import Producer
@@ -68,7 +70,7 @@ class _Records:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when the broker has everything."""
+        """Stops producing; returns when the broker has all records."""
         self._is_over.set()
         self._thread.join()
         self._producer.flush()
@@ -90,7 +92,7 @@ class _Records:
 
 @dataclass(slots=True)
 class _Poll:
-    """One look at the view: when it began and ended, and what it saw."""
+    """One read of the view: when it began and ended, and the columns and counts that it returned."""
 
     began_ms: float
     ended_ms: float
@@ -100,7 +102,7 @@ class _Poll:
 
 @dataclass(slots=True)
 class _Poller:
-    """Polls the view's name, ten milliseconds after the last answer, until it is stopped."""
+    """Reads the view by its name, ten milliseconds after each answer again, until it is stopped."""
 
     name: str
     look: Callable[[], tuple[tuple[str, ...], dict[int, int] | None]]
@@ -124,12 +126,12 @@ class _Poller:
                 began = time.time() * 1000
                 columns, counts = self.look()
                 self.polls.append(_Poll(began, time.time() * 1000, columns, counts))
-        except Exception as error:  # noqa: BLE001 - the claim does not hold then, which the caller says
+        except Exception as error:  # noqa: BLE001 - reported by require
             self.error = error
 
     def require(self, swapped_ms: float, undone_ms: float) -> None:
-        """Raises AssertionError if it saw anything but the old rows before the swap, the new ones after it, and the old
-        ones after the rollback."""
+        """Raises AssertionError unless the reads returned the old rows before the swap, the new rows after it, and the
+        old rows after the rollback."""
         assert self.error is None, f"{self.name}: the view could not be read: {self.error}"
         last: dict[int, int] = {}
         before = _OLD
@@ -153,17 +155,17 @@ class _Poller:
                 continue
             assert len(poll.counts) == _KEYS, f"{self.name}: {len(poll.counts)} rows of {_KEYS}"
             fewer = {key: (last[key], n) for key, n in poll.counts.items() if n < last.get(key, 0)}
-            # The old rows stay at their path, and their jobs continue from there.
+            # After a rollback, counts may be lower: the old query continues from where it stopped.
             assert not fewer or is_back, f"{self.name}: counts went back: {fewer}"
             last = poll.counts
         assert any(poll.columns == _NEW for poll in self.polls), f"{self.name}: never saw the new rows"
 
     def first_ms(self, columns: tuple[str, ...], since_ms: float) -> float:
-        """The milliseconds from a time to the end of the first look that saw these columns."""
+        """The milliseconds from a time to the end of the first read that returned these columns."""
         return next(p.ended_ms - since_ms for p in self.polls if p.began_ms >= since_ms and p.columns == columns)
 
     def gap_ms(self) -> float:
-        """The median time from one look to the next."""
+        """The median time in milliseconds from the beginning of one read to the beginning of the next."""
         begins = [poll.began_ms for poll in self.polls]
         return statistics.median(later - earlier for earlier, later in pairwise(begins))
 
@@ -249,7 +251,7 @@ def _check(seed: int, folder: Path) -> Facts:
         "records": records.count,
         "records while the new view was made": after - before,
         f"seed {seed}: seconds from the command to the new rows": round(changed, 1),
-        **{f"looks by {poller.name}": len(poller.polls) for poller in pollers},
+        **{f"reads by {poller.name}": len(poller.polls) for poller in pollers},
         **{f"seed {seed}: median ms between two reads by {p.name}": round(p.gap_ms()) for p in pollers},
         f"seed {seed}: records a second": round(records.count / records.seconds),
         f"seed {seed}: ms from the rollback's statement to its commit": round(undone_ms - undo_ms),
@@ -269,9 +271,9 @@ PROOF = Proof(
         f"one more column. Meanwhile {RATE:,} records a second arrive, and three readers read the view by its name "
         f"{POLL_SECONDS * 1000:.0f} ms after each answer: the columns by Spark, the rows by Spark, and the rows by "
         "delta-rs through the catalog. Every read must return the rows of all keys, the old columns if it ended "
-        f"before the swap and the new ones if it began {_LOOK_MS} ms after it, and no count may ever be lower than the "
-        "last one, not even across the swap. In the end the view is compared with the records, and rolled back by "
-        "`UNDO OPERATION` while its name is still polled."
+        f"before the swap and the new ones if it began {_LOOK_MS} ms after it. No count may be lower than in the "
+        "previous read, not even if the swap is between the two reads. In the end the view is compared with the "
+        "records, and rolled back by `UNDO OPERATION` while the readers continue."
     ),
     seeds=range(3),
     check=_check,

@@ -27,11 +27,11 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="syntax-fuzz",
-    claim="Every text gives statements or an error with a code and a place: no traceback, no text of less than "
-    "10 kB takes more than 100 ms, and the canonical text of a statement has the same meaning.",
+    claim="Every text is parsed into statements or causes an error with a code and a position, never a traceback; no "
+    "text of less than 10 kB takes more than 100 ms; the canonical text of a statement has the same meaning.",
     method=(
         f"{TEXTS_A_SEED} texts are parsed per seed: valid and invalid statements of the fixtures, to each of which the "
-        "test adds one to four mistakes. A mistake loses, doubles, swaps or inserts a token or a character (of any "
+        "test adds one to four mistakes. A mistake removes, doubles, swaps or inserts a token or a character (of any "
         "Unicode plane), or cuts, splices or nests texts."
     ),
     seeds=range(200),

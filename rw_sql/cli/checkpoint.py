@@ -69,7 +69,9 @@ _Stopped = Annotated[bool, typer.Option("--assume-stopped", help="Assert that th
 _Watch = Annotated[
     str | None,
     typer.Option(
-        "--watch", metavar="10s", help="How long the files must stay unchanged before the rewrite. 3s by default."
+        "--watch",
+        metavar="10s",
+        help="How long to watch the checkpoint's files for changes before the rewrite. 3s by default.",
     ),
 ]
 

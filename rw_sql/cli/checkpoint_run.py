@@ -193,7 +193,7 @@ def statement_of(
         raise SqlError(
             INVALID_OPTION,
             f"--allow takes gaps, duplicates and clamp, found: {strange[0].lower()!r}",
-            hint="name the predicted losses that you accept, separated by commas",
+            hint="name the predicted effects that you accept, separated by commas",
         )
     return InjectCheckpointOffsets(
         path=path,
@@ -356,8 +356,8 @@ def _carry_out(plan: Plan, path: str, *, is_assumed_stopped: bool, is_yes: bool,
 
 
 def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool) -> None:
-    """Asks both questions; returns only if both are answered with yes. Otherwise raises SqlError
-    CONFIRMATION_NEEDED."""
+    """Asks whether the job is stopped, and whether to carry out the plan; returns only if both answers are yes.
+    Otherwise raises SqlError CONFIRMATION_NEEDED."""
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not is_assumed_stopped and not (can_ask and _is_yes(console, _STOPPED)):
         raise SqlError(

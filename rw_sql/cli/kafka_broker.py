@@ -111,7 +111,7 @@ def is_running(folder: str | Path) -> BrokerInfo | None:
 def kafka_class_path(package: str = KAFKA_PACKAGE) -> str:
     """The class path of the broker, or of another Kafka package.
 
-    Spark resolves it the first time. The result is then cached until one of its jars is deleted.
+    The first time, Spark's resolver downloads the jars. The class path is then cached until one of the jars is deleted.
     """
     jars = remembered_jars(package)
     if jars is None:

@@ -124,7 +124,8 @@ _PLAINER = {
     ),
     "the catalog the run started from": "the epoch of the catalog when the run started",
     "Readers that stand still while a BEGIN UNSAFE block is committed. A hold ends with the next commit of anybody.": (
-        "Readers that are stopped while a BEGIN UNSAFE block is committed. The next commit of any process ends a hold."
+        "Readers that are stopped while a BEGIN UNSAFE block is committed. The next commit of any process lets them "
+        "start again."
     ),
     "one COMMIT that holds one or more sources": (
         "the COMMIT for which readers are stopped; it may stop the readers of several sources"
@@ -155,7 +156,10 @@ _PLAINER = {
     (
         "How far the refreshes of tables have come, chunk by chunk; chunk -1 is the loading. The newest row of a chunk "
         "holds."
-    ): ("The progress of refreshes, chunk by chunk; chunk -1 is the loading. The newest row of a chunk is valid."),
+    ): (
+        "The progress of refreshes, chunk by chunk; chunk -1 stands for the loading phase before the merge. The newest "
+        "row of a chunk is valid."
+    ),
     "which refresh of the table, counted from 1": "the number of the table's refresh, from 1",
     "the key up to which the chunk reaches, as JSON; null where it has no rows": (
         "the last key of the chunk, as JSON; null if the chunk has no rows"

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 STARTING = "starting Spark (the first time, it fetches Delta Lake)"
 
 _LINE_AFTER = 5.0
-"""The time in seconds after which Spark's start is reported by a line in a log."""
+"""If Spark is still starting after this many seconds, a line reports it on a stream that cannot be redrawn in place,
+such as a log file."""
 
 
 @contextmanager

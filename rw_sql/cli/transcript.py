@@ -42,7 +42,8 @@ class Transcript:
 
     @property
     def answer(self) -> Answer | None:
-        """Answers the question before an unsafe statement. The statement is printed before its preview."""
+        """The function that answers the question before an unsafe statement; None if nobody can answer. The function
+        prints the statement before its preview."""
         return None if self._answer is None else self._ask
 
     def show(self, statement: StatementText, result: DataFrame | None) -> None:

@@ -90,7 +90,7 @@ class ResultTable:
 
     @property
     def _count(self) -> str:
-        return f"{self._rows.count}; .df has all" if self._rows.has_more else self._rows.count
+        return f"{self._rows.count}; .df has all rows" if self._rows.has_more else self._rows.count
 
 
 def _html_cell(cell: str | None, is_number: bool) -> str:

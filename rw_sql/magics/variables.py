@@ -9,8 +9,8 @@ from typing import Any
 
 
 class CellVariables(Mapping[str, str]):
-    """``own`` variables take precedence (None: unset), followed by the notebook's variables whose values are texts,
-    numbers, booleans or times."""
+    """The variables of a cell by name. ``own`` variables take precedence (None: unset) over the notebook's variables
+    whose values are texts, numbers, booleans or times."""
 
     def __init__(self, own: Mapping[str, str | None], namespace: Mapping[str, Any]) -> None:
         self._own = own

@@ -64,7 +64,8 @@ logger = logging.getLogger(__name__)
 _USE = re.compile(r"\s*USE\b", re.IGNORECASE)
 
 _CATALOG_NAME = "rw_"
-"""The prefix of the catalog's own tables."""
+"""The prefix of the names of the catalog's views. Before a Spark statement that contains this prefix, rows that the
+metastore has not written yet are written."""
 
 
 class AttachedRuntime(Protocol):
@@ -144,7 +145,7 @@ class WarehouseRuntime:
 
 
 class Attached:
-    """A Spark session that accepts rw_sql's statements, and their warehouse.
+    """A Spark session that accepts rw_sql's statements, attached to the warehouse in which they take effect.
 
     ``ask`` is called with a :class:`Question` before each unsafe statement; None if nobody can answer.
     """
@@ -300,8 +301,9 @@ class Attached:
         return store_errors(self._runtime.context.sessions.require_alive)
 
     def _show(self, *, is_moved: bool) -> None:
-        """Makes the views match the catalog after a statement. ``is_moved``: the statement changed the schemas in which
-        unqualified names are looked up.
+        """Makes the session's views of rw_sql's objects match the catalog after a statement.
+
+        ``is_moved``: the statement changed the schemas in which unqualified names are looked up.
 
         The statement has already taken effect, so a failure only causes a warning; the next statement tries again.
         """
@@ -330,7 +332,8 @@ class Attached:
     def before_spark(self, text: str) -> None:
         """Makes readable the rw_sql objects to which a Spark statement or table name may refer.
 
-        Must be called before Spark runs the statement. Checks for views of other sessions only every LOOK_SECONDS.
+        Must be called before Spark runs the statement. Objects that other sessions have created are looked for at most
+        once in LOOK_SECONDS.
         """
         with self._store_errors():
             self._views.before(text)
@@ -368,8 +371,8 @@ class Attached:
             ):
                 found = read() if not sources else scanned(self._runtime.context, self.spark, sources, read, parsed)
             if _USE.match(text) and self.spark.catalog.currentDatabase() == self._views.database:
-                # USE with the database of public's views resets the search path, just as USE with a schema
-                # sets it.
+                # USE with a schema of rw_sql sets the search path; USE with the database that contains the views of
+                # the schema public resets it.
                 self._state.parameters.pop(SEARCH_PATH, None)
         except SqlError as error:
             raise error.located(text) from error.__cause__

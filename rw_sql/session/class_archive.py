@@ -5,9 +5,9 @@ a process into a file when the process ends (a dynamic CDS archive, JEP 350), an
 :func:`class_archive` returns the options of a JVM for that. The archives are files in the user's cache folder, one for
 each Java, each set of jars and each set of options.
 
-A JVM of Java 17 that maps a damaged archive ends with a fatal error. Therefore a JVM that ends at once tries each new
-archive before the archive gets its final name. The name contains the file's size in bytes, so that a file that is
-truncated later is not used.
+A JVM of Java 17 that maps a damaged archive ends with a fatal error. Therefore a short-lived JVM first maps each new
+archive; only then does the archive get its final name. The name contains the file's size in bytes, so that a file that
+is truncated later is not used.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _VARIABLES = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JA
 """The environment variables with options of Spark's JVM."""
 
 _CLASS_PATHS = ("SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CLASSPATH")
-"""The environment variables that add folders to the class path: Java archives no classes if a folder with files is in
-it."""
+"""The environment variables that add folders to the class path. Java writes no archive if the class path contains a
+folder with files."""
 
 _IN_CI = "CI"
 """The environment variable that CI services set. Their machines are discarded after the job, so an archive that is made
-there would never be used. An archive that the service restores with the cache folder is used.
+there would never be used. An archive that the CI service restores with the cache folder is used.
 """
 
 _CONFLICTING = re.compile(r"-Xshare|SharedArchiveFile|ArchiveClassesAtExit|AutoCreateSharedArchive|-XX:AOT")
@@ -67,8 +67,8 @@ _ABANDONED_SECONDS = 3_600.0
 class ClassArchive:
     """The options of a JVM that concern its archive.
 
-    ``class_path_file`` is set if the JVM will write a new archive when it ends: :meth:`remember` then stores its class
-    path, with which the archive is tried.
+    ``class_path_file`` is set if the JVM will write a new archive when it ends: :meth:`remember` stores the JVM's class
+    path in this file, and the short-lived JVM that maps the archive first gets the same class path.
     """
 
     options: str
@@ -148,7 +148,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _key(given: str, memory: str, jars: list[Path]) -> str:
-    """A name for all that Java compares before it uses an archive."""
+    """A digest of the values that Java compares before it uses an archive: itself, the options and the jars."""
     found = hashlib.sha256()
     for part in (str(java_program()), java_version(), given, memory):
         found.update(f"{part}\0".encode())
@@ -182,7 +182,7 @@ def _accepted(folder: Path, key: str, given: str) -> Path | None:
 
 
 def _is_mappable(file: Path, class_path: Path, given: str) -> bool:
-    """True if a JVM with this class path can map the archive and finds its checksums right."""
+    """True if a JVM with this class path can map the archive, and the archive's checksums are correct."""
     try:
         command = [
             str(java_program()),

@@ -73,7 +73,7 @@ class ConnectRuntime:
 
 
 class ConnectAttached(Attached):
-    """A session of Spark Connect that accepts rw_sql's statements, and their warehouse."""
+    """A session of Spark Connect that accepts rw_sql's statements, attached to a warehouse."""
 
     _views: ConnectViews
 

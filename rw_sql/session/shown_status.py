@@ -36,7 +36,7 @@ class Asks(Protocol):
 
 
 class _Installed:
-    """The display of this process, and the statement that it shows."""
+    """The display that is installed in this process, and the statement whose status it shows."""
 
     display: StatusDisplay | None = None
     describe: Callable[[], StatementProgress] | None = None

@@ -42,7 +42,8 @@ class TakesStatements(Protocol):
         ...
 
     def before_spark(self, text: str) -> None:
-        """Must be called before Spark runs a statement or resolves a table name."""
+        """Makes readable the rw_sql objects that a text may name. Must be called before Spark runs a statement or
+        resolves a table name."""
         ...
 
     def read(self, text: str, read: Callable[[], DataFrame], args: Any = None) -> DataFrame:
@@ -112,8 +113,8 @@ def wrap_class(
             with bound_arguments(spark) if args and isinstance(spark, SparkSession) else nullcontext():
                 return attached.read(text, partial(original, spark, text, *given, **kwargs), args)
         except BaseException:
-            # A mistyped RESUME is not an rw_sql statement, and committing the other statements would leave the source
-            # paused.
+            # Any failed statement aborts an open BEGIN UNSAFE block, also one that was passed to Spark: it may be a
+            # mistyped RESUME, and COMMIT without it would leave the source paused.
             attached.abort_block()
             raise
 

@@ -202,11 +202,11 @@ def test_the_page_lists_each_missed_goal_with_its_limit() -> None:
     assert lines[0].startswith("1 of 4 goals are met. The others")
     assert [line for line in lines if line.strip().startswith("- ")] == [
         f"- {limits_of()['downtime_*']}",
-        "    - c, beside p: 0.65; the goal is ≤ 0.6.",
+        "    - c, compared with p: 0.65; the goal is ≤ 0.6.",
         "- `bench/limits.toml` has no reason yet.",
-        "    - c, beside p: 0.3 (rounds 0.25, 0.3, 0.65); the rounds differ by 117%, allowed are 15%; "
+        "    - c, compared with p: 0.3 (rounds 0.25, 0.3, 0.65); the rounds differ by 117%, allowed are 15%; "
         "the goal is ≤ 0.6.",
-        "- c, beside p: not run (Flink does not install).",
+        "- c, compared with p: not run (Flink does not install).",
     ]
 
 

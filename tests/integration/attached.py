@@ -23,7 +23,7 @@ _LOOK_SECONDS = 0.1
 
 
 def wait_until(is_met: Callable[[], bool], what: str) -> None:
-    """Returns once the condition holds. The condition is checked rarely, because each check may be a statement."""
+    """Returns once the condition holds. Checks it at long intervals, because each check may be a statement."""
     waits.wait_until(is_met, what, look_seconds=_LOOK_SECONDS)
 
 
@@ -33,7 +33,7 @@ def produce_json(bootstrap: str, topic: str, rows: Iterable[Mapping[str, object]
 
 
 def noted_ranges(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, tuple[int, int]]]:
-    """The offset ranges by partition that each later scan of a source reads."""
+    """A list to which each later scan of a source adds the offset ranges, by partition, that it reads."""
     read: list[dict[str, tuple[int, int]]] = []
     frame_of = SourceScan.frame
 
@@ -89,8 +89,15 @@ class AttachedSession:
 
         self.attached.ask = say
 
+    def let_no_job_rest(self) -> None:
+        """Keeps jobs running that have nothing to read, for tests that compare the numbers of runs.
+
+        On a busy machine, a job may otherwise rest and start again between two comparisons.
+        """
+        self.sql("ALTER SYSTEM SET idle_job_timeout = '-1'")
+
     def allow_unsafe(self) -> None:
-        """The switch on, and a yes to every question."""
+        """Enables unsafe statements in the warehouse, and answers yes to each of their questions."""
         self.sql("ALTER SYSTEM SET enable_unsafe_ops = true")
         self.answer(True)
 
@@ -100,7 +107,7 @@ class AttachedSession:
         return sorted(rows, key=lambda row: [(value is not None, value) for value in row])
 
     def flushed_rows_of(self, view: str, columns: str = "*") -> list[tuple[Any, ...]]:
-        """A view's rows once all that was produced is in it."""
+        """A view's rows after a FLUSH, that is, once the view contains all records that were produced."""
         self.sql("FLUSH")
         return self.rows_of(view, columns)
 

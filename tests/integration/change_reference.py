@@ -25,7 +25,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = dict[str, Any]
 Change = tuple[int | None, Row]
-"""1 with a row, -1 with a key, None for an error."""
+"""A change: 1 and the new row, -1 and the key of the deleted row, or None for a record with an error."""
 
 
 class MisfitError(Exception):

@@ -1,4 +1,5 @@
-"""A standalone Spark cluster on the loopback, where single workers may see another folder at a path than the others."""
+"""A standalone Spark cluster on the loopback. Single workers can be made to see another folder at a path than the other
+workers."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def why_no_blind_worker() -> str:
 
 @dataclass(slots=True)
 class Cluster:
-    """A master and its workers, each with its own folder for the code that it runs. One core and 1 GB a worker."""
+    """A master and its workers. Each has its own folder for the code that it runs; each worker has one core and
+    1 GB."""
 
     folder: Path
     master: str = ""

@@ -34,7 +34,8 @@ ROWS, FILES = 100_000, 4
 
 
 def main(folder: Path) -> dict[str, object]:
-    """Refused, then with the check left out stalled, then in order."""
+    """Runs a view's job with a worker that does not share the warehouse's folder: first with the check, which refuses
+    the job, then without the check, so that a batch stalls; then again after the worker shares the folder."""
     warehouse, given = folder / "warehouse", folder / "given"
     warehouse.mkdir()
     for part in range(FILES):
@@ -65,7 +66,7 @@ def main(folder: Path) -> dict[str, object]:
         view = int(refused.job.removeprefix("mv-"))
         table = warehouse / "data" / str(view) / "1"
         was_written = table.exists()
-        # The worse case: it reads the files of others, but nobody sees its own writes.
+        # The worse case: the worker reads the files of others, but no other process sees the files that it writes.
         cluster.give_own_copy("blind", warehouse)
         one_way = _job(session, lambda job: "the driver does not see" in job.reason, "the view is refused again")
         os.environ[CHECK_VARIABLE] = "off"

@@ -50,5 +50,5 @@ def session(spark: SparkSession, warehouse: str) -> Iterator[AttachedSession]:
 
 @pytest.fixture
 def quick_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The owner looks at upstreams twice a second, so that a test need not wait for its tick."""
+    """Makes the owner check upstreams twice a second, so that a test need not wait for the usual interval."""
     monkeypatch.setattr(upstream_watcher, "DISCOVERY_SECONDS", 0.5)

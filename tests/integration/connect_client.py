@@ -25,7 +25,7 @@ def write(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
 
 
 class Client:
-    """The session, and what it saw."""
+    """The session, and the results that it has collected, by name."""
 
     def __init__(self, warehouse: str, port: str, folder: Path) -> None:
         self.spark: Any = SparkSession.builder.remote(f"sc://localhost:{port}").getOrCreate()

@@ -57,7 +57,7 @@ Row = tuple[str, int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One move, and the changes of the topic while the source is paused before it. Numbers are per mille."""
+    """One move, and the changes of the topic while the source is paused before the move. Numbers are per mille."""
 
     move: str
     more: tuple[int, ...]
@@ -145,7 +145,8 @@ class Totals:
 
 
 class MovedSource:
-    """A source ``s`` with a view ``v`` of all its rows, on a topic that this class fills, expires and makes again."""
+    """A source ``s`` with a view ``v`` of all its rows. This class fills the source's topic, expires its records, and
+    creates the topic again."""
 
     def __init__(self, session: AttachedSession, bootstrap: str, folder: Path, name: str, scenario: Scenario) -> None:
         self.session, self.bootstrap, self.folder = session, bootstrap, folder
@@ -157,7 +158,7 @@ class MovedSource:
         self.rows: Counter[Row] = Counter()
         self.stands: dict[int, int] = {}
         self.reached: dict[int, int] = {}
-        """The end of the newest read of a partition, in this incarnation of the topic."""
+        """For each partition of the topic's present incarnation: the end offset of the newest batch that was read."""
         self.others: list[str] = []
         self._make_topic()
         self._produce(scenario.records)
@@ -171,7 +172,7 @@ class MovedSource:
         self.reached = {part: end for part, end in self.stands.items() if end > 0}
 
     def drop(self) -> None:
-        """Ends it."""
+        """Drops the source with its view, and the other sources of the scenario."""
         self.session.run(f"DROP SOURCE s_{self.name} CASCADE", *(f"DROP SOURCE {other}" for other in self.others))
 
     # The topic.

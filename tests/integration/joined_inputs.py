@@ -132,7 +132,7 @@ class JoinedInputs:
         self.session.run(*statements)
 
     def _settle(self) -> None:
-        """Waits until everything that was written is read, so that all positions are known."""
+        """Waits until the sources have read everything that was written, so that all positions are known."""
         self.session.sql("FLUSH")
         for reading in self.readings.values():
             reading.read_on(self.stage)

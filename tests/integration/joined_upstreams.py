@@ -108,7 +108,7 @@ class Reading(Generic[T]):
 
     @property
     def errors(self) -> int:
-        """How often a record was read that cannot be decoded."""
+        """The number of times that a record that cannot be decoded was read."""
         return sum(record is None for record, _ in self.log)
 
 

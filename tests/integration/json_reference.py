@@ -35,7 +35,7 @@ DEEPEST = 1000
 
 
 class WrongError(Exception):
-    """A text is no JSON, or not of the columns."""
+    """A text is not JSON, or does not fit the columns."""
 
 
 class Number(str):
@@ -255,11 +255,11 @@ _SPELLINGS = {
 
 
 class Texts:
-    """Random values of a source with COLUMNS: right ones, and ones with a fault."""
+    """Random values for a source with COLUMNS: valid ones, and values with one fault."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        # One spelling in each text: which of two others counts is another test's.
+        # Each text has only one spelling of a name. Another test checks which of two different spellings counts.
         self._spelled: dict[str, str] = {}
 
     def draw(self) -> bytes:

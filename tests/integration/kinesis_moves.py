@@ -82,7 +82,7 @@ class MovedStream:
         """One move: while the source is paused, records are sent and shards split; then the preview is compared."""
         source = f"s_{self.name}"
         if move == "reshard":
-            # While the source runs: nothing is lost, doubled or read before what came first.
+            # While the source runs, no record is lost or doubled, and records are read in their order.
             self._reshard()
             before = self.rows
             self._read_on()

@@ -54,7 +54,7 @@ class MovedStreams:
         self.rows: Counter[Row] = Counter()
         self.ends: dict[str, int] = {}
         self.reached: dict[str, int] = {}
-        """The end of the newest read of a stream, in this incarnation."""
+        """For each stream in its present incarnation: the end of the newest batch that was read."""
         self.options = {
             "server_url": server.url,
             "stream": ", ".join(self.streams),

@@ -37,7 +37,7 @@ QUERIES: Mapping[str, str] = {
     "in_both": "SELECT id FROM a WHERE id IN (SELECT id FROM b WHERE v > 20)",
     "either": "SELECT id, v FROM a UNION SELECT id, v FROM b",
 }
-"""Views that read their inputs as of the versions a batch was planned to."""
+"""The queries of views that read their inputs as of the end versions of a batch."""
 
 VIEWS, KEYS, ROWS = 3, 8, 5
 _DELETED = 0.25
@@ -45,7 +45,7 @@ _DELETED = 0.25
 
 @dataclass(slots=True)
 class OldHistory:
-    """One history, drawn by a seed: so many steps with a pause in most of them.
+    """One history, drawn by a seed. Most of its steps have a pause.
 
     ``pause`` lets that many seconds pass while the jobs run; by default it makes the files older instead.
     """

@@ -25,7 +25,7 @@ PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app(prog_name
 
 
 class Server:
-    """A running ``rw-sql serve``. Its JVM ends with it, a moment later."""
+    """A running ``rw-sql serve``. When the process ends, its JVM ends a moment later."""
 
     def __init__(self, warehouse: str, folder: Path, *options: str) -> None:
         self._log = (folder / f"serve-{time.monotonic_ns()}.log").open("w+b")
@@ -40,7 +40,7 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The server's process id."""
         return self.process.pid
 
     def is_serving(self) -> bool:
@@ -65,7 +65,7 @@ class Server:
         return self.process.wait(LAST_RESORT_SECONDS)
 
     def close(self) -> None:
-        """Ends it if it still runs."""
+        """Ends the server if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(LAST_RESORT_SECONDS)
@@ -86,7 +86,7 @@ class Terminal:
         self._more = ""
         self.process = process
         self.longest_silence = 0.0
-        """The longest time in seconds, in all waits so far, in which nothing was shown."""
+        """The longest time in seconds, over all waits so far, in which the program printed nothing."""
 
     def type_line(self, text: str) -> None:
         """Types a line and Enter."""
@@ -101,7 +101,8 @@ class Terminal:
         os.write(self._end, b"\x03")
 
     def read_until(self, wanted: str, seconds: float = LAST_RESORT_SECONDS) -> str:
-        """Its output from here up to and including a text."""
+        """Waits for a text in the program's output; returns the output since the last call, up to and including this
+        text."""
         shown, self._more = self._more, ""
         deadline = time.monotonic() + seconds
         while wanted not in shown:
@@ -119,7 +120,8 @@ class Terminal:
 
 
 def _take_terminal() -> None:
-    """In the child: without this its terminal controls no process, and Ctrl-C is a character like any other."""
+    """Runs in the child process. Makes the terminal control this process; otherwise Ctrl-C would be a character like
+    any other."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 

@@ -1,4 +1,5 @@
-"""A block whose session is killed at any of its steps: afterwards all of it or none of it, and the source reads on."""
+"""A session is killed at any step of a block: the block then has taken effect completely or not at all, and the source
+continues to read."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Job:
     batches: list[int] = field(default_factory=list)
 
     def run(self, *, once: bool = False, fails: bool = False) -> list[tuple[Any, ...]]:
-        """Starts it, lets it read all records (or its planned batch alone), and returns the rows that it wrote."""
+        """Starts the job, lets it read all records (or its planned batch alone), and returns the rows that it wrote."""
         rows: list[tuple[Any, ...]] = []
 
         def write(batch: DataFrame, number: int) -> None:
@@ -85,7 +85,7 @@ class Job:
         return sorted(rows)
 
     def newest(self) -> dict[tuple[Any, ...], Any]:
-        """Runs it: the newest value of each key that it wrote."""
+        """Runs the job; returns the newest value of each key that it wrote."""
         return {row[:-1]: row[-1] for row in self.run()}
 
 

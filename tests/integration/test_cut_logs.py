@@ -183,8 +183,8 @@ def test_a_backfill_does_not_read_another_log(session: AttachedSession, own_brok
     wait_until(lambda: session.job("m").reason.startswith("DIVERGED"), "the view has noticed")
     assert (session.job("m").state, session.job("m").reason) == (
         "STALLED",
-        "DIVERGED orders:0 at 12: the log was cut there while its backfill was not complete, and has other records "
-        "from there on: REBUILD MATERIALIZED VIEW m starts again with the existing records",
+        "DIVERGED orders:0 at 12: the log was cut at this offset before its backfill was complete, and has other "
+        "records from there on: REBUILD MATERIALIZED VIEW m starts again with the existing records",
     )
     wait_until(lambda: session.job("s").reason.startswith("DIVERGED"), "the source has noticed")
     session.run(

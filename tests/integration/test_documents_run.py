@@ -121,7 +121,7 @@ def first_move(reader: Reader) -> None:
 
 
 def undo_of_newest(reader: Reader) -> int:
-    """The operation that a page takes back by its number."""
+    """The number of the newest unsafe operation, which a page undoes."""
     rows = reader.session.sql("SELECT max(epoch) AS epoch FROM rw_catalog.rw_operations WHERE is_unsafe")
     return int(rows[0].epoch)
 

@@ -52,7 +52,7 @@ def newer(old: Row, new: Row, places: Iterable[int]) -> bool:
 
 
 def replay(rows: Rows, log: Iterable[Row], conflict: str, versions: tuple[int, ...]) -> Rows:
-    """The table by the book."""
+    """The table by definition: the records of the log are applied one by one to the rows of their keys."""
     then = dict(rows)
     for record in log:
         key, row = record[:2], record[:5]

@@ -85,6 +85,7 @@ def test_passwords_rotate_under_running_sources_and_sinks(
             f" properties.ssl.ca.location = '{secured.authority_file}')"
         )
 
+    session.let_no_job_rest()
     session.run(
         # Eight jobs start at once, in a Spark that may just have started itself.
         "SET statement_timeout = '120s'",
@@ -199,6 +200,7 @@ def test_only_those_restart_whose_configuration_differs(
     for topic in (topic_name, f"{topic_name}.out"):
         create_topic(broker.bootstrap, topic, 1)
     at = f"properties.bootstrap.server = '{broker.bootstrap}'"
+    session.let_no_job_rest()
     session.run(
         f"CREATE CONNECTION c WITH (type = 'kafka', {at})",
         f"CREATE CONNECTION e WITH (type = 'kafka', {at}, properties.client.id = 'e')",

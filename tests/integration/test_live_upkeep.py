@@ -1,4 +1,4 @@
-"""Jobs do the upkeep of their tables while they run; readers continue, also across restarts."""
+"""Jobs compact and clean up their tables while they run; readers continue, also across restarts."""
 
 from __future__ import annotations
 

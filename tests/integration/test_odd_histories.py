@@ -172,7 +172,7 @@ def test_a_topic_made_anew_while_its_history_is_read_leaves_the_views_above_as_t
     session, append, made = topics.session, DirectTable.append, list[int]()
 
     def recreate_between(table: DirectTable, rows: DataFrame, *args: Any, **more: Any) -> None:
-        """After the look at the upstream, and before the chunk is read."""
+        """Creates the topic again, after the state of the upstream was requested and before the chunk is read."""
         if table.held and not made and session.rows_of("w"):
             made.append(1)
             delete_topic(topics.broker.bootstrap, topics.topic("s"))

@@ -39,7 +39,7 @@ def outcome(spark: SparkSession, text: str) -> tuple[str, ...]:
 
 
 def message_of(error: PySparkException) -> str:
-    """Spark's message; an error of Delta Lake's has none that Spark can make again."""
+    """Spark's message; empty for an error of Delta Lake, for which Spark has no template."""
     try:
         return str(error.getMessage())
     except Py4JJavaError:

@@ -153,6 +153,7 @@ def test_of_processes_that_attach_at_once_one_owns_and_the_others_stand_by(
     session = AttachedSession(spark, warehouse, run_jobs=True)
     try:
         assert not session.attached.is_owner
+        session.let_no_job_rest()
         create(session, broker, topic_name)
         assert session.flushed_rows_of("every_row") == [(id_,) for id_ in range(100)]
         assert {job.run for job in session.jobs().values()} == {1}

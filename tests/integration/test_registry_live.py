@@ -53,7 +53,7 @@ NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
 
 
 class Topics:
-    """Topics of the module's own, and how a source reads them."""
+    """The topics of this module, and the options with which a source reads them."""
 
     def __init__(self, bootstrap: str, registry: str, proxied: str) -> None:
         self.bootstrap, self.writer, self.proxied = bootstrap, AvroWriter(registry), proxied

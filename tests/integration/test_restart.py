@@ -30,6 +30,7 @@ def test_positions_states_and_pauses_survive(
         produce_json(broker.bootstrap, topic, [{"id": id_} for id_ in range(10)])
 
     session = AttachedSession(spark, warehouse)
+    session.let_no_job_rest()
     for name, topic in (("l", left), ("r", right)):
         session.run(
             f"CREATE SOURCE {name} (id INT) WITH (connector = 'kafka', topic = '{topic}', "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from rw_sql.connectors.delta import plain_files
 from rw_sql.connectors.delta.plain_files import rows_at, rows_now
@@ -79,13 +79,29 @@ def test_versions_read_as_files_are_those_that_delta_reads(tmp_path: Path, spark
     newest = output.table.version()
     for version in range(newest + 1):
         mine, delta = rows_at(session, path, version), table_at(session, path, version)
-        assert "_delta_log" not in mine._jdf.queryExecution().optimizedPlan().toString()
+        assert plain_files._plain(session, path, version) is not None
         assert mine.schema.simpleString() == delta.schema.simpleString()
         assert told(mine) == told(delta)
     assert told(rows_now(session, path)) == told(session.read.format("delta").load(path))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plain_files, "MOST_FILES", 1)
         assert told(rows_now(session, path)) == told(session.read.format("delta").load(path))
+
+
+def test_partitions_of_integers_are_read_as_files(tmp_path: Path, spark: SparkSession) -> None:
+    session, path = SparkSessions(spark).new(), str(tmp_path / "t")
+    for number in range(4):
+        part = [number, None if number == 1 else 7]
+        given = pa.table({"a": [1, number], "part": pa.array(part, pa.int32()), "b": ["x", None]})
+        write_deltalake(path, given, partition_by=["part"], mode="append")
+        for version in range(number + 1):
+            mine, delta = rows_at(session, path, version), table_at(session, path, version)
+            assert mine.schema.simpleString() == delta.schema.simpleString()
+            assert told(mine) == told(delta)
+            # Version 0 has the partitions 0 and 7, version 1 also 1 and NULL, and version 2 also 2.
+            assert (plain_files._plain(session, path, version) is None) == (version >= 2)
+    DeltaTable(path).delete()
+    assert told(rows_now(session, path)) == []
 
 
 @pytest.mark.parametrize("what", ["deletion vectors", "partitions", "renamed columns"])
@@ -96,7 +112,8 @@ def test_what_files_do_not_tell_is_left_to_delta(tmp_path: Path, spark: SparkSes
         "deletion vectors": "TBLPROPERTIES (delta.enableDeletionVectors = true)",
         "renamed columns": "TBLPROPERTIES (delta.columnMapping.mode = 'name')",
     }.get(what, "")
-    spark.sql(f"CREATE TABLE delta.`{path}` (id INT, part INT) USING delta {by} {properties}")
+    kind = "STRING" if what == "partitions" else "INT"
+    spark.sql(f"CREATE TABLE delta.`{path}` (id INT, part {kind}) USING delta {by} {properties}")
     spark.sql(f"INSERT INTO delta.`{path}` SELECT /*+ COALESCE(1) */ id, id % 2 FROM range(10)")
     if what == "renamed columns":
         spark.sql(f"ALTER TABLE delta.`{path}` RENAME COLUMN part TO other")

@@ -72,6 +72,7 @@ def test_a_topic_that_is_gone(session: AttachedSession, broker: BrokerInfo, topi
     other = f"{topic_name}.other"
     for topic in (topic_name, other):
         create_topic(broker.bootstrap, topic, 1)
+    session.let_no_job_rest()
     create(session, broker, topic_name)
     produce(broker, topic_name, range(10))
     produce(broker, other, range(10, 20))

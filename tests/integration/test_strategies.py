@@ -130,7 +130,7 @@ class Below:
         self.batch += 1
 
     def wait(self, name: str) -> None:
-        """Runs until a view has read all rows; a job that broke off is started again."""
+        """Waits until a view has read all rows; starts its job again if the job has failed."""
         warehouse, record = self.context.warehouse, self.record(name)
 
         def has_arrived() -> bool:

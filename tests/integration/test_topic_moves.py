@@ -62,6 +62,7 @@ class MovingSource:
 
 @pytest.fixture
 def moving(session: AttachedSession, broker: BrokerInfo) -> MovingSource:
+    session.let_no_job_rest()
     return MovingSource(session=session, broker=broker)
 
 

@@ -53,7 +53,7 @@ def state_of(warehouse: str) -> WorldState:
 
 @contextmanager
 def nothing_changes(warehouse: str) -> Iterator[None]:
-    """Asserts that the block does not change the warehouse."""
+    """A context manager that asserts that the code inside it does not change the warehouse."""
     before = state_of(warehouse)
     yield
     assert state_of(warehouse) == before

@@ -51,8 +51,8 @@ def test_many_rows_scroll_and_text_says_how_many_are_left_out() -> None:
     html = ResultTable(rows)._repr_html_()
     assert html.startswith('<div style="max-height: ')
     assert html.count("<tr>") == 201
-    assert html.endswith("<small>the first 200 rows; .df has all</small>")
-    assert repr(ResultTable(rows)).splitlines()[-2:] == ["… 180 more", "(the first 200 rows; .df has all)"]
+    assert html.endswith("<small>the first 200 rows; .df has all rows</small>")
+    assert repr(ResultTable(rows)).splitlines()[-2:] == ["… 180 more", "(the first 200 rows; .df has all rows)"]
 
 
 def test_a_plan_keeps_its_lines_and_its_columns() -> None:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 HOUR, WEEK = 3600.0, 7 * 24 * 3600.0
 
 PAUSES: Mapping[str, float] = {"at once": 0.0, "an hour later": HOUR, "a week later": WEEK + HOUR}
-"""The delay of the next process; the longest is more than a week, which is how long a log waits for a reader."""
+"""The delays between the end of one process and the start of the next, in seconds. The longest is more than a week, for
+which a log keeps rows for a reader that makes no progress."""
 
 _GONE_SECONDS = 60.0
 _LOG_FILE = re.compile(r"\d{20}\.(json|crc)")
@@ -43,9 +44,9 @@ _OF_A_CHECKPOINT = (("add", "modificationTime"), ("remove", "deletionTimestamp")
 
 
 def grow_old(warehouse: Path, seconds: float) -> None:
-    """Moves all stored times of a warehouse back by that much.
+    """Moves all stored times of a warehouse back by ``seconds``.
 
-    No process may be running its jobs. Statements of other processes may be committed meanwhile.
+    No process may be running the warehouse's jobs. Other processes may commit statements meanwhile.
     """
     milliseconds = int(seconds * 1000)
     for table in sorted(warehouse.glob("rw_catalog/*")):
@@ -59,7 +60,7 @@ def grow_old(warehouse: Path, seconds: float) -> None:
 
 
 def age_files(folder: Path, seconds: float) -> None:
-    """Moves the modification times of a folder's files back; Delta Lake uses them as the times of a table's commits.
+    """Moves the modification times of a folder's files back. Delta Lake uses these as the times of a table's commits.
 
     Safe while other processes read and write them.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def parsed(schema: Any) -> Any:
-    """A schema as fastavro uses it; the given one stays as it is."""
+    """A schema in the form that fastavro uses; ``schema`` itself is not changed."""
     return fastavro.parse_schema(json.loads(json.dumps(schema)))
 
 
@@ -29,7 +29,8 @@ def encoded(schema: Any, value: Any) -> bytes:
 
 
 def decoded(data: bytes, writer: Any, reader: Any) -> Any:
-    """A value as the writer's library reads it by another schema."""
+    """The value that fastavro reads from ``data``, which was written with the schema ``writer``, by the schema
+    ``reader``."""
     return fastavro.schemaless_reader(io.BytesIO(data), parsed(writer), parsed(reader))
 
 

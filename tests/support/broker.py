@@ -27,7 +27,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerInfo]:
 
 @pytest.fixture(scope="session")
 def second_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerInfo]:
-    """Another cluster, to move to."""
+    """A second cluster, to which tests move sources."""
     yield from _running(tmp_path_factory, "second_broker")
 
 

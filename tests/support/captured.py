@@ -1,4 +1,4 @@
-"""What the tests of all database sources do with a replica: a table that a reader's changes keep up to date."""
+"""Functions for the tests of all database sources. A replica is a table that a reader's changes keep up to date."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def read_on(replica: Reading) -> None:
 
 
 def reason(replica: Reading) -> str:
-    """The error of the reader that runs, which is the error of the next one too: a retry does not pass over it."""
+    """The error that ends the running reader. Checks that the next reader ends with the same error, because a retry
+    must not skip its cause."""
     with pytest.raises(CaptureError) as running:
         read_on(replica)
     replica.close()

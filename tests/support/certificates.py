@@ -24,7 +24,7 @@ class Signed:
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     def key_pem(self, *, password: str | None = None, is_traditional: bool = False) -> str:
-        """The key as PEM: PKCS #8 unless ``is_traditional``, locked where a password is given."""
+        """The key as PEM: PKCS #8 unless ``is_traditional``, encrypted if a password is given."""
         form = serialization.PrivateFormat
         lock = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
         return self.key.private_bytes(

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
 
 _HEAD = 12
-"""The bytes of a record batch before those that its length counts: its first offset and its length."""
+"""The number of bytes at the start of a record batch that the batch's length does not count: its first offset and the
+length itself."""
 
 _MADE_FROM_LOG = (".index", ".timeindex", ".txnindex", ".snapshot")
 

@@ -170,7 +170,7 @@ class KinesisServer:
     client: Any
     faults: deque[str] = field(default_factory=lambda: _FAULTS)
     busy: set[str] = field(default_factory=lambda: _BUSY)
-    """Streams that get another record after each request for records."""
+    """The names of streams that get another record after each request for records."""
 
     def create(self, stream: str, shards: int = 1) -> None:
         """Creates a stream."""
@@ -214,7 +214,7 @@ class KinesisServer:
         self.client.merge_shards(StreamName=stream, ShardToMerge=one, AdjacentShardToMerge=other)
 
     def age(self, stream: str) -> None:
-        """Lets the stream be older than its retention, from now on."""
+        """Makes the stream look older than its retention period from now on."""
         self._stream(stream).retention_period_hours = 0
 
     def keep(self, stream: str, *, hours: int, age_hours: int) -> None:
@@ -224,14 +224,15 @@ class KinesisServer:
         of.creation_datetime -= timedelta(hours=age_hours)
 
     def expire(self, stream: str, shard: str, *, upto: int) -> None:
-        """Removes a shard's records before a sequence number, as its retention does. The stream is old then."""
+        """Removes a shard's records before a sequence number, as the end of their retention period does. Makes the
+        stream look older than this period (:meth:`age`)."""
         self.age(stream)
         with _LOCK:
             of = self._stream(stream).shards[shard]
             of.records = OrderedDict((number, record) for number, record in of.records.items() if number >= upto)
 
     def date(self, stream: str, shard: str, ages: Sequence[float]) -> None:
-        """Lets a shard's records have arrived so many seconds ago."""
+        """Sets the arrival times of a shard's records to so many seconds ago, one number per record."""
         with _LOCK:
             for record, age in zip(self._stream(stream).shards[shard].records.values(), ages, strict=True):
                 record.created_at = time.time() - age
@@ -278,7 +279,7 @@ def kinesis_running(port: int = 0) -> Iterator[KinesisServer]:
 
 @pytest.fixture(scope="session")
 def kinesis_server() -> Iterator[KinesisServer]:
-    """A server that accepts everyone."""
+    """A running server without authentication."""
     with kinesis_running() as running:
         yield running
 

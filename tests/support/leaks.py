@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LONG_ENOUGH = 8
-"""Shorter texts are not searched, because some of their forms would match by chance."""
+"""The minimum length of a text to search. Some forms of a shorter text would match by chance."""
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _LZ4 = b"\x04\x22\x4d\x18"
@@ -35,7 +35,7 @@ _OWN_LZ4 = b"LZ4Block"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A text in a file: which of its forms."""
+    """A place where a text was found: the file, and the form in which the file contains the text."""
 
     path: Path
     form: str

@@ -1,4 +1,4 @@
-"""Runs the commands of the light installation without what it lacks, and says what failed.
+"""Runs the commands of the light installation without the packages that it lacks, and prints what failed.
 
 ``python light_install.py`` in an environment with the light wheel; the tests run it with the packages refused.
 """
@@ -74,7 +74,7 @@ def checkpoint(folder: Path) -> Path:
 
 
 def main() -> int:
-    """Runs every command; returns 1 if one does not do what it must."""
+    """Runs every command; returns 1 if one of them does not have the expected result."""
     folder = Path(tempfile.mkdtemp())
     script = folder / "sql" / "a.sql"
     script.parent.mkdir()

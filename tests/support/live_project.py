@@ -86,5 +86,5 @@ class LiveProject:
         return meaning_of(Metastore.open(self.session.warehouse).snapshot())
 
     def close(self) -> None:
-        """Stops its jobs."""
+        """Stops the warehouse's jobs."""
         self.session.detach()

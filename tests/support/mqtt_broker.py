@@ -39,11 +39,11 @@ class MqttBroker:
 
     @property
     def url(self) -> str:
-        """Its address as a value of ``url``."""
+        """The broker's address as a value of ``url``."""
         return f"tcp://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Starts it."""
+        """Starts the broker."""
         found = program()
         assert found is not None, "tests that use it are marked mqtt"
         file = self.home / "mosquitto.conf"
@@ -61,7 +61,7 @@ class MqttBroker:
             never.wait(0.02)
 
     def stop(self) -> None:
-        """Ends it; a persistent one writes its sessions to its file."""
+        """Ends the broker; a persistent broker then writes its sessions to its file."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait()
@@ -113,7 +113,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def mqtt_running(
     *, is_persistent: bool = True, config: str = "", login: tuple[str, str] | None = None
 ) -> Iterator[MqttBroker]:
-    """A broker on a free port. ``config`` is more of its configuration."""
+    """A broker on a free port. ``config`` is text that is added to its configuration."""
     home = Path(tempfile.mkdtemp(prefix="rw_sql-mqtt-"))
     try:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -135,6 +135,6 @@ def mqtt_running(
 
 @pytest.fixture(scope="session")
 def mqtt_broker() -> Iterator[MqttBroker]:
-    """A broker that accepts everyone."""
+    """A running broker without authentication."""
     with mqtt_running() as running:
         yield running

@@ -43,7 +43,7 @@ class MysqlInfo:
     password: str = PASSWORD
 
     def connect(self, **changed: Any) -> Any:
-        """A connection whose statements are transactions of their own."""
+        """A connection in which each statement is a transaction."""
         import pymysql
 
         return pymysql.connect(
@@ -52,7 +52,7 @@ class MysqlInfo:
         )  # fmt: skip
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Statements, and the rows of the last one, if it has any."""
+        """Runs statements; returns the rows of the last one, if it has any."""
         with self.connect() as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
@@ -147,7 +147,7 @@ class MysqlServer:
         return dict(os.environ) | libraries | {"TMPDIR": str(temporary)}
 
     def start(self) -> None:
-        """Starts it and waits until it answers."""
+        """Starts the server and waits until it answers."""
         log = self.folder / "log"
         self._log = log.open("ab")
         given = [f"--{name}={value}" for name, value in self.settings.items()]
@@ -168,14 +168,14 @@ class MysqlServer:
         _wait_until_it_answers(self.info, self._process, log)
 
     def kill(self) -> None:
-        """Ends it at once, as a crash does."""
+        """Kills the server, as a crash does."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
         self._close()
 
     def stop(self) -> None:
-        """Ends it, if it runs. Its data is thrown away."""
+        """Ends the server, if it runs. Its data is deleted afterwards."""
         if self._process is not None:
             self.kill()
 

@@ -76,7 +76,8 @@ class Replica:
             self.reader = None
 
     def read_anew(self, *names: str) -> None:
-        """Forgets tables and goes to the end of the log; the next reader begins their snapshots."""
+        """Removes tables from the replica and sets its position to the end of the log; the next reader begins new
+        snapshots of these tables."""
         self.close()
         self.state = MysqlCdcConnector().prepare(self.options, self.names, timeout=TIMEOUT).state
         for name in names:
@@ -84,7 +85,8 @@ class Replica:
             self.progress[name] = TableProgress(table=name, chunk_rows=self.chunk_rows)
 
     def forget(self, name: str) -> None:
-        """Forgets one table; the next reader begins its snapshot, and reads the others on."""
+        """Removes one table from the replica; the next reader begins a snapshot of it, and continues with the other
+        tables."""
         self.close()
         self.rows[name] = {}
         self.progress[name] = TableProgress(table=name, chunk_rows=self.chunk_rows)
@@ -114,7 +116,7 @@ class Replica:
         return taken
 
     def catch_up(self) -> None:
-        """Until all snapshots are done and everything that is committed now has been read."""
+        """Reads until all snapshots are done and everything that was committed before the call has been read."""
         end = read_facts(self.options, TIMEOUT).end
 
         def is_there() -> bool:
@@ -201,7 +203,8 @@ def create_tables(server: MysqlInfo, database: str) -> tuple[str, ...]:
 
 
 class Writers:
-    """Some connections whose transactions run at the same time; each call of :meth:`act` is one statement of one."""
+    """Several connections whose transactions run at the same time. Each call of :meth:`act` runs one statement in one
+    of them."""
 
     def __init__(self, server: MysqlInfo, tables: Sequence[str], random: random.Random, count: int = 3) -> None:
         self.tables = tables

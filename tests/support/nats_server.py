@@ -37,11 +37,11 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        """Its address as a value of ``server_url``."""
+        """The server's address as a value of ``server_url``."""
         return f"nats://127.0.0.1:{self.port}"
 
     def do(self, act: Callable[[Any], Awaitable[T]]) -> T:
-        """Calls ``act`` with the JetStream context of a connection of its own."""
+        """Calls ``act`` with the JetStream context of a new connection."""
 
         async def run() -> T:
             import nats
@@ -104,7 +104,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @contextmanager
 def nats_running(*, config: str = "", login: tuple[tuple[str, Any], ...] = (), port: int = 0) -> Iterator[NatsServer]:
-    """A server on a free port, with its streams in a temporary folder. ``config`` is more of its configuration."""
+    """A server on a free port, with its streams in a temporary folder. ``config`` is text that is added to its
+    configuration."""
     found = program()
     assert found is not None, "tests that use it are marked nats"
     home = Path(tempfile.mkdtemp(prefix="rw_sql-nats-"))
@@ -120,7 +121,7 @@ def nats_running(*, config: str = "", login: tuple[tuple[str, Any], ...] = (), p
                 _wait_until_it_answers(port, server, home / "log")
                 yield NatsServer(port=port, login=login)
             finally:
-                # Its streams are thrown away.
+                # The server's streams are deleted, so it need not end in order.
                 server.kill()
                 server.wait()
     finally:
@@ -200,7 +201,7 @@ def nats_cluster_running() -> Iterator[NatsCluster]:
 
 @pytest.fixture(scope="session")
 def nats_server() -> Iterator[NatsServer]:
-    """A server that accepts everyone."""
+    """A running server without authentication."""
     with nats_running() as running:
         yield running
 

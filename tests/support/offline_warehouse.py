@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class OfflineWarehouse:
-    """A warehouse of which there is only the catalog. A view that is rebuilt has caught up when it is waited for."""
+    """A warehouse that consists only of its catalog. A WAIT statement completes all rebuilds at once."""
 
     variables: Mapping[str, str]
     snapshot: Snapshot = field(default_factory=Snapshot)
 
     def changes(self, files: Mapping[str, str]) -> tuple[DeployChange, ...]:
-        """The differences between it and a folder with these files."""
+        """The differences between the warehouse and a folder with these files."""
         return compare(self.snapshot, read_folder(files.items(), self.variables))
 
     def apply(self, files: Mapping[str, str], *, statements: int | None = None) -> None:
-        """Makes the changes, or the first statements of them."""
+        """Makes the changes that lead to these files; with ``statements``, only that many of the first statements."""
         todo = [text for change in self.changes(files) for text in change.statements]
         for statement in todo[:statements]:
             checker = ScriptChecker(self.snapshot)

@@ -1,4 +1,4 @@
-"""Records as Amazon's producer library packs them: several in one record of a Kinesis stream."""
+"""Packs records as Amazon's producer library does: several of them in one record of a Kinesis stream."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def bounds_of(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
 
 
 def offsets_of(bootstrap: str, topic: str, bounds: Mapping[int, tuple[int, int]] | None = None) -> dict[int, list[int]]:
-    """The offsets that are records, none of aborted transactions, partition by partition."""
+    """The offsets that have records, by partition, without records of aborted transactions."""
     import confluent_kafka as ck
 
     bounds = bounds_of(bootstrap, topic) if bounds is None else bounds

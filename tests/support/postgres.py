@@ -43,7 +43,7 @@ class PostgresInfo:
         return f"jdbc:postgresql://127.0.0.1:{self.port}/postgres"
 
     def run(self, statement: str) -> list[tuple[Any, ...]]:
-        """One statement and its rows, if it has any."""
+        """Runs one statement; returns its rows, if it has any."""
         import psycopg
 
         with psycopg.connect(
@@ -125,7 +125,7 @@ class PostgresServer:
         )
 
     def start(self) -> None:
-        """Starts it and waits until it answers."""
+        """Starts the server and waits until it answers."""
         log = self.home / "log"
         self._log = log.open("ab")
         given = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
@@ -164,7 +164,8 @@ class PostgresServer:
         )
 
     def kill(self) -> None:
-        """Ends it at once, as a crash does. Its other processes end as they notice."""
+        """Kills the server's main process, as a crash does. The other processes of the server end when they notice
+        this."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -172,7 +173,7 @@ class PostgresServer:
         self._close()
 
     def stop(self) -> None:
-        """Ends it, if it runs."""
+        """Ends the server, if it runs."""
         if self._process is not None:
             _end(self._process)
             self._close()
@@ -184,7 +185,8 @@ class PostgresServer:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Suspends all its processes: connections stay open, and nothing is answered."""
+        """A context manager that suspends all processes of the server: connections stay open, and no request is
+        answered."""
         pids = list(self._pids())
         assert pids
         for pid in pids:
@@ -240,14 +242,14 @@ def _server(settings: Mapping[str, str]) -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresInfo]:
-    """A server that replicates too."""
+    """A running server that supports logical replication."""
     with running_server(wal_level="logical", max_wal_senders="40", max_replication_slots="40") as server:
         yield server.info
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:
     """Ends the server regardless of its connections. SIGTERM would wait for each client to leave, and a JVM may keep a
-    connection open for longer. Its data is thrown away, so a server that ends slowly is killed."""
+    connection open for longer. A server that ends slowly is killed, because its data is deleted anyway."""
     server.send_signal(signal.SIGINT)
     try:
         server.wait(30)

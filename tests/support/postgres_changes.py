@@ -33,7 +33,7 @@ TIMEOUT = 30.0
 
 
 def cdc_options(postgres: PostgresInfo, **changed: str) -> dict[str, str]:
-    """The options of a source with a slot and a publication of its own."""
+    """The options of a source with a slot and a publication that no other source uses."""
     word = uuid.uuid4().hex[:8]
     return {
         "hostname": "127.0.0.1",
@@ -82,12 +82,12 @@ class Replica:
             self.reader = None
 
     def add(self, name: str) -> None:
-        """One more table; the next reader begins its snapshot."""
+        """Adds a table to the replica; the next reader begins a snapshot of it."""
         self.names = (*self.names, name)
         self.read_anew(name)
 
     def read_anew(self, name: str) -> None:
-        """Forgets a table; the next reader begins its snapshot."""
+        """Removes a table from the replica; the next reader begins a new snapshot of it."""
         self.close()
         self.rows[name] = {}
         self.progress[name] = TableProgress(table=name, chunk_rows=self.chunk_rows)
@@ -136,7 +136,7 @@ class Replica:
         return lsn_number(row[0])
 
     def catch_up(self, postgres: PostgresInfo) -> None:
-        """Until all snapshots are done and everything that is committed now has been read."""
+        """Reads until all snapshots are done and everything that was committed before the call has been read."""
         end = read_facts(self.options, TIMEOUT).end
 
         def is_there() -> bool:
@@ -225,7 +225,8 @@ _WORDS = ("", "plain", 'say "x"', "back\\slash", "two\nlines", "tab\there", "\x0
 
 
 class Writers:
-    """Some connections whose transactions run at the same time; each call of :meth:`act` is one statement of one."""
+    """Several connections whose transactions run at the same time. Each call of :meth:`act` runs one statement in one
+    of them."""
 
     def __init__(self, postgres: PostgresInfo, tables: Sequence[str], random: random.Random, count: int = 3) -> None:
         self.tables = tables

@@ -28,14 +28,14 @@ def project_files() -> Files:
 
 @dataclass(frozen=True, slots=True)
 class ProjectChange:
-    """An edit of the project's files, and how many changes of each class it leads to."""
+    """An edit of the project's files, and the number of changes of each class that a plan of the edit has."""
 
     name: str
     classes: Mapping[str, int]
     edit: Callable[[Files], None]
 
     def files(self) -> Files:
-        """The files at that time."""
+        """The project's files after the edit."""
         files = project_files()
         self.edit(files)
         return files

@@ -85,7 +85,7 @@ class PulsarServer:
 
     @property
     def url(self) -> str:
-        """Its address as a value of ``service.url``."""
+        """The broker's address as a value of ``service.url``."""
         return f"pulsar://127.0.0.1:{self.port}"
 
     def admin(self, method: str, path: str, body: Any = None) -> Any:
@@ -286,7 +286,7 @@ def pulsar_running(*, port: int = 0, **settings: str) -> Iterator[PulsarServer]:
                 _wait_until_it_answers(server, process, home / "log")
                 yield server
             finally:
-                # Its topics are thrown away.
+                # The broker's data is deleted, so it need not end in order.
                 process.kill()
                 process.wait()
     finally:
@@ -295,7 +295,7 @@ def pulsar_running(*, port: int = 0, **settings: str) -> Iterator[PulsarServer]:
 
 @pytest.fixture(scope="session")
 def pulsar_server() -> Iterator[PulsarServer]:
-    """A broker that accepts everyone."""
+    """A running broker without authentication."""
     with pulsar_running() as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""A server before a real schema registry that can be out of reach, slow, or want a password."""
+"""A proxy of a real schema registry. It can be made unreachable or slow, or require a password."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RegistryProxy:
     _server: ThreadingHTTPServer | None = None
 
     def start(self) -> str:
-        """Starts it on a free port; returns the address of its API."""
+        """Starts the proxy on a free port; returns the address of its API."""
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -82,7 +82,7 @@ class RegistryProxy:
         return path.replace("/subjects/", f"/subjects/{self.prefix}", 1)
 
     def stop(self) -> None:
-        """Stops it."""
+        """Stops the proxy."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

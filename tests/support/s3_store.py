@@ -119,7 +119,8 @@ class S3Store:
 
     @contextmanager
     def holding(self, path: str) -> Iterator[Callable[[], bool]]:
-        """Keeps the first write to a path that fits a pattern waiting until the end; gives whether it waits."""
+        """A context manager that delays, until its end, the first write to a path that matches a pattern. Yields a
+        function that returns whether such a write is waiting."""
         self._gate.write_text(path)
         try:
             yield self._waiting.exists

@@ -23,8 +23,8 @@ PASSWORD = 'p"a\\ss'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secured:
-    """Its addresses, and its certificate authority. ``plain`` is the listener without authentication, for tests to
-    produce with."""
+    """The addresses of the broker, and its certificate authority. ``plain`` is the listener without authentication,
+    through which tests produce records."""
 
     plain: str
     by_password: str
@@ -51,7 +51,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @contextmanager
 def running_secured_broker(folder: Path) -> Iterator[Secured]:
-    """Such a broker with its data in a folder."""
+    """A broker with authentication and with its data in a folder."""
     folder.mkdir(exist_ok=True)
     authority = make_authority()
     server = issue(authority, "broker")

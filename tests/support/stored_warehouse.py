@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 SUFFIX = ".tar.xz"
 FOLDER = Path(__file__).parents[1] / "fixtures" / "warehouses"
 KEY = base64.b64encode(b"the key of a kept test warehouse").decode()
-"""The key of its secrets, which protect nothing."""
+"""The key that encrypts the secrets of a stored warehouse. These secrets protect nothing."""
 PASSWORD = "kept by a test"
 DEAD = "127.0.0.1:1"
-"""No server listens there: a stored warehouse finds no broker until a test gives it one."""
+"""The broker's address in a stored warehouse. No server listens there, so a test has to set another address."""
 
 VIEWS = ("plain", "counted", "newest", "joined", "totals")
 CREATED = {
@@ -110,7 +110,7 @@ def make(spark: SparkSession, folder: Path, bootstrap: str) -> dict[str, Any]:
 
 
 def contents(session: AttachedSession) -> dict[str, Any]:
-    """Its visible contents: rows, definitions, positions, the log of operations."""
+    """The visible contents of a warehouse: rows, definitions, positions, the log of operations."""
     return {
         "rows": {view: [list(row) for row in session.rows_of(view)] for view in VIEWS},
         "definitions": {
@@ -146,7 +146,7 @@ def readable(held: dict[str, dict[str, Any] | list[Any]]) -> str:
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Packs a warehouse into a file: hundreds of small files, which xz compresses as one."""
+    """Packs a warehouse into one file. It consists of hundreds of small files, which xz compresses together."""
     with tarfile.open(target, "w:xz", preset=9) as packed:
         for file in sorted(folder.rglob("*")):
             if file.is_file():

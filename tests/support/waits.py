@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LAST_RESORT_SECONDS = 600.0
-"""After so long without its condition a test has hung."""
+"""The time in seconds after which a test that still waits for its condition counts as hung."""
 
 LIFE_SECONDS = 900.0
-"""The limit for a child process that does several steps."""
+"""The time limit in seconds for a child process that does several steps."""
 
 
 def wait_until(is_met: Callable[[], bool], what: str, *, look_seconds: float = 0.01) -> None:

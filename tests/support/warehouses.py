@@ -41,8 +41,8 @@ _VIEW_SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable"
 
 @dataclass(slots=True)
 class Absence:
-    """The pauses of a loop that repeats: the catalog is away after the first and back after the second. The third is
-    interrupted, as by Ctrl-C."""
+    """Replaces the pauses of a repeating loop. The catalog is unreadable from the first pause to the second. The third
+    pause is interrupted, as by Ctrl-C."""
 
     folder: Path
     pauses: int = 0
@@ -70,7 +70,7 @@ class WrittenWarehouse:
 
     @property
     def uri(self) -> str:
-        """Its URI."""
+        """The warehouse's URI."""
         return str(self.folder)
 
     def context(self) -> Context:
@@ -79,7 +79,7 @@ class WrittenWarehouse:
         return Context(warehouse=Warehouse.at(self.uri), metastore=metastore, sessions=NoSpark(), owner="a test")
 
     def commit(self, *changes: Change, **said: Any) -> int:
-        """One operation; its epoch."""
+        """Commits one operation; returns its epoch."""
         operation = Operation(
             **{"kind": "TEST", "statement": "", "objects": (), "changes": changes, "actor": "ann", **said}
         )
@@ -153,7 +153,7 @@ class WrittenWarehouse:
         self.metastore.jobs.write_job_status([JobStatus(job=job, state=state, **told)])
 
     def fence(self, job: str, run: int, *, generation: int = 1) -> str:
-        """The first commit of a run of a job; the path of its table."""
+        """Writes the fence of a run of a job; returns the path of the job's table."""
         table = Warehouse.at(self.uri).data(int(job.rpartition("-")[2]), generation)
         if run == 1:
             create_table(table, Schema.from_arrow(_SCHEMA), {})
@@ -161,7 +161,7 @@ class WrittenWarehouse:
         return table
 
     def batch(self, table: str, job: str, run: int, batch: int, rows: int, errors: int = 0) -> None:
-        """A batch that a job commits."""
+        """Commits a batch of a job's run."""
         self._append(table, rows, errors, JobCommit(job=job, run=run, epoch=1, batch=batch, ranges={}))
 
     def _append(self, table: str, rows: int, errors: int, commit: JobCommit) -> None:

@@ -133,7 +133,8 @@ def apply_command(
 ) -> None:
     """Bring a warehouse to the state of a folder of CREATE statements.
 
-    After a failure, run the same command again to continue. For a plan, run rw-sql diff first to write a new plan.
+    If a statement fails, run the same command again to continue. If the command applies a plan, write a new plan with
+    rw-sql diff first.
     """
     from rw_sql.cli.output import console_for
     from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan
@@ -194,7 +195,8 @@ def rollback_command(
     yes: Yes = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Restore the rows that a view had before its newest rebuild. These rows are kept until the next rebuild."""
+    """Restore the rows that a view had before its newest rebuild. They are kept until the view's next rebuild, or for
+    the time in the system parameter rollback_window."""
     from rich.text import Text
 
     from rw_sql.cli.output import console_for
@@ -258,7 +260,7 @@ def _compared(
             raise SqlError(
                 INVALID_OPTION,
                 f'--allow takes GAPS and DUPLICATES, found: "{word}"',
-                hint="name the predicted losses that you accept, separated by commas",
+                hint="name the predicted effects that you accept, separated by commas",
             )
     variables = {**environment(folder, env), **given_variables(var or ())}
     objects = read_folder([(file, read_text(file)) for file in folder_files(folder)], variables)
@@ -324,7 +326,7 @@ def show_changes(
 
 def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, changes: Sequence[DeployChange]) -> None:
     if snapshot.epoch == 0:
-        return  # There are no rows yet; a light installation could not count rows.
+        return  # A new warehouse has no rows, and an installation without delta-rs could not count them.
     made = [
         change
         for change in changes
@@ -336,7 +338,7 @@ def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, ch
         return
     from rw_sql.runtime.positions.rows_to_read import rows_to_read
 
-    # The first object of a rebuild is the view itself.
+    # The first object that a rebuild touches is the view itself, which is not read.
     read = [id_ for change in made for id_ in change.touches[change.action == "rebuild" :]]
     found = rows_to_read(warehouse, snapshot, read)
     if found.rows or found.bytes:

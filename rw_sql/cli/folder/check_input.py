@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.variables.source_map import Expanded, Fault
 
 _OF_OPTIONS = (INVALID_PROPERTY, UNKNOWN_PROPERTY)
-"""The kinds of errors that refuse a single option; the statement can have other errors too."""
+"""The kinds of errors that concern a single option: after such an error, the statement's other errors are reported
+too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +116,7 @@ def check_group(group: CheckedGroup, checker: ScriptChecker) -> Iterable[tuple[C
 
 
 def _stray_notes(file: CheckedFile) -> list[Checked]:
-    """The comments ``-- rw:`` below the last statement, as errors."""
+    """The errors for comments ``-- rw:`` below the last statement, which belong to no statement."""
     error = stray_note(file.expanded.text)
     if error is None or error.span is None:
         return []

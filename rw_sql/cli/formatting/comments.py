@@ -111,7 +111,7 @@ def _pair_moved(old: Sequence[tuple[str, str]], new: Sequence[tuple[str, str]], 
 
 
 def _pair_respelled(old: int, pairs: dict[int, int]) -> None:
-    """Pairs the last words of two spellings, such as VARCHAR and CHARACTER VARYING."""
+    """Pairs the last words of two spellings of a type, such as VARCHAR and CHARACTER VARYING."""
     taken = set(pairs.values())
     for at in range(old - 1):
         following = pairs.get(at + 1)

@@ -60,7 +60,8 @@ def show_completion(shell: str | None) -> None:
 
 
 def _typer() -> Any:
-    # The module in which typer handles its own options, which take no shell; it has these names since typer 0.12.
+    # typer's implementation of --install-completion and --show-completion, whose options take no name of a shell. Its
+    # functions have had the names used here since typer 0.12.
     return import_module("typer.completion")
 
 

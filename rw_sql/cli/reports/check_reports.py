@@ -64,7 +64,7 @@ class Report:
         lines += [f"unchecked, {count} statement{_s(count)}: {what}" for what, count in noted.most_common()]
         blocked = Counter(name for checked in self.statements for name in checked.blocked_by)
         lines += [
-            f'unchecked, {count} statement{_s(count)}: what follows from the errors of "{name}"'
+            f'unchecked, {count} statement{_s(count)}: facts that depend on "{name}", whose definition has errors'
             for name, count in blocked.most_common()
         ]
         return lines
@@ -169,7 +169,9 @@ def github_lines(report: Report) -> list[str]:
     lines = []
     if len(report.errors) > _MOST_SHOWN:
         lines.append(
-            _command("notice", f"{len(report.errors)} errors; GitHub shows {_MOST_SHOWN} of a step, the log has all")
+            _command(
+                "notice", f"{len(report.errors)} errors; GitHub shows {_MOST_SHOWN} per step; the log has all errors"
+            )
         )
     for path, error in report.unreadable:
         lines.append(_command("error", _sentence(error), file=path, title=error.code))

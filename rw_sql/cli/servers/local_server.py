@@ -64,8 +64,9 @@ class LocalServer:
     def start(self, command: Sequence[str], facts: Mapping[str, object], at: str, is_ready: Callable[[], bool]) -> int:
         """Starts the server, which outlives this process, and returns its process id when ``is_ready`` is true.
 
-        ``facts`` are remembered besides the process; ``at`` is the server's address in messages. Raises SqlError
-        UPSTREAM_UNREACHABLE with the end of its logs if it does not start.
+        ``facts`` are stored in the server's file, together with the id and start time of the process; ``at`` is the
+        server's address in messages. Raises SqlError UPSTREAM_UNREACHABLE, with the end of the server's logs, if the
+        server does not start.
         """
         with (self.folder / self.console).open("ab") as console:
             process = subprocess.Popen(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rw_sql.session.attach import Attached
     from rw_sql.syntax.statements import Statement
 
-_STILL_STARTING = "Spark still starts: the shell ends once it has (Ctrl-C: at once)"
+_STILL_STARTING = "Spark is still starting: the shell ends when Spark has started (Ctrl-C ends it at once)"
 
 
 class Backend:

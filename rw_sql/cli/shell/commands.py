@@ -45,7 +45,7 @@ HELP: tuple[tuple[str, str], ...] = (
     (r"\e [FILE]", "edit the last statement, or a file, in $VISUAL or $EDITOR"),
     (r"\i FILE, \ir FILE", "run a file; \\ir is relative to the file that includes it"),
     (r"\o [FILE]", "write results to a file; without a name, to the terminal again"),
-    (r"\x [on|off|auto]", "rows one column to a line: always, never, or if a table is too wide or tall"),
+    (r"\x [on|off|auto]", "print each column on its own line: always, never, or if a table is too wide or tall"),
     (r"\timing [on|off]", "show how long statements take"),
     (r"\pager [on|off]", "show long results in $PAGER"),
     (r"\set NAME VALUE, \unset NAME", "set a variable, used as :NAME, :'NAME', :\"NAME\" in statements; unset it"),

@@ -64,7 +64,8 @@ class Shell:
         self.edited = ""
         self._is_interactive = is_interactive
         self._console = console_for()
-        # While Spark starts, descriptor 2 is a file, where the rest of a line that has already begun would be lost.
+        # The status line gets its own copy of standard error: while Spark starts, standard error itself is redirected
+        # to a file, which would receive the rest of a half-written line.
         self._status = StatusLine(backend.progress, stream=own_stderr())
         self._layout: Layout = "auto"
         self._is_timed = is_interactive
@@ -271,7 +272,7 @@ class Shell:
             self._layout = "auto"
         else:
             self._layout = "records" if switched(argument, self._layout == "records", r"\x auto") else "table"
-        said = {"auto": "for what is too wide or tall", "records": "on", "table": "off"}[self._layout]
+        said = {"auto": "used for results that are too wide or tall", "records": "on", "table": "off"}[self._layout]
         self._say(f"Expanded display is {said}.")
 
     def _watch(self, argument: str) -> None:

@@ -1,4 +1,4 @@
-"""The report of ``rw-sql test``: a line per test, the failures, a summary; JSON or JUnit."""
+"""The report of ``rw-sql test``: as text (a line per test, the failures and a summary), as JSON or as JUnit XML."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ def run_tests(tests: Sequence[Test], options: TestOptions, tell: Callable[[TestO
     from rw_sql.cli.spark_start import spark_for
     from rw_sql.session.attach import detach
 
-    keep_tidy()  # stopped here, because a broker outlives the process that started it
+    keep_tidy()  # Ends the broker with this process; otherwise a broker outlives the process that started it.
     with ExitStack() as left:
         folder = Path(left.enter_context(TemporaryDirectory(prefix="rw_sql-test-")))
         broker: Future[BrokerInfo] | None = None
@@ -334,7 +334,7 @@ def run_tests(tests: Sequence[Test], options: TestOptions, tell: Callable[[TestO
             # The broker starts at the same time as Spark, because each of the two leaves a core idle for seconds.
             starter = left.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="rw_sql-broker"))
             broker = starter.submit(start_broker, home, port=0)
-        # An archive of classes saves nothing measurable beside the tests themselves (decision 61).
+        # An archive of classes makes a run of tests no faster (decision 61).
         first = str(folder / "first")
         spark = left.enter_context(spark_for(first, run_jobs=False, config=TEST_SETTINGS, uses_archive=False))
         detach(spark)

@@ -49,7 +49,7 @@ SQL_END = ".sqltest"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsGiven:
     """The input rows of a test: literal ``rows`` with the ``columns`` that they name, the ``sql`` that returns them, or
-    the ``records`` of a topic. ``types`` are the types of columns without a definition."""
+    the ``records`` of a topic. ``types`` are the columns' types if no definition creates the input."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()

@@ -38,11 +38,12 @@ _DIGITS = 12
 
 
 _EXACT = Context(prec=100)
-"""Python's own context rounds to 28 digits, and columns have up to 38."""
+"""A decimal context that does not round values of columns, which have up to 38 digits; Python's default context rounds
+to 28 digits."""
 
 
 _PLAIN = re.compile(r"[\w .:+/@-]*")
-"""Texts that are unambiguous within an array, a struct or a map."""
+"""Matches texts that need no quotes within the text of an array, a struct or a map."""
 
 
 class MisfitError(Exception):

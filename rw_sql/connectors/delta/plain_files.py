@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import json
 import re
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyspark.sql.types import StructType
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import IntegerType, LongType, StructType
 
 from rw_sql.connectors.delta.versions import table_at
 from rw_sql.connectors.support.local_frames import keeping_active_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 MOST_FILES = 32
 """The maximum number of files of a table that is read directly. To list more paths, Spark would start a job."""
+
+_MOST_PARTS = 4
+"""The maximum number of partitions of a table that is read directly. Each one is a branch of the query's plan."""
 
 _HARMLESS = frozenset({"timestampNtz"})
 """The reader features of tables whose files can nevertheless be read without Delta."""
@@ -51,9 +59,9 @@ def rows_now(spark: SparkSession, path: str) -> DataFrame:
 def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | None:
     """The rows of a version (None: the newest), read directly from the table's Parquet files.
 
-    None if the Parquet files alone do not determine the rows (deletion vectors, renamed columns, or partition
-    columns stored only in paths), if there are too many files or files that are not local, or if delta-rs does not
-    find the version.
+    None if the Parquet files and the partitions of integers do not determine the rows (deletion vectors, renamed
+    columns, partitions of other types), if there are too many files or partitions or a file that is not local, or if
+    delta-rs does not find the version.
     """
     try:
         table = DeltaTable(path, version=version)
@@ -61,18 +69,52 @@ def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | N
         return None
     protocol = table.protocol()
     needed = frozenset(protocol.reader_features or ()) - _HARMLESS
-    if (protocol.min_reader_version > 1 and (needed or not protocol.reader_features)) or (
-        table.metadata().partition_columns
-    ):
-        return None
-    files = table.file_uris()
-    if len(files) > MOST_FILES or not all(_is_plain(file) for file in files):
+    if protocol.min_reader_version > 1 and (needed or not protocol.reader_features):
         return None
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    parts = _parts(table, schema)
+    files = [file for _, found in parts or () for file in found]
+    if parts is None or len(files) > MOST_FILES or not all(_is_plain(file) for file in files):
+        return None
     if files:
-        return spark.read.schema(schema).parquet(*files)
+        return reduce(DataFrame.union, (_part(spark, schema, values, found) for values, found in parts))
     with keeping_active_session(spark):
         return spark.createDataFrame([], schema)
+
+
+def _parts(table: DeltaTable, schema: StructType) -> list[tuple[dict[str, int | None], list[str]]] | None:
+    """The files of a table by the values of its partition columns.
+
+    None if there are too many combinations of values, or columns of other types than integers.
+    """
+    columns = table.metadata().partition_columns
+    files = table.file_uris()
+    if not columns:
+        return [({}, files)]
+    if not all(isinstance(schema[column].dataType, IntegerType | LongType) for column in columns):
+        return None
+    actions = pa.table(table.get_add_actions(flatten=True))
+    values = zip(*(actions.column(f"partition.{column}").to_pylist() for column in columns), strict=True)
+    of_file = dict(zip(map(unquote, actions.column("path").to_pylist()), values, strict=True))
+    root = table.table_uri.removeprefix("file://").rstrip("/") + "/"
+    parts: dict[tuple[int | None, ...], list[str]] = {}
+    for file in files:
+        part = of_file.get(file.removeprefix(root))
+        if part is None:
+            return None
+        parts.setdefault(part, []).append(file)
+    if len(parts) > _MOST_PARTS:
+        return None
+    return [(dict(zip(columns, part, strict=True)), found) for part, found in parts.items()]
+
+
+def _part(spark: SparkSession, schema: StructType, values: dict[str, int | None], files: list[str]) -> DataFrame:
+    """The rows of one partition: the columns of its files, and the partition's values."""
+    stored = StructType([field for field in schema.fields if field.name not in values])
+    rows = spark.read.schema(stored).parquet(*files)
+    for name, value in values.items():
+        rows = rows.withColumn(name, f.lit(value).cast(schema[name].dataType))
+    return rows.select(*schema.names) if values else rows
 
 
 def _is_plain(file: str) -> bool:

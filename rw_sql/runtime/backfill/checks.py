@@ -1,4 +1,4 @@
-"""Locates a backfill's staging table, and checks that the remaining records can be read now."""
+"""Locates a backfill's staging table, and checks that the records that the backfill still has to read are available."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def require_history(context: Context, spec: ViewSpec, *, is_direct: bool) -> Non
 def require_readable(
     name: str, splits: Mapping[str, SplitHistory], upstream: Upstream, portions: tuple[BackfillChunk, ...]
 ) -> None:
-    """Raises StalledError, with a remedy, if an upstream no longer has some of these offsets."""
+    """Raises StalledError, with a remedy, if the upstream no longer has some of the offsets of ``portions``."""
     if upstream.error is not None:
         raise StalledError(f"UNREACHABLE {upstream.error}")
     again = f"REBUILD MATERIALIZED VIEW {sql_name(name)} starts again with the existing records"
@@ -88,10 +88,11 @@ def require_same_log(
     known: Mapping[str, int],
     now: Mapping[str, int] | None = None,
 ) -> None:
-    """Raises StalledError, with a remedy, if a log has lost some of these offsets and perhaps has other records there.
+    """Raises StalledError, with a remedy, if a split's log has lost the records at some of the offsets of ``portions``,
+    and may have other records at these offsets now.
 
-    ``known`` are terms in which the logs had the offsets. ``now`` are the current terms; if missing, they are
-    requested. Splits without a known term are not checked.
+    ``known`` maps a split to a term (Kafka: leader epoch) in which its log had the records. ``now`` are the current
+    terms; if missing, they are requested. Splits without a known term are not checked.
     """
     if not isinstance(kind, TermConnector):
         return
@@ -113,8 +114,8 @@ def require_same_log(
         shown = sorted(lost)[:8]
         cuts = ", ".join(f"{split} at {lost[split]}" for split in shown)
         raise StalledError(
-            f"{DIVERGED} {cuts}: the log was cut there while its backfill was not complete, and has other records from "
-            f"there on: REBUILD MATERIALIZED VIEW {sql_name(name)} starts again with the existing records",
+            f"{DIVERGED} {cuts}: the log was cut at this offset before its backfill was complete, and has other "
+            f"records from there on: REBUILD MATERIALIZED VIEW {sql_name(name)} starts again with the existing records",
             is_final=True,
         )
 

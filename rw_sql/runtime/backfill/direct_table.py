@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -25,8 +25,8 @@ from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.jobs.inputs import as_in_files, input_frame
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
 from rw_sql.runtime.spark.row_by_row import is_by_row, makes_more
+from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.support.faults import fault
-from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,10 +55,9 @@ def is_direct(context: Context, spec: ViewSpec) -> bool:
     (given,) = spec.inputs
     if is_there(context.warehouse, context.warehouse.history(spec.view_id, spec.generation, given.id)):
         return False
-    spark = context.sessions.new()
-    input_frame(context, spark, given).createOrReplaceTempView(quoted_for_spark(given.name))
-    java: Any = spark.sql(spec.query)
-    return is_by_row(java)
+    with context.sessions.lent() as spark:
+        register_view(input_frame(context, spark, given), given.name)
+        return is_by_row(spark.sql(spec.query))
 
 
 @dataclass(slots=True)
@@ -111,9 +110,7 @@ class DirectTable:
         The result may have fewer rows than the chunk, so ``expected`` is an upper limit.
         """
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
-        rows.where(f"{ERROR} IS NULL").selectExpr(*self.given.selected).createOrReplaceTempView(
-            quoted_for_spark(self.given.name)
-        )
+        register_view(rows.where(f"{ERROR} IS NULL").selectExpr(*self.given.selected), self.given.name)
         spark: SparkSession = rows.sparkSession
         found = as_in_files(spark.sql(self.spec.query), self.spec)
         due = ANY if makes_more(found) else at_most(expected)
@@ -137,7 +134,7 @@ class DirectTable:
             self.held[split] = with_span(self.held.get(split, ()), start, end)
 
     def finish(self, live_version: int) -> None:
-        """Makes the view's stream begin at this version of the log."""
+        """Writes the checkpoint with which the view's stream begins at the version ``live_version`` of the log."""
         log = self.context.warehouse.data(self.given.id, self.given.generation)
         fault("history.before_finish")
         begin_at(self.context.warehouse, self.checkpoint, table_id(log), live_version, self.spec.parallelism)

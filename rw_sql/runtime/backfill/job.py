@@ -108,7 +108,7 @@ def leave_histories(context: Context, spec: ViewSpec) -> None:
     known = context.metastore.jobs.backfills().get(spec.job)
     if known is not None and known.generation == spec.generation and known.is_over:
         return
-    # Needed for a rebuilt view too, because the rebuild's progress is recorded under the rebuild's job.
+    # A rebuilt view needs this record too: its progress so far is recorded under the name of the rebuild's job.
     of_all = sum(History.from_text(given.history).offsets for given in spec.inputs if given.history)
     now = now_ms()
     context.metastore.jobs.write_backfill(
@@ -273,7 +273,7 @@ class Backfill:
         for path in tables.values():
             last = _last_version_with_rows(self.context, path)
             if reached.get(table_id(path), -1) <= last:
-                raise StalledError("its query was stopped before the end of the history")
+                raise StalledError("the query was stopped before it had read all records of the backfill")
 
 
 def _last_version_with_rows(context: Context, path: str) -> int:
@@ -317,8 +317,8 @@ class BackfillReader:
         )
 
     def fill(self) -> int:
-        """Reads the missing offsets: from the log if it contains them, otherwise from upstream. Returns the number
-        of offsets read so far."""
+        """Reads the offsets that are still missing, from the log if it contains them, otherwise from upstream. Returns
+        the number of offsets that the backfill has read in all."""
         own = self.backfill
         warehouse = own.context.warehouse
         if own.direct_table is None and is_whole(warehouse, self.path):
@@ -387,7 +387,7 @@ class BackfillReader:
             lives = {portion.split: self._life(portion.split) for portion in chunk}
             self._append(table, rows, chunk, lives, limit, self._expected(chunk))
         except (PySparkException, Py4JError):
-            # The client's error is unspecific. A new look at the upstream shows whether the records still exist.
+            # The client's error is unspecific. The present state of the upstream shows whether the records still exist.
             if not self.backfill.stopping.is_set():
                 require_readable(self.backfill.spec.name, self.splits, look_anew(self.kind, options), chunk)
             raise
@@ -443,7 +443,7 @@ class BackfillReader:
         return self.splits[split].cluster, self.splits[split].incarnation
 
     def _from_log(self, spark: SparkSession, chunk: tuple[BackfillChunk, ...], version: int) -> DataFrame:
-        """The rows of a chunk from the log. A fixed version is read, so that later deletions have no effect."""
+        """The rows of a chunk from the log at ``version``, so that later deletions from the log have no effect."""
         rows = table_at(spark, self.backfill.context.log_path(self.source), version).where(f"{ERROR} IS NULL")
         return rows_of_chunk(spark, rows, chunk)
 
@@ -457,7 +457,8 @@ class BackfillReader:
         chunk: tuple[BackfillChunk, ...],
         table: BackfillStaging | DirectTable | None,
     ) -> DataFrame:
-        """The rows of a chunk from upstream. Arrow may decode them beside ``table``, if that is given."""
+        """The rows of a chunk from upstream. If ``table`` is given, Arrow may decode the records into files below the
+        table's folder."""
         statement, own = definition_of(self.source), self.backfill
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         lives = {portion.split: self._life(portion.split)[1] for portion in chunk}
@@ -478,8 +479,12 @@ class BackfillReader:
     def _require_unchanged(
         self, options: Mapping[str, str], chunk: tuple[BackfillChunk, ...], known: Mapping[str, int]
     ) -> None:
-        """Checks, after the chunk was read and before it is committed, that it came from the expected incarnation and
-        log; the table may already have readers. A deleted topic's id is never used again. Raises StalledError."""
+        """Checks, after a chunk was read and before it is committed, that its records came from the expected
+        incarnation and log. Raises StalledError.
+
+        The check comes before the commit, because the table may already have readers. It suffices, because a deleted
+        topic's id is never used again.
+        """
         require_same_log(self.backfill.spec.name, self.kind, options, chunk, known)
         if self.watch is None:
             return
@@ -487,4 +492,4 @@ class BackfillReader:
         now = self.watch.incarnations(tuple(topics))
         for topic, life in topics.items():
             if life is not None and now.get(topic, "") not in (None, life):
-                raise StalledError(f"RECREATED {topic} while history was read from it")
+                raise StalledError(f"RECREATED {topic} while the backfill was reading it")

@@ -1,4 +1,4 @@
-"""The staging table of a backfill. Each commit adds a chunk's rows together with the offsets that they cover.
+"""The staging table of a backfill. Each commit adds a chunk's rows together with the offsets of the chunk.
 
 The table belongs to one view and is deleted when the view's query has read it. The last row is not a record: it marks
 the table as complete, and ensures that the streaming query has at least one row to read.
@@ -41,7 +41,7 @@ def is_there(warehouse: Warehouse, path: str) -> bool:
 
 
 def is_whole(warehouse: Warehouse, path: str) -> bool:
-    """True if the table has the whole history."""
+    """True if the table is complete: the backfill has written its last chunk."""
     return any(_WHOLE in commit.ranges for _, commit in job_commits(warehouse, path))
 
 
@@ -93,7 +93,8 @@ class BackfillStaging:
         is_small: bool = True,
         expected: Expected = ANY,
     ) -> None:
-        """Adds the rows of a chunk. ``lives`` are the incarnations read upstream; empty for a chunk from the log."""
+        """Adds the rows of a chunk. ``lives`` are the identities of the splits from which the chunk was read; empty for
+        a chunk from the log."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         self.output.lives = lives
         fault("history.before_append")
@@ -112,7 +113,7 @@ class BackfillStaging:
             self.held[split] = with_span(self.held.get(split, ()), start, end)
 
     def finish(self, live_version: int) -> None:
-        """Marks the table as complete. The caller handles ``live_version``."""
+        """Marks the table as complete. Ignores ``live_version``, which only a :class:`DirectTable` needs."""
         empty: dict[str, list[object]] = {name: [None] for name in self.schema.names}
         row = pa.Table.from_pydict({**empty, ERROR: [_WHOLE]}, schema=self.schema)
         self.output.lives = {}

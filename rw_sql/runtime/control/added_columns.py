@@ -1,4 +1,5 @@
-"""Adds columns to the tables of a database as they appear there (``auto.schema.change``)."""
+"""Adds columns that appear in a captured database to the tables of its change data capture source
+(``auto.schema.change``)."""
 
 from __future__ import annotations
 
@@ -29,11 +30,12 @@ logger = logging.getLogger(__name__)
 
 
 def add_columns(context: Context, source_id: int, table: str, known: Collection[str], added: Mapping[str, str]) -> bool:
-    """Adds the columns to the source's tables that read all ``known`` columns of an upstream table, in one operation.
+    """In one operation, adds the columns ``added`` of an upstream table to the source's tables that read all other
+    columns (``known``) of that upstream table.
 
-    Columns that the upstream table no longer has are ignored, so a table that dropped a renamed column gets the column
-    with its new name. Returns False if nothing was added, because the types are not supported or the tables cannot take
-    the columns; the reason is logged.
+    Known columns that the upstream table no longer has are ignored, so a table that dropped a renamed column gets the
+    column with its new name. Returns False if nothing was added, because the types are not supported or the tables
+    cannot take the columns; the reason is logged.
     """
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)
@@ -50,7 +52,9 @@ def add_columns(context: Context, source_id: int, table: str, known: Collection[
         for name in names:
             for column in added:
                 if types.get(column) is None:
-                    logger.warning("source %s: column %s of table %s has no type here", source.name, column, table)
+                    logger.warning(
+                        "source %s: the type of column %s of table %s is not supported", source.name, column, table
+                    )
                     continue
                 text = f"ALTER TABLE {sql_name(name)} ADD COLUMN IF NOT EXISTS {quoted(column)} {types[column]}"
                 statement = parse_statement(text)
@@ -71,7 +75,7 @@ def add_columns(context: Context, source_id: int, table: str, known: Collection[
         )
         context.metastore.commit(operation, based_on=snapshot)
     except ConcurrentCommit:
-        return True  # The reader starts again and finds the columns again; they are added at that time.
+        return True  # The reader restarts, finds the new columns once more, and adds them then.
     except (CaptureError, SqlError) as error:
         logger.warning("source %s: columns of table %s are not added: %s", source.name, table, error)
         return False

@@ -1,4 +1,5 @@
-"""Jobs that were moved here from another resource group. That group's owner may still run them."""
+"""Jobs that were moved from another resource group to the group of this process. The other group's owner may still run
+them."""
 
 from __future__ import annotations
 
@@ -13,15 +14,16 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.jobs.context import Context
 
-MOVING = "waits until the owner of the resource group that it leaves has stopped it"
-"""The reason of a job that another owner may still run."""
+MOVING = "waits until the owner of its former resource group has stopped it"
+"""The reason, as shown by SHOW JOBS, why a job does not start while another owner may still run it."""
 
 
 class Arrivals:
-    """Moved jobs with the epochs of their moves: the jobs that may run here, and the jobs that wait.
+    """Moved jobs with the epochs of their moves: the jobs that may run in this process, and the jobs that wait.
 
-    A moved job waits until every other owner has stopped it or has ended. Runs are also fenced. Without this wait, runs
-    of both owners could be refused, and a pause could count as applied while the other owner still reads.
+    A moved job waits until every other owner has stopped it or has ended. Fences alone would keep its rows correct, but
+    without this wait the runs of both owners could fence each other, and a pause could count as applied while the other
+    owner still reads.
     """
 
     def __init__(self, context: Context) -> None:
@@ -30,12 +32,12 @@ class Arrivals:
         self._coming: dict[str, int] = {}
         self._epoch = -1
         self.elsewhere: frozenset[int] = frozenset()
-        """The objects of other groups."""
+        """The ids of the objects that belong to other resource groups."""
         self.waiting: frozenset[str] = frozenset()
         """The jobs that wait, including those that the catalog no longer requires."""
 
     def look(self, snapshot: Snapshot) -> frozenset[str]:
-        """The jobs that wait now."""
+        """Determines, for the newest catalog, which moved jobs may run; returns those that still wait."""
         if snapshot.epoch != self._epoch:
             self._epoch = snapshot.epoch
             records = grouped(snapshot)

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 
 def nothing_runs(_: str) -> str | None:
-    """The default in processes without Spark, which run no queries."""
+    """Returns None. The default for ``running`` in processes without Spark, which run no queries."""
     return None
 
 
 class CheckpointFolders:
-    """Implements ``CheckpointPort``. ``running`` returns the query of this process with the given id, or None."""
+    """Implements ``CheckpointPort``. ``running`` returns the name of this process's running query with a given id; None
+    if there is none."""
 
     def __init__(self, running: Callable[[str], str | None] = nothing_runs) -> None:
         self._running = running

@@ -49,7 +49,7 @@ def secrets_of_environment(variables: Iterable[str]) -> Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointInspector:
-    """An Inspector for statements about checkpoints.
+    """The inspector (the ports of :mod:`rw_sql.plan.ports`) for statements about checkpoints.
 
     ``snapshot`` contains the secrets that the statements may reference.
 
@@ -63,7 +63,7 @@ class CheckpointInspector:
 
     @property
     def upstreams(self) -> Upstreams:
-        return Upstreams(self._resolved, {}, lambda _: False)  # no look is cached
+        return Upstreams(self._resolved, {}, lambda _: False)  # The cache is empty, so each call requests anew.
 
     @property
     def checkpoints(self) -> CheckpointFolders:

@@ -40,9 +40,9 @@ _MOST_DISCOVERIES = 4
 
 
 class SplitDiscovery:
-    """Checks the upstreams of running sources, each in its own interval and at most four at the same time.
+    """Checks the upstreams of running sources for new splits, each at its own interval and at most four at a time.
 
-    ``stall`` stops a job for a reason that a check has found.
+    ``stall`` is the function that stops a job for a reason that a check has found.
     """
 
     def __init__(self, context: Context, stall: Callable[[JobSpec, StalledError], None]) -> None:
@@ -55,12 +55,12 @@ class SplitDiscovery:
         self._looked_after: dict[int, tuple[Upstream, tuple[int, ...]]] = {}
 
     def schedule(self, source_id: int) -> None:
-        """Lets the next :meth:`look` check a source at once."""
+        """Makes the next :meth:`look` check a source even if the source's interval is not over."""
         self._next_check[source_id] = 0.0
 
     def look(self, changed: Iterable[int], running: Iterable[int]) -> None:
-        """Starts the checks that are due, in the background: of sources in ``changed``, whose splits may have changed,
-        and of sources in ``running``."""
+        """Starts the checks that are due, in the background. Sources in ``changed``, whose splits may have changed, are
+        due at once; sources in ``running`` are due when their intervals are over."""
         now = time.monotonic()
         changed = tuple(changed)
         self._next_check.update(dict.fromkeys(changed, 0.0))
@@ -102,7 +102,7 @@ class SplitDiscovery:
         finally:
             self._slots.release()
         if problem and self._problems.get(source_id) != problem:
-            logger.warning("source %d could not be maintained: %s", source_id, problem)
+            logger.warning("the splits of source %d could not be checked: %s", source_id, problem)
         self._problems[source_id] = problem
 
     def _look_after(self, source_id: int) -> None:
@@ -116,11 +116,11 @@ class SplitDiscovery:
         if not readers:
             return
         inspector = WarehouseInspector(self._context, snapshot)
-        # This look is cached, so the statement below that assigns the splits uses the same one.
+        # The inspector caches this state of the upstream, so that the operation below assigns the splits of this state.
         upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
         stamp = (upstream, tuple(snapshot.fragment_epoch(fragment) for fragment, _, _ in readers))
         if self._looked_after.get(source_id) == stamp:
-            return  # If no split is new, changed or missing, 100,000 files need no individual check.
+            return  # No split is new, changed or missing since the last check, so 100,000 files are not checked again.
         has_stalled = False
         for fragment, spec, splits in readers:
             if not upstream.is_reachable or not splits:

@@ -182,7 +182,7 @@ def _foreseen(plan: Plan, *, is_collected: bool = False) -> Foreseen:
 
 
 def _waited(snapshot: Snapshot, statement: ast.Wait) -> Snapshot:
-    """The catalog after the rebuilds for which a WAIT waits: those of the view that it names, or all."""
+    """The catalog after the rebuilds for which a WAIT waits: those of the view that the WAIT names, or all rebuilds."""
     view = snapshot.find("materialized_view", object_name(statement.name)) if statement.name is not None else None
     for group in rebuild_groups(snapshot):
         if statement.name is None or (view is not None and any(made.view_id == view.id for made in group)):

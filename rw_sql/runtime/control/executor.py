@@ -68,10 +68,10 @@ class Executor:
     def run(self, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
 
-        If it raises SqlError, nothing was changed, unless the message says that the statement is, or may be, committed.
+        A SqlError means that nothing was changed, unless its message says that the statement is, or may be, committed.
         """
         self._context.sessions.require_alive()
-        # After a commit, other code handles the store's errors.
+        # Converts the store's errors up to a statement's commit. FollowUp handles the store's errors after it.
         with store_errors(self._context.sessions.require_alive):
             if session.block is not None:
                 return self._run_inside(statement, session, session.block)
@@ -202,13 +202,12 @@ class Executor:
         return snapshot, plan
 
     def _plan_as(self, shown: Plan | None, confirmed: Collection[str]) -> tuple[Snapshot, Plan] | None:
-        """Returns the confirmed plan, if nothing that it depends on has changed.
+        """Returns the confirmed plan and the snapshot to commit it on, if nothing that the plan depends on has changed;
+        otherwise None.
 
-        A new plan would resolve TO LATEST to other offsets.
-
-        Applies only to INJECT, where no reader can have advanced the positions: the source is paused, or no job writes
-        the checkpoint. Plans of other statements are made again, because they contain epochs and positions that
-        advance.
+        Only the plan of an INJECT is used again, because a new plan would resolve TO LATEST to other offsets. No reader
+        can have advanced the positions in the meantime: the source is paused, or no job writes the checkpoint. Plans of
+        other statements are made again, because they contain epochs and positions that advance.
         """
         if shown is None or not isinstance(shown.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return None
@@ -300,9 +299,9 @@ class Executor:
             self.owner.wake()
 
     def _carry_out(self, plan: Plan, epoch: int, started: float) -> None:
-        """Carries out the plan's external effect.
+        """Carries out the plan's effect outside of the warehouse, after the commit.
 
-        A refused effect changes nothing. The operation's outcome records the failure.
+        An effect that is refused changes nothing; the operation's outcome then records the failure.
         """
         if plan.effect is None:
             return
@@ -338,7 +337,8 @@ class Executor:
 
 
 def _sleep_on() -> None:
-    """The default for ``wake``. Does nothing: the owner polls, which is fast enough if no statement waits."""
+    """Called after a commit for which no statement waits, in place of ``wake``. Does nothing, because the owner finds
+    the commit soon enough by polling."""
 
 
 def _set_parameter(session: SessionState, name: str, value: str | None) -> None:

@@ -1,4 +1,5 @@
-"""The second half of a statement: waits until the jobs match its commit, and records the outcome."""
+"""The second half of a statement: waits until the jobs match the catalog that it has committed, and records the
+outcome."""
 
 from __future__ import annotations
 
@@ -130,7 +131,7 @@ class FollowUp:
     def _stalls(self, plan: Plan) -> list[ResultRow]:
         wanted = {step.subject for step in plan.steps if not step.is_catalog and step.action != "StopJob"}
         if not wanted:
-            return []  # Reading the statuses waits for pending writes.
+            return []  # Avoids reading the statuses, which would wait for pending writes.
         statuses = self._context.metastore.jobs.job_statuses()
         return [
             ResultRow(object=job, change="NOTICE", detail=f"STALLED: {statuses[job].reason}")
@@ -145,9 +146,7 @@ class FollowUp:
         if no process runs the jobs of one of the groups.
 
         Also returns False if neither the jobs nor the applied epoch make progress for ``seconds`` (ten times as long
-        while heartbeats continue).
-
-        If the owner is in this process, only ``jobs`` are waited for (None: all).
+        while heartbeats continue). If this process is the owner, waits only for ``jobs`` (None: all jobs).
         """
         owner, limit, awaited = self._owner(), StallTimeout(seconds), frozenset(jobs or ())
         own = self._context.group

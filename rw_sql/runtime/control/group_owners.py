@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def require_owners(context: Context, snapshot: Snapshot, plan: Plan) -> None:
-    """Raises SqlError OWNER_MISSING, with the command that starts one, if a job that the plan starts, or an object that
-    it creates, is in a group without an owner.
+    """Raises SqlError OWNER_MISSING if a job that the plan starts, or an object that it creates, is in a group without
+    an owner. The error's hint is the command that starts an owner.
 
     The default group needs no owner, because a warehouse is often set up before a process runs its jobs. Statements
     that only stop jobs are allowed, and so is a move out of a group without an owner.

@@ -22,7 +22,7 @@ BEAT_SECONDS = 2.0
 
 
 class Beats:
-    """Checks Spark's progress for each job; called by the owner's loop."""
+    """Compares, for each job, Spark's progress with that of the last check. The owner's loop calls it."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[object, ...]] = {}
@@ -38,7 +38,7 @@ class Beats:
         for job_id, job in running.items():
             try:
                 mark = _mark(job)
-            except (Py4JError, OSError):  # The JVM is stopping: the statuses of jobs must be written nevertheless.
+            except (Py4JError, OSError):  # The JVM is stopping. The caller must write the jobs' statuses nevertheless.
                 return []
             if mark:
                 seen[job_id] = mark

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 class WarehouseInspector:
-    """The Inspector for statements on a warehouse.
+    """The inspector (the ports of :mod:`rw_sql.plan.ports`) for statements on a warehouse.
 
     The inspectors that ``after`` creates share the facts that this inspector has read from upstreams.
 
@@ -177,7 +177,7 @@ class _Tables:
 
 
 class _ReaderPositions:
-    """For a source that does not exist, every result is empty."""
+    """Reads the positions of readers. For a source that does not exist, every result is empty."""
 
     def __init__(self, context: Context, snapshot: Snapshot) -> None:
         self._context = context
@@ -240,7 +240,8 @@ class _ReaderPositions:
 
 
 class _Jobs:
-    """``real`` is the committed snapshot, if ``snapshot`` is not."""
+    """Reads the state of the jobs. If ``snapshot`` is hypothetical, ``real`` is the committed snapshot; otherwise it is
+    None."""
 
     def __init__(self, context: Context, snapshot: Snapshot, real: Snapshot | None) -> None:
         self._context = context

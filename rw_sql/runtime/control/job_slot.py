@@ -24,10 +24,15 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.job import Job
 
 FIRST_RETRY_SECONDS = 1.0
+"""The delay in seconds before the first retry of a job that has failed or cannot start. Each further failure doubles
+the delay."""
+
 _LAST_RETRY_SECONDS = 30.0
+"""The maximum delay in seconds between two retries."""
 _PASSING_SECONDS = 0.3
 _LONG_RETRY_SECONDS = 1.0
-"""A retry that takes longer than this many seconds is reported. On an idle machine, most retries take less."""
+"""The time in seconds after which the status of a job shows that a retry is in progress. On an idle machine, most
+retries take less."""
 
 _SOUND_AFTER_SECONDS = 10.0
 """The minimum duration of a run, in seconds, before the job counts as recovered.
@@ -41,7 +46,7 @@ _MOST_SOUND_FACTOR = 60.0
 lasted."""
 
 _RESTARTS_OF_FLAPPING = 3
-"""A job with more failed runs than this since its last recovery is flapping."""
+"""The maximum number of failed runs since a job's last recovery with which the job does not count as flapping."""
 
 
 @dataclass(slots=True)
@@ -91,11 +96,12 @@ class Trouble:
 class JobSlot:
     """One job: its desired spec, its running instance, and the time of its next retry.
 
-    ``awaiting`` is the spec that it adopts when the batch in progress has ended. ``idle`` is its state at rest; a job
-    at rest counts as running, even while it is being woken (``is_woken``). ``going_to_rest`` is its spec while it is
-    being stopped in order to rest. ``problem`` is the reason why its upstream cannot be watched. ``behind`` is its
-    known number of unread records, and ``is_queued`` means that its start may wait for other starts. ``is_settled``:
-    its state cannot change until it is woken or the catalog changes.
+    ``awaiting`` is the spec that the job adopts when the batch in progress has ended. ``idle`` is the job's state at
+    rest; a job at rest counts as running, even while it is being woken (``is_woken``). ``going_to_rest`` is the job's
+    spec while the job is being stopped in order to rest. ``problem`` is the reason why the upstream of a source at rest
+    cannot be watched. ``behind`` is the known number of unread records, and ``is_queued`` means that the job's start
+    may wait for other starts. ``is_settled``: the job's status cannot change until the job is woken or the catalog
+    changes.
     """
 
     job_id: str
@@ -144,7 +150,8 @@ class JobSlot:
 
     @property
     def is_unchanged_by_rest(self) -> bool:
-        """True if the job is at rest, coming to rest or being woken, with the spec that the catalog requires."""
+        """True if the job is at rest, being stopped in order to rest, or being woken, with the spec that the catalog
+        requires."""
         if self.going_to_rest is not None:
             return self.going_to_rest == self.wanted
         return self.idle is not None and self.running is None and self.idle.spec == self.wanted
@@ -176,7 +183,7 @@ class JobSlot:
         return self.wanted is not None and not self.is_final and now >= self.retry_at
 
     def wake(self, behind: int = 0) -> None:
-        """Lets a job at rest be started; ``behind`` is its known number of unread records."""
+        """Marks a job at rest to be started; ``behind`` is its known number of unread records."""
         if self.idle is not None:
             self.is_woken, self.is_settled, self.problem = True, False, None
             self.behind = behind
@@ -293,7 +300,8 @@ def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot
 
 
 def doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-    """The jobs of rebuilt views whose rebuild job is still running."""
+    """The jobs of rebuilt views that must not start yet, because the job of the rebuild, which writes the same table,
+    still runs."""
     found = set()
     for job in busy:
         serving, _, generation = job.partition(".")
@@ -304,7 +312,7 @@ def doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -
 
 
 def content_of(status: JobStatus) -> tuple[object, ...]:
-    """A status without its time, for comparisons with an earlier status."""
+    """The fields of a status except its time, for comparisons with an earlier status."""
     return (status.state, status.reason, status.last_error, status.run, status.restarts)
 
 
@@ -320,8 +328,8 @@ class StatusReports:
     def fresh(
         self, moving: Iterable[JobSlot], slots: Mapping[str, JobSlot], why_stopped: Callable[[JobSlot], str | None]
     ) -> list[JobStatus]:
-        """The statuses to store: the changed ones among those of the jobs ``moving``. The first call also returns
-        STOPPED for each job that only an earlier owner reported."""
+        """The statuses to store: those of the jobs ``moving`` that have changed. The first call also returns STOPPED
+        for each job that only an earlier owner reported."""
         at = now_ms()
         found = []
         for slot in moving:

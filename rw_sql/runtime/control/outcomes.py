@@ -34,9 +34,9 @@ def completed(records: Iterable[OperationRecord], applied_epoch: int) -> tuple[O
 
 
 def is_left_open(record: OperationRecord) -> bool:
-    """True if the owner must record the outcome of an operation when it is applied.
+    """True if the owner must record the outcome of an operation when the owner has applied the operation.
 
-    False for a safe operation without an outcome, because it may not have changed any job.
+    False for a safe operation without an outcome, because such an operation may not have changed any job.
     """
     if record.outcome is None:
         return record.is_unsafe and record.kind != INJECT_CHECKPOINT

@@ -47,9 +47,9 @@ _LOOK_BACK = 50
 """The number of operations whose outcomes a new owner checks, because the previous owner may not have recorded them."""
 
 _TELL_SECONDS = 1.0
-"""The maximum delay before the lease advertises epochs committed by this process, in seconds.
+"""The maximum delay in seconds before the owner writes to the lease that it has applied statements of its own process.
 
-The delay merges the updates of statements in quick succession.
+Because of the delay, several statements in quick succession need only one update of the lease.
 """
 
 _SWEEP_SECONDS, _SWEEP_AGAIN_SECONDS = 60.0, 2.0
@@ -79,7 +79,7 @@ class Owner:
         self._heart = threading.Thread(target=self._beat, name="rw_sql-heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Starts trying to take the lease; takes it at once if it is free."""
+        """Starts the thread that waits for the lease and then runs the jobs; takes the lease at once if it is free."""
         self._try_take()
         self._thread.start()
         self._heart.start()
@@ -155,7 +155,7 @@ class Owner:
                 logger.warning("the catalog's projections are not complete; the next commit completes them: %s", error)
 
     def _disown_statuses(self) -> None:
-        """Discards the statuses that a killed owner reported.
+        """Replaces the statuses that a killed owner reported: the jobs count as starting or stopped.
 
         Otherwise FLUSH would skip jobs that were STALLED before the takeover.
         """
@@ -248,8 +248,8 @@ class Owner:
             self._complete_outcomes()
 
     def _tell_applied(self, epoch: int, *, at_once: bool = False) -> None:
-        """Advertises the applied epoch in the lease: at once if another process may be waiting for it, otherwise
-        after a short delay."""
+        """Writes the applied epoch to the lease: at once if another process may be waiting for it, otherwise after a
+        short delay."""
         if epoch <= self._told_epoch:
             return
         now = time.monotonic()
@@ -272,8 +272,8 @@ class Owner:
         self._sweep(epoch)
 
     def _tell_let_go(self, epoch: int) -> None:
-        """Advertises at once that jobs of other groups may start. If there are no other groups, the next heartbeat is
-        soon enough."""
+        """Writes ``let_go_epoch`` to the lease at once, so that owners of other groups start the jobs that this owner
+        has stopped. If there are no other groups, the next heartbeat is soon enough."""
         lease = self._lease
         if lease is not None and lease.let_go < epoch and len(self._context.metastore.jobs.leases()) > 1:
             self._renew(-1)
@@ -291,8 +291,8 @@ class Owner:
             logger.warning("dropped objects could not be removed yet: %s", error)
 
     def _is_asked_after(self, epoch: int) -> bool:
-        """True if another process may be waiting for an epoch that the lease does not advertise yet: the epoch of a
-        statement that the other process committed, or of a pause on which its next statement depends."""
+        """True if another process may be waiting for an epoch that the lease does not contain yet: the epoch of a
+        statement that the other process committed, or of a pause on which that process's next statement depends."""
         metastore = self._context.metastore
         if not metastore.has_made(self._told_epoch, epoch):
             return True

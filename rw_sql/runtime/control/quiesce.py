@@ -47,7 +47,7 @@ _APART_SECONDS = 86_400.0
 """The maximum difference between the clocks of two machines for which a lock of another machine still applies."""
 
 _seen: dict[tuple[str, str, int], float] = {}
-"""When this process first read each lock, by warehouse, lock and source, on its monotonic clock."""
+"""The time on the monotonic clock at which this process first read each lock, by (warehouse, lock, source)."""
 
 _LOOK_SECONDS = 0.02
 _MARK_SECONDS = 1.0
@@ -57,9 +57,9 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, is_local: bool, seen_s
     """True if a lock still applies.
 
     A lock is valid until the commit that follows its epoch. It also becomes invalid when its process ends, so that
-    sources resume after a session is killed. ``seen_seconds`` is the time since this process first read the lock; it
-    decides about a lock of another machine, whose clock may differ. The lock is older than this time, so it applies
-    here at least as long as in its own process.
+    sources resume after a session is killed. ``seen_seconds`` is the time in seconds since this process first read the
+    lock. For a lock of another machine, whose clock may differ, this time is compared with LOCK_SECONDS. The lock
+    is older than this time, so it expires here no earlier than in its own process.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False
@@ -182,7 +182,11 @@ def try_release(context: Context, locks: tuple[QuiesceLock, ...], wake: Callable
     try:
         release_locks(context, locks, wake)
     except (OSError, DeltaError) as error:
-        logger.warning("the readers of a statement stay stopped for a while: %s", cause_line(str(error)))
+        logger.warning(
+            "the readers that a statement has stopped stay stopped until the next commit, or for at most %g s: %s",
+            LOCK_SECONDS,
+            cause_line(str(error)),
+        )
 
 
 def _has_stopped(context: Context, name: str) -> bool:

@@ -55,12 +55,12 @@ WITHHELD = "waits for a rewind point or a REWIND"
 _LOOK_SECONDS = 0.2
 
 STOPPED_READER_SECONDS = 60.0
-"""The seconds that a stopped reader is kept for a warm start. A move of a source takes less time, and must not wait for
-a cold start."""
+"""The time in seconds for which the resources of a stopped reader are kept for a warm start. A move of a source takes
+less time, and the warm start makes it faster."""
 
 MOST_STARTS = 16
-"""The number of jobs that may start at the same time without a statement: after a process begins, and when many sources
-at rest receive records at once. A start whose upstream does not answer takes seconds.
+"""The maximum number of jobs that start at the same time, not counting jobs that a statement starts. The limit applies
+after a process begins, and when many sources at rest receive records at once.
 """
 
 
@@ -92,9 +92,9 @@ class Reconciler:
         self.applied_epoch = -1
         """The newest epoch at which every job matched the catalog."""
         self.let_go_epoch = -1
-        """The newest epoch whose catalog gives every job that runs here to this group."""
+        """The newest epoch at which every job that runs in this process belongs to this process's resource group."""
         self.acted_epoch = -1
-        """The newest epoch that was acted on."""
+        """The newest epoch for which this process has begun to change the jobs."""
         self.pending: frozenset[str] = frozenset()
         """The jobs that do not match ``acted_epoch`` yet; the statuses of all others are reported."""
 
@@ -134,7 +134,7 @@ class Reconciler:
         for slot in due_slots(moving, now, MOST_STARTS):
             slot.work_since = now
             slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
-        # Computed before the statuses, so that the status of every job that counts as applied is included in them.
+        # Computed before the statuses, so that these include the status of every job that counts as applied.
         pending = frozenset(slot.job_id for slot in moving if not slot.matches_catalog)
         pending |= self._owed | self._rewinding.owed | coming
         has_let_go = not (self._rewinding.is_working or any(map(self._lingers, moving)))
@@ -355,9 +355,9 @@ class Reconciler:
             return True
 
     def _renewed(self, now: float, told: Collection[str]) -> list[JobStatus]:
-        """The statuses of jobs with progress inside a long batch, with a new time.
+        """The statuses, with a new time, of the jobs that have made progress inside a long batch.
 
-        Other processes see no other sign of that progress.
+        The new time is the only sign of that progress that other processes see.
         """
         running = {id_: slot.running for id_, slot in self._slots.items() if slot.running is not None}
         at, known = now_ms(), self._reports.known

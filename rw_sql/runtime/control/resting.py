@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class SourceJob(Protocol):
-    """The attributes of a source's running reader that determine its state at rest: its position, and how it reads its
-    upstream."""
+    """The attributes of a source's running reader from which its state at rest is made: its position, its connector and
+    its options."""
 
     kind: Connector
     options: dict[str, str]
@@ -49,7 +49,7 @@ class SourceJob(Protocol):
 
     @property
     def run(self) -> int:
-        """Its run number."""
+        """The number of the reader's run."""
         ...
 
     @property
@@ -97,13 +97,13 @@ class IdleReader:
         return replace(self, notice=getattr(running, "notice", None))
 
     def is_current(self, context: Context) -> bool:
-        """True if nothing was committed to any input since."""
+        """True if nothing has been committed to any input since the query stopped."""
         return self.versions == _versions(context, self.spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleSource:
-    """A source's reader at rest: its spec, and its positions, at which the upstream ended."""
+    """A source's reader at rest: its spec, and its positions, which were the ends of the upstream's splits."""
 
     spec: IngestSpec
     run: int
@@ -112,8 +112,8 @@ class IdleSource:
 
     @staticmethod
     def of(context: Context, spec: IngestSpec, running: SourceJob) -> IdleSource | None:
-        """The state at rest, determined before the reader is stopped; None if the upstream has more records, or its
-        positions cannot be compared."""
+        """The state at rest, determined before the reader is stopped; None if the upstream has more records, or if the
+        reader's positions cannot be compared with the upstream's ends."""
         snapshot = context.metastore.snapshot()
         source, kind = snapshot.get(spec.source_id), running.kind
         if not isinstance(source, SourceRecord) or not may_rest(spec):
@@ -131,14 +131,15 @@ class IdleSource:
         return IdleSource(spec=spec, run=running.run, states=states, log_version=_log_version(context, spec))
 
     def after_stop(self, context: Context, running: Job) -> IdleSource:
-        """The state at rest after the reader has stopped, because the reader may have committed one more batch."""
+        """The state at rest, determined again after the reader has stopped, because the reader may have committed one
+        more batch since the first time."""
         if not isinstance(running, SourceJob):
             return self
         version = _log_version(context, self.spec)
         return IdleSource(spec=self.spec, run=running.run, states=states_of(running), log_version=version)
 
     def is_current(self, context: Context) -> bool:
-        """True if nothing was committed to its log since."""
+        """True if nothing has been committed to the source's log since the reader stopped."""
         return self.log_version == _log_version(context, self.spec)
 
 
@@ -204,9 +205,9 @@ def stored(idle: Mapping[str, Idle]) -> str:
 def read_stored(context: Context, text: str, wanted: Mapping[str, JobSpec]) -> dict[str, Idle]:
     """The jobs of :func:`stored` that may stay at rest in this process.
 
-    A job may stay at rest if its definition and position are the same as at the end of its newest run and nothing was
-    committed to its inputs since. After an upgrade of rw_sql, each job is started once, because a start adapts the
-    job's table.
+    A job may stay at rest if its definition and position are the same as at the end of its newest run and nothing has
+    been committed to its inputs since then. After an upgrade of rw_sql, each job is started once, because a start
+    adapts the job's table.
     """
     runs, snapshot = context.metastore.jobs.last_runs(), context.metastore.snapshot()
     found: dict[str, Idle] = {}

@@ -1,7 +1,8 @@
-"""Lets jobs without new input rest, and wakes them: by the upstream's watcher, by commits of their inputs, on request.
+"""Decides which jobs without new input rest, and wakes them when the upstream has new records, when an input commits,
+or on request.
 
-The reconciler calls it in each pass. A job at rest costs no time in a pass, because it is checked only if one of its
-inputs is not at rest.
+The reconciler calls this module in each pass. A job at rest costs no time in a pass, because it is checked only if one
+of its inputs is not at rest.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REMOTE_SECONDS = 2.0
-"""The interval in seconds at which inputs without a new batch are checked, in an object store."""
+"""The interval in seconds at which input tables in an object store are checked for commits that belong to no batch."""
 
 _NOTE_SECONDS = 1.0
 """The minimum interval between two writes of the list of jobs at rest, in seconds."""
@@ -102,19 +103,19 @@ class Rests:
             self._noting.exception()
 
     def recall(self, slots: Mapping[str, JobSlot]) -> None:
-        """In the first pass: leaves the jobs of an earlier process at rest if nothing has changed."""
+        """In the first pass: leaves jobs that an earlier process left at rest as they are, if nothing has changed."""
         try:
             text = self._context.warehouse.read_text(_file(self._context))
         except FileNotFoundError:
             return
         except OSError as error:
-            logger.warning("the jobs at rest could not be read, all are started: %s", error)
+            logger.warning("the list of jobs at rest could not be read, so all jobs are started: %s", error)
             return
         wanted = {job: slot.wanted for job, slot in slots.items() if slot.wanted is not None}
         try:
             found = read_stored(self._context, text, wanted)
         except (ValueError, KeyError, TypeError, OSError, SqlError) as error:
-            logger.warning("the jobs at rest could not be read, all are started: %s", error)
+            logger.warning("the list of jobs at rest could not be read, so all jobs are started: %s", error)
             return
         secret = []
         for job, idle in found.items():
@@ -128,7 +129,7 @@ class Rests:
                 self._recalled = dict(recalled)
             for slot, idle in secret:
                 self._lay(slot, idle)
-            # A vault may take seconds for each secret; the other jobs do not wait for it.
+            # Runs in the background, because a vault may take seconds for each secret.
             run_in_background(partial(self._watch_recalled, recalled), "recalling")
 
     def _watch_recalled(self, recalled: Mapping[str, IdleSource]) -> None:
@@ -205,7 +206,7 @@ class Rests:
         ``elsewhere`` are the objects whose jobs the owners of other resource groups run.
         """
         self._take_findings(slots)
-        # An input was moved to another group since its reader came to rest.
+        # An input may have been moved to another group since its reader came to rest.
         for input_id in elsewhere:
             for reader in tuple(self._readers.get(input_id, {}).values()):
                 if not reader.is_woken:
@@ -243,12 +244,12 @@ class Rests:
         try:
             return idle_state(self._context, spec, running)
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # If something cannot be read now, the job keeps running.
+            # Without its state at rest, which cannot be read now, the job keeps running.
             logger.warning("%s does not rest: %s", slot.job_id, cause_line(str(error)))
             return None
 
     def after_stop(self, slot: JobSlot, idle: Idle) -> Idle:
-        """The state at rest of a job that has just stopped. Another job then gets the session."""
+        """The state at rest of a job that has just stopped. Another job may then use the job's Spark session."""
         running = slot.running
         if isinstance(running, Ingest | View | Sink) and running.session is not None:
             try:
@@ -256,7 +257,7 @@ class Rests:
                 self._context.sessions.release(running.session)
             except Py4JError as error:
                 # The job has stopped; at worst, its session keeps some memory.
-                logger.warning("the connection of %s is not used again: %s", slot.job_id, cause_line(str(error)))
+                logger.warning("the Spark session of %s is not used again: %s", slot.job_id, cause_line(str(error)))
         return idle if running is None else idle.after_stop(self._context, running)
 
     def _tables(self, idle: Idle) -> list[str]:
@@ -286,8 +287,8 @@ class Rests:
     def _with_commits(self, awake: Iterable[JobSlot], now: float) -> frozenset[int]:
         """The objects of running jobs that may have committed since the last pass.
 
-        On a local path a check of a table costs microseconds. In an object store, a check is a request. It is therefore
-        made after a batch, and every few seconds for commits without a batch.
+        On a local path, checking a table for commits costs microseconds. In an object store, it takes a request. There,
+        tables are therefore checked only after a batch, and every few seconds for commits without a batch.
         """
         if self._context.warehouse.is_local or now >= self._next_remote_look:
             self._next_remote_look = now + _REMOTE_SECONDS
@@ -318,7 +319,7 @@ class Rests:
         for job in renewed:
             slot = slots.get(job)
             if slot is not None and isinstance(slot.idle, IdleSource) and not slot.is_woken:
-                logger.info("%s is started: a secret of it has another value, or cannot be read", job)
+                logger.info("%s is started: one of its secrets has another value, or cannot be read", job)
                 slot.is_queued = True
                 slot.wake()
         for finding in findings:
@@ -350,7 +351,7 @@ class Rests:
                     reader.wake(behind)
 
     def _report(self, finding: Finding) -> None:
-        """Called on the watcher's threads."""
+        """Stores a finding until the next pass. The watcher calls it on its threads."""
         with self._lock:
             is_over = bool(self._troubled) and not self._troubled.isdisjoint(finding.answered)
             if not (finding.behind or finding.changed or finding.problems or finding.unknown or is_over):
@@ -388,7 +389,7 @@ class Rests:
             self._context.warehouse.write_text(_file(self._context), stored(at_rest))
         except OSError as error:
             # The next process starts these jobs.
-            logger.warning("the jobs at rest could not be stored: %s", error)
+            logger.warning("the list of jobs at rest could not be stored: %s", error)
 
 
 def _file(context: Context) -> str:

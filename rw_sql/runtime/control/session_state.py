@@ -29,11 +29,13 @@ class Block:
 
 @dataclass(slots=True)
 class SessionState:
-    """The state of one attached session: parameters, refused and shown plans, callbacks, and its block.
+    """The state of one attached session: parameters, refused and shown plans, callbacks, and its open block.
 
-    ``ask`` confirms unsafe statements; None if no one can answer. ``on_progress`` receives the progress of backfills
-    and refreshes while a statement waits for them. ``waiting`` describes the jobs that the running statement waits for.
-    ``user`` is the user of a session in another process, whose statements this one runs.
+    ``ask`` asks the user to confirm an unsafe statement; None if no user can answer. ``on_progress`` receives the
+    progress of backfills and refreshes while a statement waits for them. ``waiting`` describes the jobs that the
+    running statement waits for.
+    ``user`` is the operating system's user of a session in another process whose statements this process runs; None for
+    a session of this process.
     """
 
     parameters: dict[str, str] = field(default_factory=dict)

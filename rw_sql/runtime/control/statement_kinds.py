@@ -14,7 +14,7 @@ HOLDS = (
     ast.UndoOperation,
     ast.UnsafeBlock,
 )
-"""Statements that wait until the owner has read them, even if no job has to change."""
+"""The statements that wait until the owner has applied them, even if no job has to change."""
 
 _UNSAFE = (
     ast.AlterSourceUnsafeSet,

@@ -28,7 +28,7 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeover:
-    """The result: the processes that were ended, and a text about the next step."""
+    """The result of :func:`take_over`: the ids of the processes that were ended, and a text about the next step."""
 
     ended: tuple[int, ...]
     said: str

@@ -1,4 +1,4 @@
-"""Looks at upstreams and at the targets of sinks through their connectors."""
+"""Requests the state of upstreams and of sinks' targets through their connectors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rw_sql.model.options import PlannedOptions
 
 Look = tuple[str, "PlannedOptions", tuple["SecretRecord", ...]]
-"""The key of a cached look: the connector, the options, and the candidate values for secrets."""
+"""The key of a cached state: the connector, the options, and the candidate values for secrets."""
 
 
 class Resolve(Protocol):
@@ -34,10 +34,10 @@ class Resolve(Protocol):
 
 
 class Upstreams:
-    """Implements ``UpstreamPort``. ``looks`` caches the results, so that each upstream is looked at only once.
+    """Implements ``UpstreamPort``. ``looks`` caches the states of upstreams, so that each is requested only once.
 
-    ``drops_slot`` returns True for the options of a server on which the slot of a dropped source still has to be
-    dropped.
+    ``drops_slot`` returns True for a server's options if the slot of a dropped source still has to be dropped on that
+    server.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 VALUE = "value"
 
 _HIDDEN = ("_rw_split", "_rw_offset")
-"""The columns of records that the rows have too."""
+"""The hidden columns that the rows take over from the records."""
 
 _GROUP_BYTES = 32 * 1024 * 1024
 """The maximum number of bytes of rows in memory; at this size, they become a row group of the file."""
@@ -58,9 +58,9 @@ class BlockFiles:
 
     A batch of records has a text for each record first (see ``BlockReader``), then the columns ``kept`` of the records,
     then the columns ``computed``, whose values Spark has computed. Columns are identified by their order, not by their
-    names in the batch. ``schema`` are the columns of the files; columns without a source here are NULL. ``constants``
-    are the values of columns that are equal in all rows, ``by_split`` the values of one column that depends on the
-    record's split.
+    names in the batch. ``schema`` are the columns of the files; columns that none of the other attributes provide are
+    NULL. ``constants`` are the values of columns that are equal in all rows, ``by_split`` the values of one column that
+    depends on the record's split.
     """
 
     folder: str
@@ -100,7 +100,8 @@ def _written(files: BlockFiles, batches: Iterable[pa.RecordBatch]) -> pa.RecordB
         known = np.zeros(len(texts), dtype=bool)
         if is_worth_it:
             decoded, known = files.reader.read(texts)
-            # Otherwise, most of the time would be spent on records that are read again.
+            # If Arrow decodes less than half of a part, the task decodes no further parts: Spark has to read most of
+            # their records again anyway.
             is_worth_it = 2 * known.sum() >= len(known)
             rows.add(_rows(files, decoded, batch if known.all() else batch.filter(pa.array(known))))
         if not known.all():
@@ -120,7 +121,8 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _rows(files: BlockFiles, decoded: pa.Table, batch: pa.RecordBatch) -> pa.Table:
     count, columns = batch.num_rows, []
     column, epochs = files.by_split
-    # A column of the records and a column of the rows may have the same name.
+    # Only hidden columns are taken over by name, because another column of the rows may have the name of a column of
+    # the records by chance.
     given = (*(name if name in _HIDDEN else "" for name in files.kept), *files.computed)
     for wanted in files.schema:
         if wanted.name in files.reader.schema.names:

@@ -74,7 +74,7 @@ def log_schema(statement: CreateSource) -> StructType:
 def log_statistics(statement: CreateSource) -> tuple[str, ...]:
     """The columns of a log for which its files contain statistics, regardless of the number of columns.
 
-    The statistics serve to count decode errors and to order files by the watermark's column.
+    rw_sql uses the statistics to count decode errors and to order files by the watermark's column.
     """
     watermark = source_watermark(statement)
     # The setting is a list of unquoted names, in which a dot would separate the parts of a path.
@@ -166,7 +166,7 @@ class Decoder:
             if has_op and key_encode(statement) == "JSON" and not any(each.kind == "key" for each in statement.include):
                 records = records.withColumn(_FRAMED_KEY, f.col("key"))
                 records = records.withColumn("key", _without_frame(f.col("key")))
-        if ROW in records.columns:  # Its reader returns rows, not bytes.
+        if ROW in records.columns:  # The connector's reader returns rows, not bytes.
             recipe, error = records, f.col(FAULT)
         elif has_op:
             recipe, error = change_rows(records, statement)
@@ -226,7 +226,7 @@ def _decode_rows(records: DeferredColumns, statement: CreateSource, added: int) 
 
 
 def encode_of(statement: CreateSource) -> str:
-    """The word after ENCODE."""
+    """The encoding of a source's records: the word after ENCODE."""
     return statement.format.encode if statement.format else "NATIVE"
 
 

@@ -2,14 +2,14 @@
 
 Arrow's parser decodes a block in a fifth of the time that ``from_json`` needs. It accepts fewer values: it converts no
 number to a string and no string to a number, and one value that does not fit its column fails the whole block.
-Therefore, this module decodes only records in which every value is certain. The others are left to
-:mod:`rw_sql.runtime.decoding.plain_values`, whose rules also make the errors.
+Therefore, this module decodes only *certain* records: those of which it knows that ``from_json`` would return the same
+values. The others are left to :mod:`rw_sql.runtime.decoding.plain_values`, which also determines the errors.
 
 Spark sends this module by value to its Python processes, which may not have rw_sql, so it imports only Arrow and NumPy.
 
-A record is sent as :func:`rw_sql.runtime.decoding.json_text.with_end` makes it, and a newline. The name of the last
-member is random. Each object that is read from a block must have this member, and a block must contain as many objects
-as records; then each object is exactly one record.
+The text of a record is the result of :func:`rw_sql.runtime.decoding.json_text.with_end`, followed by a newline. The
+name of its last member is random. Each object that is read from a block must have this member, and a block must contain
+as many objects as records; then each object is exactly one record.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ these limits."""
 
 _LONG_NUMBER = "[0-9]{900}"
 _DAY = r"(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])-[0-9]{2}-[0-9]{2}"
-"""The years 2 to 9998, which are within the years of a column in every time zone."""
+"""The pattern of a day in the years 2 to 9998. In every time zone, such a day is in the years that a column can
+store."""
 
 _MOMENT = rf"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:[.][0-9]{{1,6}})?"
 _ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 _NO_NUMBER = r"[:,\[][ \t\r\n]*-?(?:NaN|Inf)"
-"""Numbers that Arrow's parser accepts, even in members that are not columns, but that are not valid JSON."""
+"""The pattern of numbers that are not valid JSON but that Arrow's parser accepts, even in members that are not
+columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class BlockReader:
 
 @dataclass(slots=True)
 class _Work:
-    """The parts of one block that were read."""
+    """The parts of one block that were read so far: their rows, and the places of their records in the block."""
 
     reader: BlockReader
     rows: list[pa.Table] = field(default_factory=list)

@@ -5,8 +5,8 @@ number that is read as STRING to the nearest double. This module works around ea
 instructions per good record:
 
 - The text's last brace is replaced by a member with a name that no record has, and a brace. The parser finds this
-  member in the object only if that brace ended the whole object: :func:`is_whole`. - Numbers that Spark would change
-  are converted to strings with a mark: :func:`with_marks`, :func:`without_marks`.
+  member in the object only if that brace ended the whole object: :func:`is_whole`.
+- Numbers that Spark would change are converted to strings with a mark: :func:`with_marks`, :func:`without_marks`.
 """
 
 from __future__ import annotations

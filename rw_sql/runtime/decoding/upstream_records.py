@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def offsets_per_record(kind: Connector) -> int:
-    """The approximate number of offsets per record, to convert between the two."""
+    """The approximate number of offsets per record, which converts a number of offsets to a number of records."""
     return kind.offsets_per_record if isinstance(kind, RangedConnector) else 1
 
 

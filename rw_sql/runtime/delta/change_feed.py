@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
-    """The first version of a table's change feed to read: ``after``, or the version at which the feed began if that is
-    later.
+    """The first version of a table's change feed to read: ``after``, or the version at which the change feed was
+    enabled, if that version is later.
 
-    A commit that only repeats the setting, such as one that adds a column, does not count as the beginning.
+    A commit that only repeats the setting, such as one that adds a column, does not count as enabling it.
     """
     began: int | None = None
     for version, actions in commits(warehouse, table, down_to=after + 1):
@@ -36,8 +36,8 @@ def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
 def begin_feed(output: JobOutput) -> None:
     """Enables a table's change feed from now on, between two commits of its job.
 
-    Uses a separate handle, because the batch in progress may be reading through the job's handle. The job looks for
-    newer versions before each commit.
+    Uses a separate ``DeltaTable`` object, because the batch in progress may be reading through the job's object. The
+    job looks for newer versions before each commit, so it finds the commit of this setting.
     """
     table = DeltaTable(output.path)
     if table.metadata().configuration.get(CHANGE_FEED) != "true":

@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 METADATA_KEY = "rw_sql"
 
 SplitIdentity = tuple[str | None, str | None]
-"""A cluster and an incarnation, as in a split state."""
+"""The cluster and the incarnation of a split (Kafka: cluster id and topic id); None for each that is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCommit:
     """The metadata of one job commit: the run and batch that wrote it, and the offsets that it covers.
 
-    ``ranges`` are the upstream offsets per split, ``[start, end)`` (ingest only). ``epoch`` is the epoch at which the
-    run started. ``batch`` is -1 for a fence. In a fence, ``done`` is the newest earlier batch of the generation (-1:
-    none), so that a start only needs to read the newest commit. ``generation`` is the checkpoint's (views only).
-    ``lives`` are the cluster and incarnation (Kafka: topic id) of each split when it was read. ``rewind`` is the epoch
-    of the REWIND that restored the table with this commit; 0 in other commits. ``tables`` is the progress of snapshots
-    (change data capture only); commits without new progress may omit it. ``rows`` are the numbers of rows by upstream
-    table (change data capture only; None in commits of earlier versions). ``terms`` are the known terms of the splits'
-    logs at the ends of the ranges (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is the newest batch whose
+    ``ranges`` are the upstream offsets per split, ``[start, end)``, of a job that reads an upstream. ``epoch`` is the
+    epoch of the catalog at which the run started. ``batch`` is -1 for a fence. In a fence, ``done`` is the newest
+    earlier batch of the generation (-1: none), so that a start only needs to read the newest commit. ``generation`` is
+    the generation of the job's table and checkpoint. ``lives`` are the cluster and incarnation (Kafka: topic id) of
+    each split when it was read. ``rewind`` is the epoch of the REWIND that restored the table with this commit; 0 in
+    other commits. ``tables`` is the progress of snapshots (change data capture only); commits without new progress may
+    omit it. ``rows`` are the numbers of rows by upstream table (change data capture only; None in commits of earlier
+    versions of rw_sql). ``terms`` are, for each split, the term of its log (Kafka: leader epoch) at the end of its
+    range, where that term is known (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is the newest batch whose
     rows the target of a sink has (-1: none; None: unknown); the target does not get empty batches.
     """
 
@@ -57,7 +58,7 @@ class JobCommit:
 
     @property
     def newest_batch(self) -> int:
-        """The newest batch of the generation after the commit; -1 if there is none."""
+        """The newest batch of the generation once this commit is made; -1 if there is none."""
         return self.batch if self.batch >= 0 else self.done
 
     def to_json(self) -> str:
@@ -73,7 +74,7 @@ class JobCommit:
             by_life: dict[SplitIdentity, list[str]] = {}
             for split in self.ranges:
                 by_life.setdefault(self.identity_of(split), []).append(split)
-            # Usually, all splits belong to one topic, whose incarnation is then written once.
+            # Splits with the same identity share an entry, because usually all splits belong to one topic.
             body["lives"] = [[*life, None if len(by_life) == 1 else splits] for life, splits in by_life.items()]
         if self.tables:
             body["tables"] = self.tables
@@ -85,7 +86,7 @@ class JobCommit:
             by_term: dict[int | None, list[str]] = {}
             for split in self.ranges:
                 by_term.setdefault(self.terms.get(split), []).append(split)
-            # As above, because the leaders usually have only a few different epochs.
+            # Splits with the same term share an entry, because usually only a few different terms occur.
             body["terms"] = [[term, None if len(by_term) == 1 else splits] for term, splits in by_term.items()]
         return json.dumps({METADATA_KEY: body}, separators=(",", ":"))
 
@@ -136,8 +137,8 @@ _seen: dict[str, int] = {}
 def latest_version(warehouse: Warehouse, table: str) -> int:
     """The table's newest version, -1 if there is no table.
 
-    On a local path, it only checks for versions after the last one seen, because listing a log of 100,000 commits
-    takes half a second.
+    On a local path, this function only checks for versions after the newest version that it has found before, because
+    listing a log of 100,000 commits takes half a second.
     """
     if not warehouse.is_local:
         return _listed_version(warehouse, table)
@@ -176,8 +177,8 @@ def table_id(warehouse: Warehouse, table: str) -> str:
     """The Delta id of a table. Raises TableNotFoundError if there is no table.
 
     In the warehouse, a table's first commit contains the id, which no later commit changes. Reading this commit takes a
-    fiftieth of the time of opening the table. Another program may replace a table outside the warehouse, with another
-    id.
+    fiftieth of the time of opening the table. A table outside the warehouse is opened, because another program may have
+    replaced it by a table with another id.
     """
     if table.startswith(f"{warehouse.uri}/"):
         try:
@@ -262,7 +263,7 @@ def committed_ms(actions: list[dict[str, Any]]) -> int | None:
 
 
 def added_rows(actions: list[dict[str, Any]]) -> int | None:
-    """The number of rows that a commit adds as new data; None if its file statistics do not contain it."""
+    """The number of rows that a commit adds as new data; None if an added file has no statistics."""
     rows = 0
     for action in actions:
         add = action.get("add")
@@ -292,12 +293,13 @@ def rows_of_table(actions: list[dict[str, Any]], upstream: str) -> int | None:
 
 
 _CHANGES = (("inserted", "Inserted", 1), ("deleted", "Deleted", 1), ("updated", "Updated", 2))
-"""The counts of a merge, by delta-rs's and Spark's names, each with its number of rows in the change feed; an update
-has two."""
+"""The counters of a merge: the end of the counter's name in delta-rs, the end of its name in Spark, and the number of
+rows that each counted row has in the change feed. An updated row has two: its old and its new values."""
 
 
 def changed_rows(actions: list[dict[str, Any]]) -> int | None:
-    """The number of rows that a commit adds to the table's change feed; None if the commit does not contain it."""
+    """The number of rows that a commit adds to the table's change feed; None if the commit does not show this
+    number."""
     if any("cdc" in action for action in actions):
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         metrics = info.get("operationMetrics") or {}
@@ -314,7 +316,8 @@ def changed_rows(actions: list[dict[str, Any]]) -> int | None:
 
 
 def rows_without(actions: list[dict[str, Any]], column: str) -> int | None:
-    """The number of rows that a commit adds with NULL in a column; None if its file statistics do not contain it."""
+    """The number of rows that a commit adds with NULL in a column; None if an added file has no statistics of that
+    column."""
     rows = 0
     for action in actions:
         add = action.get("add")
@@ -328,9 +331,10 @@ def rows_without(actions: list[dict[str, Any]], column: str) -> int | None:
 
 
 def column_count(actions: list[dict[str, Any]], column: str | None) -> int:
-    """The number of rows that a commit adds as new data; with ``column``, of the rows where that column is not NULL.
+    """The number of rows that a commit adds as new data; with ``column``, only the rows where that column is not NULL
+    count.
 
-    Files without statistics count as zero.
+    The rows of files without statistics do not count.
     """
     found = 0
     for action in actions:
@@ -344,10 +348,10 @@ def column_count(actions: list[dict[str, Any]], column: str | None) -> int:
 
 
 def has_new_data(actions: list[dict[str, Any]]) -> bool:
-    """True if a commit adds new rows. Fences and upkeep do not."""
+    """True if a commit adds new rows. Fences and commits of upkeep add none."""
     return any(action["add"].get("dataChange", True) for action in actions if "add" in action)
 
 
 def takes_data(actions: list[dict[str, Any]]) -> bool:
-    """True if a commit removes rows. Upkeep does not."""
+    """True if a commit removes rows. Compaction removes files, but no rows."""
     return any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)

@@ -22,19 +22,21 @@ _NUMBER = "_rw_number"
 _PART_BYTES = 32 * 1024 * 1024
 _MOST_PARTITIONS = 1_000_000
 _OF_PARTITION = 33
-"""The bits of Spark's row numbers below the number of the partition."""
+"""The number of low bits of Spark's ``monotonically_increasing_id`` that number the rows of a partition. The bits above
+them are the number of the partition."""
 
 
 def may_hold(held: DataFrame, count: int) -> bool:
     """True if ``count`` rows, which the caller has persisted and counted, fit into this process's memory.
 
-    A few thousand rows of long texts would exceed it, and also the results that Spark returns to its driver.
+    A few thousand rows of long texts may exceed the memory, and also Spark's limit for results
+    (``spark.driver.maxResultSize``).
     """
     return count <= LARGE_ROWS and planned_bytes(held) <= HELD_BYTES
 
 
 def small_rows(rows: DataFrame) -> pa.Table | None:
-    """The rows in this process, computed once; None if they are too large for it."""
+    """Computes the rows once and collects them into this process; None if they are too large for it."""
     held = rows.persist()
     try:
         return held.toArrow() if may_hold(held, held.count()) else None
@@ -43,17 +45,17 @@ def small_rows(rows: DataFrame) -> pa.Table | None:
 
 
 def in_any_order(rows: DataFrame) -> DataFrame:
-    """The same rows, to be persisted.
+    """The same rows, in a form that can be persisted.
 
-    Spark cannot read persisted rows if it knows their order by columns that the query does not return, as for
+    Spark fails to read persisted rows that it knows to be sorted by columns that the query does not return, as those of
     ``max(text) GROUP BY k``. This function makes Spark forget the order, without a shuffle, and changes nothing else.
     """
     return rows.coalesce(_MOST_PARTITIONS)
 
 
 def all_rows(rows: DataFrame) -> pa.Table:
-    """The rows in this process, in order, even if Spark does not return them at once. They must fit into the process's
-    memory."""
+    """Collects the rows into this process, in order, even if they are too large for a single result of Spark. They must
+    fit into the process's memory."""
     try:
         return rows.toArrow()
     except (PySparkException, Py4JError) as error:

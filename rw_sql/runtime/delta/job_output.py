@@ -62,13 +62,13 @@ class FencedError(Exception):
 class JobOutput:
     """The table that one run of a job writes. Not thread-safe; one batch at a time.
 
-    ``done`` is the generation's newest batch from earlier runs, -1 if there is none. ``lives`` are the incarnations,
-    ``terms`` the terms of the logs; a reader's commits record both. ``ranges`` are the ranges of the batch in progress,
-    unless the caller passes them with the rows. ``follows`` is the table's transaction version at the start of a run
-    without a fence. ``before_commit`` is called between reading and committing a large batch; an exception aborts the
-    batch. ``tables`` is the progress of snapshots that the batch in progress stores, ``rows`` the number of its rows by
-    upstream table. ``sent`` is the newest batch whose rows the target of a sink has; None if unknown, and for other
-    jobs.
+    ``done`` is the generation's newest batch from earlier runs, -1 if there is none. ``lives`` and ``terms`` are, for
+    each split, its identity and the term of its log (Kafka: leader epoch); the commits of a job that reads an upstream
+    contain both. ``ranges`` are the offsets of the batch in progress, unless the caller passes them with the rows.
+    ``follows`` is the table's transaction version at the start of a run without a fence. ``before_commit`` is called
+    between reading and committing a large batch; an exception aborts the batch. ``tables`` is the progress of snapshots
+    that the batch in progress stores, ``rows`` the number of its rows by upstream table. ``sent`` is the newest batch
+    whose rows the target of a sink has; None if unknown, and for other jobs.
     """
 
     warehouse: Warehouse
@@ -110,8 +110,9 @@ class JobOutput:
     ) -> JobOutput:
         """Opens the table, creating it if needed, and fences all earlier runs.
 
-        Adds missing columns of ``spark_schema``. ``has_change_feed`` enables the table's change feed; ``statistics``
-        are the columns with statistics. ``first_rows`` are the rows that a new table contains before the first batch.
+        Adds columns of ``spark_schema`` that the table lacks. ``has_change_feed`` enables the table's change feed;
+        ``statistics`` are the columns for which Delta stores statistics. ``first_rows`` are the rows that a new table
+        contains before the first batch.
         """
         try:
             table = DeltaTable(path)
@@ -174,7 +175,7 @@ class JobOutput:
         return seen is not None and (seen >> _RUN_SHIFT == self.run or seen == self.follows)
 
     def write_checksum(self, *, recount: bool = False) -> None:
-        """Writes the version checksum of the commit just made through the handle."""
+        """Writes the version checksum of the commit that was just made through ``table``."""
         self.checksums.write(self.table, recount=recount)
 
     def _version_of(self, batch: int) -> int:
@@ -186,8 +187,8 @@ class JobOutput:
             seen = self._newest_transaction()
             if seen is not None and seen >> _RUN_SHIFT >= self.run:
                 raise FencedError(f"run {seen >> _RUN_SHIFT} of {self.job} has taken over from run {self.run}")
-            # This value is exact, because the fence is refused if anything was committed after the version that was
-            # read.
+            # No later commit can change the newest batch: if anything is committed after the version that is read here,
+            # the fence is refused.
             before = last_commit(self.warehouse, self.path, self.generation)
             self.done, self.sent = (-1, None) if before is None else (before.newest_batch, before.sent)
             commit = self._mark(self.done)
@@ -216,7 +217,7 @@ class JobOutput:
         )
 
     def _mark(self, done: int, *, rewind: int = 0) -> JobCommit:
-        """The metadata of a commit that is not a batch. ``done`` is the newest batch in the table."""
+        """The metadata of a fence or a RESTORE. ``done`` is the newest batch in the table."""
         return JobCommit(
             job=self.job,
             run=self.run,
@@ -246,9 +247,9 @@ class JobOutput:
         )
 
     def _newest_transaction(self) -> int | None:
-        """Advances the handle to the newest version; returns the job's transaction version there.
+        """Advances ``table`` to the newest version; returns the job's transaction version there.
 
-        On a local path, the handle is refreshed only if a newer version exists, because a refresh reads the log.
+        On a local path, ``table`` is refreshed only if a newer version exists, because a refresh reads the log.
         """
         at = self.table.version()
         if not self.warehouse.is_local or latest_version(self.warehouse, self.path) != at:
@@ -269,9 +270,10 @@ class JobOutput:
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def restore(self, version: int, *, rewind: int, done: int) -> int:
-        """Restores the table to a version, for the REWIND with that epoch; returns the version after it.
+        """Restores the table to the content of ``version``; returns the version of the commit that does so.
 
-        ``done`` is the newest batch in the restored table. Raises FencedError if another run has taken over.
+        ``rewind`` is the epoch of the REWIND. ``done`` is the newest batch in the restored table. Raises FencedError if
+        another run has taken over.
         """
         self._require_turn(self._version_of(0))
         try:
@@ -284,7 +286,7 @@ class JobOutput:
         return self.table.version()
 
     def require_own_run(self) -> None:
-        """Advances the handle to the newest version. Raises FencedError if another run has taken over."""
+        """Advances ``table`` to the newest version. Raises FencedError if another run has taken over."""
         if not self._is_own(self._newest_transaction()):
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
@@ -297,11 +299,13 @@ class JobOutput:
         return self._newest_transaction() == self._version_of(batch)
 
     def mark(self, batch: int) -> None:
-        """Commits only the number of a batch, whose rows are elsewhere. Raises FencedError as above."""
+        """Commits only the number of a batch, whose rows are stored elsewhere or which has none. Raises FencedError if
+        another run has taken over."""
         self.append_rows(self._empty(), batch)
 
     def prove(self) -> None:
-        """Calls ``before_commit``. The caller does so for a small batch, after it was read."""
+        """Calls ``before_commit``, if it is set. The job calls this method itself for a small batch, after reading
+        it."""
         if self.before_commit is not None:
             self.before_commit()
 
@@ -354,7 +358,7 @@ class JobOutput:
                 self.warehouse, self.path, self.table, frame, job=self.job, run=self.run, partition=given, save=save
             )
         except Exception:
-            # A run that takes over deletes the files of this run.
+            # If another run has taken over, it has deleted the files of this run, which may be the cause of the error.
             self.require_own_run()
             raise
         expected.require(written.count)
@@ -367,7 +371,8 @@ class JobOutput:
                 raise
         fault("batch.written")
         self.prove()
-        # Checks the commits since the batch began, because Spark may have taken minutes. No further check follows.
+        # Checks for commits of another run since the batch began, because Spark may have taken minutes to write the
+        # files. No further check follows.
         self._require_turn(version)
         self._commit_files(written.actions, self._properties(version, commit), list(given))
         self.write_checksum()
@@ -379,7 +384,7 @@ class JobOutput:
         properties: CommitProperties,
         partition_by: Sequence[str] = (),
     ) -> None:
-        """Commits files as the version after the handle's. Raises FencedError if that version exists."""
+        """Commits files as the version after the version of ``table``. Raises FencedError if that version exists."""
         try:
             self.table.create_write_transaction(
                 actions, "append", self.table.schema(), list(partition_by), commit_properties=properties
@@ -389,16 +394,18 @@ class JobOutput:
         self.table.update_incremental()
 
     def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int) -> None:
-        """Replaces the rows with these keys (null-safe) and adds the new ones. One row per key.
+        """Replaces the table's rows that have the keys of ``rows``, and adds the rows with new keys.
 
-        If the rows have a column KEEP, keys with the value false are deleted instead.
+        A NULL in a key equals NULL. ``rows`` has one row per key. If it has a column KEEP, rows with the value false
+        delete their key instead.
         """
         version = self._version_of(batch)
         fault("batch.before_merge")
         self._require_turn(version)
-        # Parentheses: needed, because DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM
+        # The parentheses are needed, because DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
         same = (f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
-        # This condition is true for all rows with these keys. Without it, the merge would open every file of the table.
+        # The condition of key_range is true for all rows with these keys. Without it, the merge would open every file
+        # of the table.
         within = (key_range(rows, key) for key in keys)
         matched = " AND ".join([*same, *(condition for condition in within if condition)])
         merge = self.table.merge(
@@ -438,7 +445,8 @@ class JobOutput:
         fault("batch.after_merge")
 
     def _merge_files(self, frame: DataFrame, keys: Sequence[str], batch: int) -> None:
-        """Merges in an object store. delta-rs commits, because Spark could overwrite another process's commit."""
+        """Merges a batch into a table in an object store. delta-rs commits, because Spark could overwrite another
+        process's commit."""
         version = self._version_of(batch)
         self._require_turn(version)
         merge = FileMerge(self.warehouse, self.path, self.table, frame, keys, job=self.job, run=self.run)
@@ -454,7 +462,8 @@ class JobOutput:
         self.write_checksum(recount=True)
 
     def _merge_by_spark(self, frame: DataFrame, keys: Sequence[str], batch: int, rows: int | None) -> None:
-        """Merges on a local path, where Spark may commit: only one process can link a version's file."""
+        """Merges a batch into a table on a local path. There, Spark may commit, because only one process can create a
+        version's file."""
         from delta.tables import DeltaTable as SparkDeltaTable
 
         version = self._version_of(batch)

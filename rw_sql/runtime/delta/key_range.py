@@ -6,17 +6,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MOST_CHARACTERS = 256
-"""The maximum length of a text in a condition, because the commit contains the condition."""
+"""The maximum length in characters of a text in the condition of a merge. The limit exists because the commit contains
+the condition."""
 
 
 def key_range(rows: pa.Table, key: str) -> str:
     """The condition on the table's rows (alias ``t``) that limits a merge to rows between the smallest and the largest
     value of a key; empty if such a condition is not safe.
 
-    The merge then skips the files without such rows, by their statistics.
+    With this condition, the merge uses file statistics to skip the files without such rows.
 
-    It is safe for integers, dates and texts only, because writers of file statistics order the values of other types
-    differently.
+    The condition is safe only for integers, dates and texts. For other types, writers of statistics differ in the order
+    of the values.
     """
     values, kind = rows[key], rows.schema.field(key).type
     if values.null_count or not values.length():

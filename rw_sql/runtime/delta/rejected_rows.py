@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 BATCH = "_rw_batch"
 _TOLD = ((OP, "string"), ("_rw_column", "string"), ("_rw_reason", "string"), ("_rw_at", "timestamp"), (BATCH, "long"))
-"""The additional columns after the row's columns: the operation, the refused column, the reason, the time, and the
-sink's batch."""
+"""The columns of the table of rejected rows that follow the row's own columns: the operation, the refused column, the
+reason, the time, and the sink's batch."""
 
 _MOST_CHARACTERS = 60
 _MOST_COLUMNS = 4
@@ -87,7 +87,7 @@ class RejectedRows:
         return RejectedRows(path=path, shape=shape, total=rejected_count(path))
 
     def begin(self) -> None:
-        """Begins a new attempt to write a batch, without refused rows so far."""
+        """Begins a new attempt to write a batch: forgets the refused rows of the previous attempt."""
         self._pending = []
 
     def put(self, rows: pa.Table, refusals: Sequence[Refusal], batch: int) -> pa.Table:
@@ -116,19 +116,20 @@ class RejectedRows:
 
 
 def make_rejected(path: str, shape: SinkShape) -> None:
-    """Creates the table unless it exists."""
-    # no statistics of other columns, because delta-rs may be unable to read those of a refused value
+    """Creates the table of a sink's rejected rows, unless it exists."""
+    # Only BATCH has statistics, because delta-rs may be unable to read the statistics of a refused value.
     create_table(path, rejected_schema(shape), {STATISTICS: BATCH})
 
 
 def rejected_schema(shape: SinkShape) -> Schema:
-    """The columns of a sink's rejected rows. All are nullable, because NULL may be the reason of a refusal."""
+    """The columns of a sink's rejected rows. All columns are nullable, because a row may be rejected for having a
+    NULL."""
     own = Schema.from_json(nullable_schema(shape.schema)).fields
     return Schema([*own, *(Field(name, PrimitiveType(kind), nullable=True) for name, kind in _TOLD)])
 
 
 def rejected_count(path: str) -> int:
-    """The number of a sink's rejected rows, by the statistics of the table's files; 0 without a table."""
+    """The number of a sink's rejected rows, by the statistics of the table's files; 0 if the table does not exist."""
     try:
         table = DeltaTable(path)
     except TableNotFoundError:

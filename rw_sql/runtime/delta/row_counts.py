@@ -43,10 +43,10 @@ class RowCount:
 class Expected:
     """The expected number of rows of a batch: between ``least`` and ``most``.
 
-    ``limits_of`` names the source of these limits in an error message.
+    ``limits_of`` names the origin of these limits in an error message.
 
-    ``of_read``: the limits apply to the rows read, not to the rows written. ``is_row_by_row``: each row read becomes
-    one row.
+    ``of_read``: the limits apply to the rows that the batch reads, not to those that it writes. ``is_row_by_row``: each
+    row that the batch reads becomes one row that it writes.
     """
 
     least: int = 0
@@ -68,7 +68,7 @@ class Expected:
 
 
 ANY = Expected()
-"""Accepts any number of rows."""
+"""The expectation that any number of rows meets."""
 
 
 def expected_of(kind: Connector, ranges: Mapping[str, tuple[int, int]], *, is_row_by_row: bool) -> Expected:
@@ -87,7 +87,7 @@ def expected_of(kind: Connector, ranges: Mapping[str, tuple[int, int]], *, is_ro
 
 
 def at_most(expected: Expected) -> Expected:
-    """Weakens an expectation for queries that may drop rows."""
+    """The expectation for queries that may drop rows: of the limits, only the maximum number of written rows stays."""
     if expected.of_read:
         return ANY
     return Expected(most=expected.most, limits_of=expected.limits_of)

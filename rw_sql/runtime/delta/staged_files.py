@@ -49,7 +49,7 @@ WRITTEN = "written"
 _STATISTICS = ("delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols")
 _WRITING = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # With the other algorithm, a task that dies half-way leaves its files among those of other tasks.
+    # With algorithm 2, a task that dies half-way leaves its files among those of other tasks.
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
 }
 
@@ -65,7 +65,7 @@ class Written:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
     """The numbers of files and rows of one write, and of the rows that it read (None if they were not counted), as
-    reported by the tasks whose output was committed."""
+    reported by the tasks whose output Spark kept."""
 
     rows: int
     files: int

@@ -6,7 +6,8 @@ import pyarrow as pa
 
 
 def as_stored(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the columns of a table's files, in order: NULL in columns that its definition no longer has."""
+    """Rows with the columns of a table's files, in the files' order. Columns that the rows lack, because the table's
+    definition no longer has them, are NULL."""
     columns = [
         rows[column.name] if column.name in rows.column_names else pa.nulls(rows.num_rows, column.type)
         for column in schema

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TARGET_BYTES = 32 << 20
-"""Files are compacted up to about this size."""
+"""The approximate size in bytes of the files that compaction writes."""
 
 TURN_BYTES = 128 << 20
 """The approximate maximum number of bytes that one run of upkeep rewrites.
 
-Pausing the job must wait for upkeep to end.
+The limit matters because a pause of the job waits until the run of upkeep has ended.
 """
 
 MOST_SMALL_FILES = 20
-"""The number of small files that may remain in the part of a table that is still written to."""
+"""The number of small files that compaction leaves in the part of a table to which the job still appends."""
 
 GRACE_SECONDS = 3600.0
 """How long in seconds a replaced file is kept after its commit was cleaned up, for queries that read an older
@@ -72,16 +72,17 @@ _WHOLE_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 def maintenance_properties(what: str) -> CommitProperties:
-    """The commit properties for upkeep, with which a commit fails if anything was committed after the handle's
-    version."""
+    """The commit properties for upkeep. With them, a commit fails if anything was committed after the version of the
+    ``DeltaTable`` object through which it is made."""
     return CommitProperties(custom_metadata={"rw_sql_upkeep": what}, max_commit_retries=0)
 
 
 def compact(table: DeltaTable, partition: str | None = None) -> int:
     """Compacts small files; returns the number of files removed.
 
-    With a ``partition`` column, only the partition with the newest value is still written to. Stream readers see no
-    row twice, because compaction is not new data (Delta protocol, ``dataChange``).
+    ``partition`` is the table's partition column, if it has one. The job then still appends only to the partition with
+    the newest value. Stream readers see no row twice, because compaction is not new data (Delta protocol,
+    ``dataChange``).
     """
     files = pa.table(table.get_add_actions(flatten=True))
     sizes = files.column("size_bytes").to_pylist()
@@ -123,9 +124,9 @@ class TableFiles:
     pending: str
 
     def oldest_needed(self, bound: int) -> int | None:
-        """The newest version up to ``bound`` before which all commits can be deleted.
+        """The newest version up to ``bound`` before which all commits can be deleted; None if there is none.
 
-        The version has a complete checkpoint that is old enough that no reader needs earlier commits.
+        A complete checkpoint of this version exists, and is old enough that no reader needs earlier commits.
         """
         names = self.warehouse.older_files(f"{self.table}/_delta_log", COMMITS_GRACE_SECONDS)
         found = [int(match[1]) for name in names if (match := _WHOLE_CHECKPOINT.fullmatch(name))]
@@ -134,7 +135,7 @@ class TableFiles:
     def clean_commits(self, keep_from: int) -> int:
         """Deletes the commits and checkpoints before a version with a checkpoint; returns the number of commits.
 
-        First lists the files that they replaced.
+        First writes the list of the data files that these commits replaced.
         """
         old = sorted(
             (int(match[1]), name)
@@ -161,9 +162,9 @@ class TableFiles:
         return len(commits)
 
     def clean_checksums(self, newest: int) -> int:
-        """Deletes the version checksums of all but the newest versions; returns the number.
+        """Deletes the version checksums of all but the newest versions; returns the number of deleted files.
 
-        Checksums are optional for readers, and they are half of the files in a log.
+        Readers do not need checksums, and without this clean-up half of the files in a log would be checksums.
         """
         old = [
             name
@@ -175,11 +176,11 @@ class TableFiles:
         return len(old)
 
     def remove_replaced(self, live: Collection[str]) -> int:
-        """Deletes the files in all lists that are old enough; returns the number of files.
+        """Deletes the files that are named in lists of sufficient age; returns the number of files.
 
-        Keeps ``live`` files, and files that an existing commit removed. Such files exist because a REWIND restores
-        files that had been replaced and listed. They are needed by the versions between the REWIND and their second
-        removal, and are listed again when that removal is cleaned up.
+        Keeps ``live`` files, and files that an existing commit removed from the table. A list may name such files
+        because a REWIND restores files that had been replaced before. The versions between the REWIND and the second
+        removal need these files; when the commit of that removal is cleaned up, they are listed again.
         """
         removed = 0
         later: frozenset[str] | None = None
@@ -201,7 +202,8 @@ class TableFiles:
         return removed
 
     def remove_orphans(self, live: Collection[str]) -> int:
-        """Deletes old files that no commit and no list references, left by a killed writer; returns the number."""
+        """Deletes old files that a killed writer left behind, which no commit and no list names; returns the number of
+        files."""
         known = set(live)
         for name in self._log_names():
             if (match := _LOG_FILE.fullmatch(name)) and name.endswith(".json"):
@@ -229,7 +231,7 @@ class TableFiles:
 
 
 def live_files(table: DeltaTable) -> frozenset[str]:
-    """The paths of a table's files at the handle's version, relative to its folder."""
+    """The paths of the files of a table at the version of ``table``, relative to the table's folder."""
     files = pa.table(table.get_add_actions(flatten=True))
     return frozenset(unquote(path) for path in files.column("path").to_pylist())
 

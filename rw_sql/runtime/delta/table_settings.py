@@ -12,16 +12,17 @@ if TYPE_CHECKING:
 TABLE_SETTINGS = {
     # Only commits before a checkpoint are cleaned up, so this limits the number of commits in a listing of a busy log.
     "delta.checkpointInterval": "100",
-    # The job cleans up by itself, because it knows the readers and saves the commits' metadata first.
+    # The job deletes old commits itself, because it knows the readers and saves the commits' metadata first.
     "delta.enableExpiredLogCleanup": "false",
-    # The time for which a checkpoint names replaced files. The list of the replaced files that still exist is stored
-    # beside the table.
+    # The time for which a checkpoint of the log names replaced files. It can be short, because rw_sql stores its own
+    # list of the replaced files that still exist.
     "delta.deletedFileRetentionDuration": "interval 1 minutes",
 }
 """The settings with which every log and every view's table is created."""
 
 STATISTICS = "delta.dataSkippingStatsColumns"
-"""The setting with the names of the columns that have statistics; by default the first 32."""
+"""The setting with the names of the columns for which Delta stores statistics. Without it, these are the first 32
+columns."""
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 """The setting of a table that keeps a change feed."""
@@ -39,7 +40,8 @@ def add_columns(table: DeltaTable, schema: Schema) -> bool:
 def add_settings(table: DeltaTable, *, has_change_feed: bool = False, statistics: Sequence[str] = ()) -> bool:
     """Adds settings that the table lacks. Returns True if it has committed.
 
-    ``has_change_feed`` enables the table's change feed; ``statistics`` are the columns with statistics.
+    ``has_change_feed`` enables the table's change feed; ``statistics`` are the columns for which Delta stores
+    statistics.
     """
     settings = dict(TABLE_SETTINGS)
     if has_change_feed:

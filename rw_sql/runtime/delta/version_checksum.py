@@ -32,7 +32,8 @@ Action = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """The state of a table at a version: live files, their bytes, metadata and protocol."""
+    """The state of a table at a version: the number of live files, their total size in bytes, metadata and
+    protocol."""
 
     version: int
     files: int
@@ -79,7 +80,7 @@ class VersionChecksums:
     _known: TableState | None = field(default=None, init=False)
 
     def write(self, table: DeltaTable, *, recount: bool = False) -> None:
-        """Writes the checksum of the handle's version, which was just committed through it.
+        """Writes the checksum of the version of ``table``, which was just committed through this object.
 
         If ``recount`` is set, counts the table's files again instead of updating the previous state.
         """
@@ -107,7 +108,7 @@ class VersionChecksums:
         return before.after(read_actions(self.warehouse, self.path, version)) if before is not None else None
 
     def _counted(self, table: DeltaTable) -> TableState | None:
-        """The state at the handle's version, from the handle's list of files."""
+        """The state at the version of ``table``, from its list of files."""
         version = table.version()
         told = self._read(version - 1)
         metadata, protocol, seen = (

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredReader:
-    """The catalog's requirement for one reader: its splits, the states that statements have set, and the newest epoch
-    of these."""
+    """The catalog's requirement for one reader: its splits, the states that statements have set for them (``stored``),
+    and the epoch of the newest of these statements (``since``)."""
 
     fragment: str
     kind: Connector
@@ -89,7 +89,8 @@ def align(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int)
     head = read_head(files)
     if head.record is None and head.committed >= 0:
         raise StalledError(
-            f"CHECKPOINT damaged: {files.path(FOLDER)} does not show which offsets it reflects: restore it from a copy"
+            f"CHECKPOINT damaged: {files.path(FOLDER)} has no record of the statements that the offsets reflect: "
+            "restore it from a copy"
         )
     positions = {reader.fragment: positions_of(head, reader.fragment, reader.kind, reader.stored) for reader in readers}
     states = {r.fragment: {split: positions[r.fragment][split] for split in r.splits} for r in readers}
@@ -109,7 +110,8 @@ def align(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int)
     if not moved and begun is None and fresh == head.record:
         return Alignment(states=states)
     if head.committed < 0 and begun is None and fresh == replace(record, lines=()):
-        # An earlier start planned no batch. Without this step, Spark would begin at the positions of that start.
+        # An earlier start has written a record, but its query has committed no batch. Without this step, Spark would
+        # begin at the positions of that start.
         if head.planned < 0 or done < head.planned:
             _clear(files)
             write_record(files, fresh)
@@ -175,7 +177,9 @@ def _change(
 def _line(kind: Connector, states: Mapping[str, SplitState]) -> str:
     text = kind.write_positions({split: state.offset for split, state in states.items()})
     if kind.read_positions(text) != {split: state.offset for split, state in states.items()}:
-        raise StalledError(f"an offset could not be written so that it is read back: {json.dumps(text[:200])}")
+        raise StalledError(
+            f"the connector reads other positions from the offset that it wrote: {json.dumps(text[:200])}"
+        )
     return text
 
 

@@ -31,8 +31,9 @@ class ReaderRecord:
     """The state that a checkpoint reflects. ``lines`` are the fragments of the offset log's lines, None for other
     sources.
 
-    ``epochs`` maps fragments to epochs. ``lives`` maps fragments and splits to the (cluster, incarnation) last read.
-    ``parked`` maps fragments to the offsets of splits that are no longer read.
+    ``epochs`` maps each fragment to the epoch up to which its offsets reflect the catalog's statements. ``lives`` maps
+    fragments and splits to the (cluster, incarnation) last read. ``parked`` maps fragments to the offsets of splits
+    that are no longer read.
     """
 
     lines: tuple[str | None, ...]
@@ -42,11 +43,12 @@ class ReaderRecord:
 
 
 EMPTY = ReaderRecord(lines=(), epochs={}, lives={}, parked={})
-"""The record to use for a checkpoint without one."""
+"""The record that is assumed for a checkpoint that does not contain one."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One change of a checkpoint, with the record and the newest committed entry before it (None: no entry).
+    """One change of a checkpoint. ``was`` and ``before`` are the record and the newest committed entry of the offset
+    log before the change (None: no entry).
 
     ``epochs`` are the epochs in the record after the change. ``dropped`` is the offset entry of the removed batch,
     which was planned but had written nothing.
@@ -98,8 +100,8 @@ def unfinished(changes: tuple[Change, ...], record: ReaderRecord) -> Change | No
 class Head:
     """The end of a checkpoint: its newest committed and its newest planned batch, -1 if there is none.
 
-    ``text`` is the entry of the offset log with its position: that of the newest committed batch, or its content from
-    before an unfinished change.
+    ``text`` is the offset log's entry of the newest committed batch; if a change of this entry is unfinished, its
+    content before the change.
     """
 
     committed: int
@@ -118,7 +120,7 @@ class Head:
         return self._offsets(self.entry, fragment, kind)
 
     def planned_offsets(self, files: CheckpointFiles, fragment: str, kind: Connector) -> dict[str, int] | None:
-        """The positions after the newest planned batch."""
+        """The positions of a fragment's splits after the newest planned batch."""
         return self._offsets(read_entry(files.read(f"offsets/{self.planned}")), fragment, kind)
 
     def _offsets(self, entry: OffsetEntry | None, fragment: str, kind: Connector) -> dict[str, int] | None:
@@ -130,7 +132,7 @@ class Head:
 def offsets_of(
     entry: OffsetEntry, lines: tuple[str | None, ...], fragment: str, kind: Connector
 ) -> dict[str, int] | None:
-    """A fragment's offsets in an entry of the offset log; None if the entry has none."""
+    """A fragment's offsets in an entry of the offset log; None if the entry has no line for the fragment."""
     for line, text in zip(lines, entry.offsets, strict=True):
         if line == fragment and text is not None:
             return kind.read_positions(text)

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 _ERRORS = "errors"
 
 _RECORD_BYTES = 512 * 1024
-"""The assumed size in bytes of a record that was not read yet; few records are larger. A batch of 64 records counts as
-small, and the size of a batch with more records is measured."""
+"""The assumed size in bytes of a record that has not been read yet; few records are larger. With this size, a batch of
+up to 64 records counts as small, and the size of a batch with more records is measured."""
 
 
 def _errors_of(source_id: int) -> str:
@@ -85,8 +85,8 @@ class _Reader:
 class DirectReaders:
     """The view's direct readers.
 
-    ``terms`` are the terms of the positions' logs, by the splits' names in the view's commits. ``unproved`` are the
-    ranges of the batch in progress, for :meth:`require_same_log`.
+    ``terms`` are the terms (Kafka: leader epochs) of the splits' logs at the positions, by the splits' names in the
+    view's commits. ``unproved`` are the ranges of the batch in progress, which :meth:`require_same_log` checks.
     """
 
     warehouse: Warehouse
@@ -293,10 +293,12 @@ class DirectReaders:
             )
         record = read_record(self.files)
         if record is None:
-            raise TypeError("a checkpoint is settled before its query starts")
+            raise TypeError("a checkpoint is aligned before its query starts")
         if record.lines and record.lines != lines:
             raise StalledError(
-                f"CHECKPOINT damaged: it reads {record.lines}, and the query of {self.spec.name} {lines}", is_final=True
+                f"CHECKPOINT damaged: it has offsets of {record.lines}, and the query of {self.spec.name} reads "
+                f"{lines}",
+                is_final=True,
             )
         if not record.lines:
             write_record(self.files, with_lines(record, lines))
@@ -317,14 +319,16 @@ class DirectReaders:
             ends = offsets_of(entry, record.lines, reader.spec.fragment, reader.kind) or {}
             if not ends.keys() <= reader.positions.keys():
                 raise StalledError(
-                    f"CHECKPOINT damaged: {reader.spec.fragment} reads {sorted(ends)[:8]}", is_final=True
+                    f"CHECKPOINT damaged: it has offsets of {reader.spec.fragment} for other splits than the catalog: "
+                    f"{sorted(ends)[:8]}",
+                    is_final=True,
                 )
             for split, start in reader.positions.items():
                 found[commit_key(reader.source.id, split)] = (start, ends.get(split, start))
         return found
 
     def begin(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Begins a batch, which :meth:`require_same_log` then checks until :meth:`read_to`."""
+        """Begins a batch of these ranges. Until :meth:`read_to` ends it, :meth:`require_same_log` checks it."""
         self.unproved = {key: (start, end) for key, (start, end) in ranges.items() if end > start}
 
     def read_to(self, ranges: Mapping[str, tuple[int, int]]) -> None:
@@ -342,8 +346,8 @@ class DirectReaders:
         return True
 
     def planned(self, ranges: Mapping[str, tuple[int, int]]) -> Planned:
-        """The number of rows that a batch reads, if it is small; otherwise, nothing is known. The size of the rows is
-        known only after they were read."""
+        """Limits for the number of rows of a batch and for their size, which are known only after reading: estimates
+        for a batch of few offsets, no limits for other batches."""
         offsets = sum(end - start for start, end in ranges.values())
         if offsets > SMALL_ROWS or len(self.spec.inputs) != 1:
             return Planned()
@@ -366,8 +370,8 @@ class DirectReaders:
                 self._note_terms(reader)
 
     def count_errors(self, progress: StreamingQueryProgress | None) -> dict[str, int]:
-        """The number of records per source that a batch could not decode; empty if the batch has been counted
-        already."""
+        """The number of records per source that the newest reported batch could not decode; empty if an earlier call
+        has counted this batch."""
         if progress is None or progress.batchId <= self.counted:
             return {}
         self.counted = progress.batchId
@@ -376,7 +380,7 @@ class DirectReaders:
         return {name: int(row[_ERRORS]) for name, row in found.items() if row is not None and row[_ERRORS]}
 
     def end(self) -> None:
-        """Interrupts all batches that wait for a rate limit."""
+        """Ends the waits for a rate limit (:meth:`take_turn`)."""
         for reader in self.readers:
             reader.throttle.end()
 

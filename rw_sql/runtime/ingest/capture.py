@@ -105,10 +105,11 @@ def _note(warehouse: Warehouse, source: SourceRecord) -> tuple[int, dict[str, li
 
 @dataclass(slots=True)
 class Capture:
-    """The reader of one run.
+    """The reader of one run of a change data capture source.
 
-    ``tables`` is the progress stored in the newest commit, with the names of the snapshots. ``least_bucket`` is the
-    first hour that all tables read; rows that are written while the clock shows an earlier hour get this hour.
+    ``tables`` is the progress of each upstream table as stored in the newest commit, with the name of its snapshot.
+    ``made`` is the position from which the run reads. ``least_bucket`` is the first hour (:func:`_least_bucket`) that
+    all tables read; rows that are written while the clock shows an earlier hour get this hour.
     """
 
     context: Context
@@ -185,8 +186,8 @@ class Capture:
         rows = pa.table(columns)
         marks = self._marks(taken[-1])
         if marks:
-            # The begin marker is before all rows of the snapshot. The end marker may be after some changes, which then
-            # count too.
+            # The begin marker is before all rows of the snapshot. The end marker may also be after some later changes,
+            # whose keys then count as seen by the snapshot too.
             first = [mark for mark in marks if mark["op"] == BEGIN_OF_SNAPSHOT]
             last = [mark for mark in marks if mark["op"] == END_OF_SNAPSHOT]
             given = [pa.Table.from_pylist(each, schema=rows.schema) for each in (first, last)]
@@ -279,8 +280,8 @@ class Capture:
         return {table: (snapshot, last.get(table, progress)) for table, (snapshot, progress) in self.tables.items()}
 
     def stored_with(self, progress: Mapping[str, tuple[str, TableProgress]], *, is_due: bool) -> dict[str, list[str]]:
-        """The progress to store in a commit: the whole progress if any part has changed since it was last stored or
-        if it is due, otherwise nothing."""
+        """The progress to store in a commit: the whole progress if any part has changed since it was last stored, or if
+        ``is_due``; otherwise nothing."""
         return written_progress(progress) if is_due or progress != self._written else {}
 
     def _report(self, progress: Mapping[str, tuple[str, TableProgress]]) -> None:
@@ -309,13 +310,14 @@ class Capture:
                 )
 
     def _limit_snapshots(self) -> None:
-        """Limits the snapshots. One thread reads all tables, so the lowest limit of the unfinished tables applies."""
+        """Sets the rate limit of the snapshots. One thread reads all tables, so the lowest limit of the unfinished
+        tables applies."""
         unfinished = (self.specs[table] for table, (_, made) in self.tables.items() if not made.is_done)
         rates = [spec.rate for spec in unfinished if spec.rate is not None]
         self.feed.reader.set_rate_limit(min(rates, default=None))
 
     def committed(self, taken: tuple[Taken, ...], progress: dict[str, tuple[str, TableProgress]]) -> None:
-        """Acknowledges a committed batch."""
+        """Reports a committed batch to the reader, so that the server may discard its log up to there."""
         self._report(progress)
         has_ended = any(made.is_done and not self.tables[table][1].is_done for table, (_, made) in progress.items())
         self.tables = progress
@@ -466,5 +468,6 @@ def stalled(source: SourceRecord, error: CaptureError) -> StalledError:
     hint = f": {error.hint.replace('SOURCE_NAME', sql_name(source.name))}" if error.hint else ""
     if error.is_temporary:
         return StalledError(f"UNREACHABLE {error.message}{hint}")
-    # The problem may be solved upstream without a statement here, so the job is retried, at the longest interval.
+    # Someone may solve the problem upstream, without a statement in this warehouse. The job is therefore retried, at
+    # the longest interval.
     return StalledError(f"{error.message}{hint}", is_lasting=True)

@@ -24,8 +24,9 @@ WAIT_SECONDS = 0.05
 time."""
 
 APART_SECONDS = 0.25
-"""The least time in seconds between two batches of few rows. Batches of the tables' jobs take longer than this. More
-frequent commits of the source would make no row visible earlier, and would take CPU time from these jobs."""
+"""The minimum time in seconds between two batches of few rows. A batch of a table's job takes longer than this time.
+More frequent commits of the source would therefore make no row visible earlier, and would take CPU time from the
+jobs of its tables."""
 
 FEW_ROWS = 5_000
 """The maximum number of rows of a batch that counts as small."""
@@ -35,7 +36,7 @@ QUIET_SECONDS = 10.0
 log."""
 
 ASKED_SECONDS = 0.5
-"""The interval in seconds at which the feed checks whether FLUSH waits for a position without a change."""
+"""The interval in seconds at which the feed checks, while no change arrives, whether a FLUSH waits for a position."""
 
 MOST_ROWS = 200_000
 """The approximate maximum number of rows in a batch. The rows are held in this process's memory."""
@@ -128,6 +129,6 @@ class ChangeFeed:
             if self._add is not None:
                 self._add()
         except Exception:
-            # Without Spark, there is no stream either, which the code that runs the batches reports.
+            # Spark has ended, and its stream too. The code that runs the batches reports this.
             logger.debug("an entry could not be added", exc_info=True)
             self._is_closed.set()

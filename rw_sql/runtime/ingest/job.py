@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOTE_EVERY = 100
-"""The number of batches between two records of positions in the metastore.
+"""The number of batches after which a run records its positions in the metastore again.
 
-The records limit how far recovery must read back.
+A start needs to read only the commits after the recorded positions.
 """
 
 MOST_NAMED_SPLITS = 1000
@@ -111,7 +111,8 @@ class Ingest:
     streaming: StreamingRun
     session: SparkSession | None = None
     unproved: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """The ranges of the batch in progress, if the records do not contain the terms of their logs."""
+    """The ranges of the batch in progress, if its records do not contain the terms of their logs (Kafka: leader
+    epochs), so that the run must request the terms before it commits the batch."""
 
     @staticmethod
     def start(
@@ -120,8 +121,8 @@ class Ingest:
         """Claims a run, fences earlier ones, reads the position, and starts.
 
         ``before`` is this process's last run of the reader, if it ended cleanly; the new run reuses its resources.
-        ``prepared`` is a warm start, if there is one. Raises StalledError; if the upstream does not respond, it does
-        so before anything is written.
+        ``prepared`` is a warm start, if there is one. Raises StalledError; if the upstream does not respond, the error
+        is raised before anything is written.
         """
         if prepared is not None and not prepared.is_current(spec):
             prepared.abandon()
@@ -169,8 +170,8 @@ class Ingest:
         # A new slot created for this source may begin after the position. Its reader determines the position.
         is_unread = isinstance(kind, ChangeConnector) and is_new_upstream(context, snapshot, source, known)
         if not is_unread and any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in asked):
-            # The look may be older than the positions, because an earlier run may have continued to read until the
-            # fence.
+            # The upstream's state may have been requested before the positions were committed, because an earlier run
+            # may have continued to read until the fence.
             upstream = kind.look(options)
             require_readable(source.name, asked, states, upstream, kind)
         terms = LogTerms.open(source.name, kind, options, {split: states[split] for split in asked}, upstream.splits)
@@ -355,9 +356,9 @@ class Ingest:
     ) -> tuple[DataFrame, int | None, frozenset[bytes]]:
         """Fetches a small batch in this process.
 
-        Returns the records, their number, and the heads that identify their schemas.
-
-        If Spark's reader should read the batch instead, returns ``frame``, None, and the heads known so far.
+        Returns the records, their number, and the distinct heads of the records (their first bytes, which contain the
+        ids of their schemas). If Spark's reader must read the batch instead, returns ``frame``, None, and the heads
+        known so far.
         """
         if self.fetcher is not None and expected <= SMALL_ROWS:
             records = self.fetcher.fetch(ranges)
@@ -456,7 +457,7 @@ class Ingest:
             if end is None:
                 self._close_clients()
             elif self.capture is not None:
-                # The next run needs the slot.
+                # The next run needs the slot, which only one reader at a time can use.
                 self.capture.feed.close()
             elif self.feed is not None:
                 # The run reads nothing more from the upstream, and the next run can use the session at the broker.

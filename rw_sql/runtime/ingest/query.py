@@ -35,7 +35,7 @@ _FOLDERS = ("offsets", "commits", "sources/0")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderQuery:
-    """The settings of the query of one run."""
+    """What is needed to start the query of one run of a source's reader."""
 
     context: Context
     spec: IngestSpec
@@ -45,7 +45,7 @@ class ReaderQuery:
 
     @property
     def checkpoint(self) -> str:
-        """The folder of its checkpoint."""
+        """The folder of the query's checkpoint."""
         return f"{self._checkpoints}/{self.run}"
 
     @property
@@ -76,7 +76,7 @@ class ReaderQuery:
         return query
 
     def start_thread(self, feed: ChangeFeed, write: Callable[[str, int], None]) -> BatchThread:
-        """Starts a thread that writes the batches of a feed. It needs no query of Spark and no checkpoint."""
+        """Starts a thread that writes the batches of a feed, without a query of Spark and without a checkpoint."""
         fault("ingest.before_query")
         thread = BatchThread(self.spec.job, write, interval_seconds=self.pace.interval_ms / 1000)
         thread.start()

@@ -59,18 +59,18 @@ class SourceStream:
     def stream(self, states: Mapping[str, SplitState]) -> DataFrame:
         """The stream from these positions: the open stream if it begins there, otherwise a new one."""
         if self._begun is not None and self._begun[0] == states:
-            # makes the connector's classes visible to this thread too
+            # Another thread has opened the stream. This call makes the connector's classes visible to this thread too.
             self.context.sessions.load(packages_of(self.kind, self.statement))
             return self._begun[1].result()
         return self._open(states)
 
     def end(self) -> None:
-        """Waits until opening is done."""
+        """Waits until a stream that is being opened is open, or could not be opened."""
         if self._begun is not None:
             wait([self._begun[1]])
 
     def abandon(self) -> None:
-        """Closes everything."""
+        """Closes the connections of the stream and of the fetcher."""
         self.end()
         if self.fetcher is not None:
             self.fetcher.close()

@@ -1,4 +1,4 @@
-"""Distinguishes a restart for discovered splits from one for a statement."""
+"""Distinguishes restarts of a reader: for splits that were discovered, or for a statement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def only_adds_splits(running: IngestSpec, wanted: IngestSpec) -> bool:
 
 
 def goes_on_with_more(before: JobSpec, wanted: JobSpec) -> bool:
-    """True if the new spec only adds splits, so that it probably does not fix the cause of an earlier failure."""
+    """True if the new spec only adds splits to the spec of a failed run. The cause of the failure then probably still
+    exists."""
     if isinstance(before, IngestSpec) and isinstance(wanted, IngestSpec):
         return only_adds_splits(before, wanted)
     if not isinstance(before, ViewSpec) or not isinstance(wanted, ViewSpec):

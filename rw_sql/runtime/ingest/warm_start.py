@@ -34,7 +34,7 @@ _GOOD_SECONDS = 1.0
 @dataclass(slots=True, kw_only=True)
 class WarmStart:
     """The facts that a run needs before it writes anything: the catalog, the state of the upstream, the expected
-    positions, and the stream from these positions. ``early`` is its speculative query, if one was started.
+    positions, and the stream from these positions. ``early`` is the run's speculative query, if one was started.
     """
 
     context: Context
@@ -98,11 +98,12 @@ class WarmStart:
         return is_recent and self.spec == spec and self.context.metastore.snapshot().epoch == self.snapshot.epoch
 
     def query(self, run: int) -> ReaderQuery:
-        """The settings of the query of this run."""
+        """The :class:`ReaderQuery` of this run."""
         return ReaderQuery(context=self.context, spec=self.spec, kind=self.opening.kind, pace=self.pace, run=run)
 
     def start_early(self, run: int) -> None:
-        """Starts the speculative query of the expected next run, if the positions are certain enough."""
+        """Starts the speculative query of the expected next run, if the connector has a fetcher for small batches and
+        the upstream has the records at all expected positions."""
         known = self.upstream.splits
         if self.opening.fetcher is None or len(self.begins) < len(self.spec.splits):
             return
@@ -110,7 +111,7 @@ class WarmStart:
             self.early = SpeculativeQuery.start(self.query(run), self.opening.stream(self.begins), self.begins)
 
     def abandon(self) -> None:
-        """Closes everything."""
+        """Ends the speculative query, and closes the stream and its connections."""
         try:
             if self.early is not None:
                 self.early.abandon()

@@ -35,7 +35,7 @@ class Applied:
             self._changed.notify_all()
 
     def left(self, jobs: Collection[str]) -> tuple[int, frozenset[str]]:
-        """The newest epoch that the owner has acted on, and those of the given jobs that do not match it yet."""
+        """The newest epoch that the owner has acted on, and those of the jobs ``jobs`` that do not match it yet."""
         with self._changed:
             return self._epoch, self._pending.intersection(jobs)
 
@@ -47,7 +47,8 @@ class Applied:
     def wait(
         self, epoch: int, seconds: float, *, jobs: Collection[str] | None = None, is_over: Callable[[], bool]
     ) -> bool:
-        """Waits until the jobs match, or until ``is_over`` returns true. ``is_over`` is called at every change."""
+        """Waits until the jobs match the epoch, or until ``is_over`` returns true. ``is_over`` is called at every
+        change. Returns True if the jobs match."""
         with self._changed:
             self._changed.wait_for(lambda: self._has_applied(epoch, jobs) or is_over(), seconds)
             return self._has_applied(epoch, jobs)

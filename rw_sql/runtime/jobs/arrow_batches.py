@@ -85,7 +85,7 @@ _TYPES = {
 """The types that Arrow reads from JSON by the rules of ``docs/reference/formats.md``."""
 
 _INCLUDED = {"key": "key", "partition": "partition", "topic": "partition", "timestamp": "timestamp"}
-"""For each word of INCLUDE, the column of the records that it reads."""
+"""For each word of INCLUDE, the column of the records that contains its value."""
 
 _INCLUDES = {*_INCLUDED, "offset", "file"}
 _SUFFIX = f',"{END}":true}}\n'
@@ -110,8 +110,8 @@ class ArrowBatches:
 
     @staticmethod
     def of(warehouse: Warehouse, statement: CreateSource, run: int) -> ArrowBatches | None:
-        """None if Spark must decode all batches: for other formats and types, and in an object store, to which only
-        Spark's executors have access."""
+        """The decoder for a source; None if Spark must decode all batches: for other formats and types, and for a
+        warehouse in an object store, to which only Spark's executors write."""
         connector = connector_of(statement) or ""
         if not warehouse.is_local or encode_of(statement) != "JSON" or included_offset(connector):
             return None
@@ -126,7 +126,7 @@ class ArrowBatches:
         if not kinds or None in kinds:
             return None
         if json_rules(encode_options(statement)).timestamptz == "utc_without_suffix":
-            return None  # texts with a time zone are errors in this mode, which Arrow would accept
+            return None  # In this mode, a text with a time zone is an error, but Arrow would accept it.
         schema = pa.schema(list(zip(names, kinds, strict=True)))
         return ArrowBatches(statement, BlockReader(schema, END, _SUFFIX), run)
 
@@ -180,7 +180,7 @@ class ArrowBatches:
             if not _NO_PYTHON.search(str(error)):
                 raise
             _without.add(spark.sparkContext)
-            logger.warning("Spark decodes all batches, because its Python cannot: %s", cause_line(str(error)))
+            logger.warning("Spark's Python processes cannot run Arrow, so Spark decodes: %s", cause_line(str(error)))
             warehouse.remove(parts)
             warehouse.remove(folder)
             return None
@@ -216,7 +216,8 @@ class ArrowBatches:
         rows_of: Callable[[DataFrame], DataFrame],
         expected: Expected,
     ) -> DataFrame | None:
-        """The log's rows for records, decoded into files of a folder that is replaced; None as for :meth:`save`.
+        """The log's rows for records, which are decoded into files of ``folder``; earlier content of the folder is
+        deleted. None in the same case as for :meth:`save`.
 
         Raises MiscountError if the number of rows differs from ``expected``.
         """
@@ -252,7 +253,8 @@ def _text(raw: Column) -> Column:
 
 
 def _read_again(records: DataFrame, kept: tuple[str, ...], files: list[str]) -> DataFrame:
-    """Records from files, with the columns of other records; columns that no code reads are NULL."""
+    """The records that tasks left undecoded in ``files``, with the columns of ``records``. The columns that are not in
+    ``kept`` are NULL, because no code reads them."""
     known = {column.name: column for column in records.schema.fields}
     schema = StructType([StructField(VALUE, BinaryType()), *(known[name] for name in kept)])
     frame = records.sparkSession.read.schema(schema).parquet(*files)
@@ -265,7 +267,7 @@ def _read_again(records: DataFrame, kept: tuple[str, ...], files: list[str]) -> 
 
 
 def _saved_beside(warehouse: Warehouse, folder: str, rows: DataFrame, by_spark: SparkSave) -> Reported:
-    """Saves rows by Spark in a folder that already has files."""
+    """Saves rows with Spark and moves the files into a folder that already has files."""
     beside = f"{folder}.others"
     warehouse.remove(beside)
     reported = by_spark(rows, beside)

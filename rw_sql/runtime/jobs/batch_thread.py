@@ -1,7 +1,7 @@
-"""Writes the batches of a reader whose rows do not pass through Spark, by a thread of this process in place of a query.
+"""Writes the batches of a reader whose rows do not pass through Spark. A thread of this process replaces Spark's query.
 
-For each batch, a query of Spark would write two files and plan an empty batch; between batches, it would sleep. The
-reader needs none of this, because each of its runs begins at the position in its log.
+For each batch, a query would write two files and plan an empty batch; between batches, it would sleep. The reader
+needs none of this, because each of its runs begins at the position in its log.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _END_SECONDS = 1.0
-"""How long a stop waits for the batch in progress. After :meth:`StreamingRun.forbid`, the batch can commit nothing."""
+"""The maximum time in seconds for which a stop waits for the batch in progress. After :meth:`StreamingRun.forbid`, that
+batch can commit nothing."""
 
 
 class BatchThread:
     """Writes the announced batches in order, until a batch fails or :meth:`stop` is called. Thread-safe."""
 
     def __init__(self, name: str, write: Callable[[str, int], None], *, interval_seconds: float = 0.0) -> None:
-        """``write`` receives the number of a batch, as text and as an integer. ``interval_seconds`` is the minimum time
-        between the starts of two batches."""
+        """``write`` writes one batch; it receives the batch's number twice, as text and as an integer.
+        ``interval_seconds`` is the minimum time between the starts of two batches."""
         self._write = write
         self._interval_seconds = interval_seconds
         self._announced = 0

@@ -1,5 +1,5 @@
-"""The jobs that a catalog requires. They are derived from the jobs of an earlier snapshot: only jobs that a change may
-affect are computed again."""
+"""Derives the jobs that a catalog requires from the jobs of an earlier snapshot: only the jobs that a change may affect
+are computed again."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Context:
         return str(private_file(text)) if value.is_file else SecretText(text)
 
     def options_of(self, source: SourceRecord, snapshot: Snapshot) -> dict[str, str]:
-        """A source's resolved options."""
+        """A source's options, with secrets in place of their references."""
         return self.resolve(source_options(snapshot, source), snapshot)
 
     def log_path(self, source: SourceRecord) -> str:

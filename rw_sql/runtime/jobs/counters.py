@@ -7,7 +7,8 @@ from collections import Counter
 
 
 class DecodeErrors:
-    """Counts the records that direct readers could not decode, separately for each view. Thread-safe."""
+    """Counts, by source, the records that direct readers could not decode. Each view counts a record separately.
+    Thread-safe."""
 
     def __init__(self) -> None:
         self._found: Counter[str] = Counter()
@@ -19,13 +20,13 @@ class DecodeErrors:
             self._found[source] += records
 
     def of(self, source: str) -> int:
-        """The records of a source counted since the process attached."""
+        """The number of undecodable records of a source since this process attached the warehouse."""
         with self._lock:
             return self._found[source]
 
 
 class JobFigures:
-    """Values that are only known to the process that runs the jobs. No table contains them. Thread-safe."""
+    """Values that only the process that runs the jobs knows, because no table contains them. Thread-safe."""
 
     def __init__(self) -> None:
         self._batches: dict[str, tuple[int, float]] = {}

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 LEAST_MS = 60_000
-"""The minimum length of a gap in milliseconds.
+"""The minimum length in milliseconds of a period that is recorded.
 
-Shorter gaps are ignored, because heartbeats are late on a busy machine.
+Shorter periods are ignored, because heartbeats are late on a busy machine.
 """
 
 MOST = 500
-"""The number of periods kept, newest first."""
+"""The maximum number of recorded periods; the oldest ones are dropped."""
 
 Stretch = tuple[int, int]
 
@@ -69,9 +69,9 @@ def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
 
 
 def waited_ms(since_ms: int, now_ms: int, stretches: Iterable[Stretch]) -> int:
-    """The time from one moment to another in milliseconds, not counting these periods.
+    """The time from ``since_ms`` to ``now_ms`` in milliseconds, not counting the periods ``stretches``.
 
-    A period that ends in the future is ignored, because the clock must have been set back since.
+    A period that ends in the future is ignored, because the clock must have been set back after it was recorded.
     """
     waited, at = 0, since_ms
     for start, end in sorted(stretch for stretch in stretches if stretch[1] <= now_ms):

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def groups_of_jobs(jobs: Collection[str], *snapshots: Snapshot) -> frozenset[str]:
-    """The groups of jobs in any of these catalogs. For a dropped or moved job, this includes its group before the
-    statement."""
+    """The groups to which these jobs belong in any of the given catalogs. If one of these is the catalog before a
+    statement, the result includes the former group of a dropped or moved job."""
     return frozenset(
         group_of(snapshot, job_object(job))
         for snapshot in snapshots
@@ -31,14 +31,15 @@ def groups_of_jobs(jobs: Collection[str], *snapshots: Snapshot) -> frozenset[str
 
 
 def owned_groups(context: Context) -> frozenset[str]:
-    """The groups whose jobs a process runs."""
+    """The groups that have an owner, that is, a process that runs their jobs."""
     at, own = now_ms(), {context.group} if context.owning.is_set() else set()
     leases = context.metastore.jobs.leases()
     return frozenset(own | {group for group, lease in leases.items() if is_owned(lease, now_ms=at)})
 
 
 def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Mapping[str, Lease]:
-    """The leases of other processes that may still run jobs as they were before an epoch, by group.
+    """The leases, by group, of other processes that have not applied an epoch and may still run jobs as they were
+    before it.
 
     ``without`` is a group to ignore. A lease that another process could take is ignored too, because its owner has
     ended or is fenced in an object store.

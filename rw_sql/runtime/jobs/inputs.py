@@ -58,7 +58,7 @@ def path_of(warehouse: Warehouse, given: ViewInput) -> str:
 def require_input(context: Context, given: ViewInput) -> DeltaTable:
     """Waits until the input's job has created its table with the needed columns; returns the table.
 
-    Raises StalledError after a while.
+    Raises StalledError if that takes longer than _INPUT_SECONDS.
     """
     path = path_of(context.warehouse, given)
     deadline = time.monotonic() + _INPUT_SECONDS
@@ -100,7 +100,7 @@ def input_frame(
     *,
     table: str | None = None,
 ) -> DataFrame:
-    """The stream of one input: a source's good rows, or rows appended to a view.
+    """The stream of one input: the rows of a source's log without decode errors, or the rows appended to a view.
 
     A batch reads about ``most_bytes`` (default: :func:`batch_bytes`). If ``table`` is given, it is read instead of
     the input's table.
@@ -111,8 +111,8 @@ def input_frame(
         reader = reader.option("ignoreDeletes", "true")
     path = table or path_of(context.warehouse, given)
     if not given.path and YoungTable.of(context.warehouse, path) is not None:
-        # Returns the same rows as the snapshot at the beginning of a stream, but without the Spark jobs that compute
-        # that snapshot.
+        # With this option, the stream returns the same rows as with the table's snapshot at its beginning, but without
+        # the Spark jobs that compute the snapshot.
         reader = reader.option("startingVersion", "0")
     frame = reader.load(path)
     if given.live_from is not None:
@@ -128,7 +128,8 @@ def input_frame(
 
 
 def _live_rows(spark: SparkSession, frame: DataFrame, guarded: tuple[SplitHistory, ...]) -> DataFrame:
-    """The rows that are live for a view: see :class:`rw_sql.model.backfill_ranges.SplitHistory`."""
+    """The rows of a log that the view reads from the log, not from its backfill (see
+    :class:`rw_sql.model.backfill_ranges.SplitHistory`)."""
     if not guarded:
         return frame
     if len(guarded) <= _MOST_IN_FILTER:
@@ -165,7 +166,8 @@ def feed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataF
 
 
 def signed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
-    """The stream of a view's changes with the columns visible to queries, and a SIGN for each row."""
+    """The stream of a view's changes with the columns visible to queries, and a column SIGN: 1 for an added row, -1 for
+    a removed row."""
     comes = f"CAST(CASE WHEN {CHANGE} IN ('insert', 'update_postimage') THEN 1 ELSE -1 END AS BIGINT) AS {SIGN}"
     return feed_frame(context, spark, given).selectExpr(*_quoted(given.columns), comes)
 
@@ -180,8 +182,8 @@ def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> Da
 def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
     """The rows of an input at a version, with the columns visible to queries.
 
-    If another input replaces its rows, a view over a source is recomputed from the source's log, which also contains
-    undecodable records.
+    If the input is a source, these are the rows of its log without the undecodable records. A view over a source is
+    recomputed from the log if the view has another input that replaces its rows.
     """
     rows = rows_at(spark, path_of(context.warehouse, given), version)
     if given.kind == "source":

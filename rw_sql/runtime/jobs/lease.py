@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from rw_sql.metastore.runtime import JobStore
 
 HEARTBEAT_SECONDS = 2.0
-"""How often an owner renews its lease, in seconds."""
+"""The interval in seconds at which an owner renews its lease."""
 
 LEASE_SECONDS = 15.0
-"""The time without a heartbeat, in seconds, after which another process may take the lease.
-
-Used where process ids cannot be checked.
+"""The time without a heartbeat, in seconds, after which another process may take the lease of a warehouse in an object
+store, where process ids cannot be checked.
 """
 
 GONE_SECONDS = 120.0
@@ -42,8 +41,8 @@ A busy process may write its heartbeat late, and the clocks of machines differ.
 """
 
 CLOCKS_SECONDS = 3600.0
-"""The time without a heartbeat, in seconds, after which a process may take a lease without observing it first. The
-clocks of two machines do not differ by this much."""
+"""The time without a heartbeat, in seconds, after which a process may take a lease without observing it first. It is
+assumed that the clocks of two machines differ by less."""
 
 
 def new_owner_name() -> str:
@@ -121,7 +120,8 @@ class LeaseWatch:
     it at the same time."""
 
     def is_renewed(self, lease: Lease, now_ms: int) -> bool:
-        """True if the lease was renewed within LEASE_SECONDS, or has been observed for a shorter time.
+        """True if this process has seen a renewal of the lease within the last LEASE_SECONDS, or has observed the lease
+        for a shorter time.
 
         A lease that is older than any plausible difference of clocks need not be observed.
         """

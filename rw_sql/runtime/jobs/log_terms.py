@@ -2,8 +2,9 @@
 
 A log that lost records continues with other records at the same offsets, in a greater term (Kafka: leader epoch). Each
 commit stores the terms of its positions. A run compares these terms with the upstream's terms when it starts and with
-each batch. If they differ, as after each change of a partition's leader, the run asks the upstream about the position.
-A backfill compares the terms in its history with the upstream's before it reads a chunk and before it commits one.
+each batch. If they differ, as after each change of a partition's leader, the run requests from the upstream whether the
+log has lost records before the position. A backfill makes the same comparison with the terms in its history, before it
+reads a chunk and before it commits the chunk.
 """
 
 from __future__ import annotations
@@ -58,9 +59,10 @@ class LogTerms:
         return terms
 
     def note_fetched(self, ranges: Mapping[str, tuple[int, int]], terms: Mapping[str, int]) -> None:
-        """Checks a batch by the greatest term of each split's records. Raises StalledError as :meth:`open`.
+        """Checks a fetched batch. ``terms`` are the greatest terms of the records, by split. Raises StalledError in the
+        same cases as :meth:`open`.
 
-        If the log loses records while it is fetched, the fetch itself fails.
+        If a log loses records while the batch is fetched, the fetch itself fails.
         """
         self._require({split: ranges[split][0] for split, term in terms.items() if _is_newer(self.known, split, term)})
         self._note(terms)

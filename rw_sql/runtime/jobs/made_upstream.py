@@ -1,4 +1,4 @@
-"""Records which objects the runs of a source have created upstream: its slot or subscription, its publication.
+"""Records which objects the runs of a source have created upstream: a slot or subscription, and a publication.
 
 The record is a file beside the checkpoints. It includes the source's definition, so that the objects can be dropped
 after the source was dropped. It is written before a slot is created, so that a killed process never leaves an
@@ -47,7 +47,7 @@ clock, and the delay after that try. An upstream that no longer exists must not 
 
 
 def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
-    """``slot`` and ``publication`` are true if a run of the source has created them."""
+    """The record of a source's objects upstream. ``slot`` and ``publication`` are true if a run has created them."""
     return _read(warehouse, source.id)
 
 
@@ -95,7 +95,7 @@ def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str,
             statement = source_definition(made["definition"])
             there = context.resolve(plan_options(snapshot, statement), snapshot)
         except SqlError:
-            continue  # The source's connection or secret no longer exists, so its slot has to be dropped by hand.
+            continue  # The source's connection or secret no longer exists, so its slot has to be dropped manually.
         if all(there.get(key) == options.get(key) for key in _SERVER):
             return True
     return False
@@ -119,7 +119,8 @@ def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bo
         _RETRIES[place] = next_due
     else:
         for former in made.get("former", []):
-            # Tried only once, because a former upstream of the source may be unreachable for ever.
+            # An object of a former upstream is dropped at the first attempt or not at all, because that upstream may
+            # be unreachable for ever.
             is_whole = isinstance(former, dict)
             _released(context, snapshot, former if is_whole else made, former["definition"] if is_whole else former)
     return is_done
@@ -136,7 +137,7 @@ def _released(context: Context, snapshot: Snapshot, made: dict[str, Any], defini
             options, slot=bool(made.get("slot")), publication=bool(made.get("publication")), timeout=_SECONDS
         )
     except OSError as error:
-        logger.warning("source %s was dropped, its subscription was not yet: %s", name, error)
+        logger.warning("source %s was dropped, but its subscription is not dropped yet: %s", name, error)
         return False
     except CaptureError as error:
         logger.warning("source %s was dropped, but its slot is not dropped yet: %s", name, error.message)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 BATCH_RECORDS = 2_500_000
 """The maximum number of records in one batch with two cores, over all splits.
 
-It limits the work that a pause discards.
+The limit bounds the work that is lost if a pause cancels a batch.
 
 Every batch costs its reader and each view about a second of CPU time, so smaller batches would make catching up more
-expensive. With more cores, the maximum is proportionally higher and a batch takes as long.
+expensive. With more cores, the maximum is proportionally higher, and such a batch takes about the same time.
 """
 
 _MOST_IN_AN_INTERVAL = 10_000_000

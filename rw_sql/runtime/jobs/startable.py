@@ -35,7 +35,7 @@ def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
 def still_asked(
     kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
-    """The splits, without deleted splits that were completely read and therefore lack no records."""
+    """The splits that the upstream must still have: all except deleted splits that were read completely."""
     if not isinstance(kind, RangedConnector):
         return splits
     return tuple(
@@ -79,7 +79,8 @@ def require_incarnations(name: str, known: Mapping[str, str | None], now: Mappin
 
 
 def _why_another(kind: Connector | ChangeConnector | None, state: SplitState, seen: UpstreamSplit) -> str:
-    """The present identity of a database, for the message of a change data capture source."""
+    """For a change data capture source: the part of the error message that states the database's present identity;
+    empty for other sources."""
     if not isinstance(kind, ChangeConnector):
         return ""
     return f"{kind.explain_other(state, seen)}: its tables are read again after "
@@ -122,7 +123,7 @@ def _passed(
     states: Mapping[str, SplitState],
     upstream: Upstream,
 ) -> StalledError:
-    """The stall of a change data capture source whose position is too old for the server, or after the end of the
+    """The error for a change data capture source whose position is too old for the server, or is after the end of the
     server's log."""
     split = found[0]
     there = upstream.splits[split].start if status == EXPIRED else upstream.splits[split].end

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 STALLED, STARTING, STOPPED = "STALLED", "STARTING", "STOPPED"
 
 IDLE = "idle: nothing to read, the next record wakes it"
-"""The reason of a running job at rest, or the beginning of the reason."""
+"""The reason that SHOW JOBS shows for a job at rest, or the beginning of that reason."""
 
 
 def present_statuses(context: Context) -> dict[str, JobStatus]:
@@ -41,7 +41,7 @@ def present_statuses(context: Context) -> dict[str, JobStatus]:
 
 
 def jobs_at_rest(context: Context) -> frozenset[str]:
-    """The jobs that the owner reports as being at rest. They have read everything, or will be woken very soon."""
+    """The jobs that the owner reports as being at rest. They have read all records, or will be woken very soon."""
     return frozenset(
         job
         for job, status in present_statuses(context).items()
@@ -52,8 +52,8 @@ def jobs_at_rest(context: Context) -> frozenset[str]:
 def as_taken_over(
     statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int, group: str = DEFAULT_GROUP
 ) -> list[JobStatus]:
-    """The statuses that a new owner reports for jobs of its group that have no final status, because the owner has not
-    started them yet."""
+    """The statuses that a new owner of a group reports for the group's jobs before it has started them. ``statuses``
+    are the last ones of the previous owner; those that are STOPPED stay valid and are left out."""
     wanted = desired_jobs(snapshot)
     return [
         replace(status, state=STARTING if status.job in wanted else STOPPED, reason=None, run=None, updated_ms=at_ms)
@@ -63,7 +63,7 @@ def as_taken_over(
 
 
 def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None = None) -> dict[str, JobStatus]:
-    """The status of each job as all surfaces show it: SHOW statements, the status page and the metrics.
+    """The status of each job as SHOW statements, the status page and the metrics show it.
 
     It is the status that the owner reported, if it is still valid, and STARTING if none was reported. A job whose group
     has no owner does not run. Until the owner has applied a pause, the readers of the paused source count as possibly
@@ -132,7 +132,8 @@ def _wanted(snapshot: Snapshot) -> dict[str, int]:
 
 
 def run_mark(status: JobStatus | None) -> object:
-    """A value of a status that changes when the job makes progress. Retries of a stalled job do not change it.
+    """A value, computed from a status, that changes when the job makes progress. Retries of a stalled job do not change
+    this value.
 
     The owner updates the status of a job with a long batch while Spark makes progress.
     """

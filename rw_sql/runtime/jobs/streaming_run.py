@@ -1,6 +1,6 @@
 """The streaming query of one run of a job: its batches, its end, its stop.
 
-Each run of a reader, view or sink has one. It passes through these states in order: created, running
+Each run of a reader, view or sink has one :class:`StreamingRun`. It passes through these states: created, running
 (:attr:`StreamingRun.query` is set), being stopped (:meth:`StreamingRun.cancel`), over (:meth:`StreamingRun.forbid`).
 """
 
@@ -28,19 +28,25 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_ACTIVE_SECONDS = 0.1
+"""The time in seconds for which a query that was active counts as active. Each check is a call to the JVM, and both the
+reconciler's passes and the status of a job check it."""
+
 GRACE_SECONDS = 1.0
-"""How long in seconds a stop waits for the running batch before cancelling it. A cancelled batch leaves no trace."""
+"""The time in seconds for which a stop waits for the running batch before it cancels the batch. A cancelled batch
+commits nothing."""
 
 _FIRST_PLAN_SECONDS = 600.0
-"""If a query has had no batch for longer than this many seconds, the cause is a lack of data, not slow planning."""
+"""The maximum time in seconds for which a query without any batch may still be planning its first one. After a longer
+time, the query lacks data."""
 
 
 class BrokenOffError(Exception):
     """A batch ended because its query was being stopped, whatever the immediate error was.
 
-    Spark recognizes an interrupted Python batch by Py4J's wording in the traceback. Its regular expression
-    (``StreamExecution.PROXY_ERROR``) overflows the stack on long tracebacks. This exception is therefore short and
-    contains exactly that wording.
+    Spark recognizes an interrupted Python batch by Py4J's wording in the traceback. Spark's regular expression for this
+    wording (``StreamExecution.PROXY_ERROR``) overflows the stack on long tracebacks. This exception is therefore short
+    and contains exactly that wording.
     """
 
     def __init__(self) -> None:
@@ -60,7 +66,7 @@ class StreamingRun:
         self.thread: BatchThread | None = None
         """The thread that writes the batches in place of a query."""
         self.stall: StalledError | None = None
-        """Why a batch refused to continue, if one did."""
+        """The error with which a batch ended because the job must stall; None if no batch did."""
         self._job_id = job_id
         self._note = note
         self._idle = threading.Event()
@@ -72,9 +78,11 @@ class StreamingRun:
         self._has_ended = False
         self._busy_since: float | None = None
         self._made_at = time.monotonic()
+        self._active_at = -_ACTIVE_SECONDS
 
     def guarded(self, write: Callable[[T, int], None]) -> Callable[[T, int], None]:
-        """The function for ``foreachBatch``. Raises BrokenOffError if the stop of its query interrupts the batch."""
+        """Wraps ``write`` for ``foreachBatch``. The result raises BrokenOffError if a stop of the query interrupts the
+        batch."""
 
         def guarded(content: T, batch: int) -> None:
             began = self._busy_since = time.monotonic()
@@ -152,12 +160,18 @@ class StreamingRun:
         return 0.0 if since is None else time.monotonic() - since
 
     def failure(self) -> Failure | None:
-        """The reason why the query ended without being stopped; None while it is active."""
+        """The reason why the query ended without being stopped; None while it is active.
+
+        The end of a query may be noticed up to 0.1 seconds late.
+        """
         if self.thread is not None:
             return self._failure_of(self.thread)
         if self.query is None:
-            return Failure(reason="it was never started")
+            return Failure(reason="the query was never started")
+        if self.stall is None and time.monotonic() - self._active_at < _ACTIVE_SECONDS:
+            return None
         if self.query.isActive:
+            self._active_at = time.monotonic()
             return None
         if self.stall is not None:
             return self.stall.failure
@@ -174,7 +188,7 @@ class StreamingRun:
         return Failure(reason=cause_line(reason))
 
     def wait_idle(self, seconds: float) -> bool:
-        """Waits until no batch is being written; False if one still is."""
+        """Waits at most ``seconds`` until no batch is being written; returns False if one still is."""
         return self._idle.wait(seconds)
 
     def expect_stop(self) -> None:

@@ -43,12 +43,13 @@ def look_at_table(sessions: SparkSessions, name: str) -> TableLook:
         (detail,) = described.select("format", "location", "properties").collect()
         if detail.format != "delta":
             return TableLook()
-        frame = sessions.new().read.format("delta").load(detail.location)
+        with sessions.lent() as own:
+            schema = own.read.format("delta").load(detail.location).schema
     except PySparkException as error:
         return TableLook(is_missing="NOT_FOUND" in (error.getCondition() or ""))
     return TableLook(
         path=detail.location.removeprefix("file:"),
-        schema=frame.schema.json(),
+        schema=schema.json(),
         has_change_feed=detail.properties.get(CHANGE_FEED) == "true",
     )
 
@@ -66,7 +67,7 @@ _GONE = re.compile(r"([^/\s]+\.parquet)['\"]?(?: does not exist|$|[.:\s])")
 """Matches the name of a missing data file in the error messages of all file systems."""
 
 _MOST_COMMITS = 1_000
-"""The maximum number of versions to search back for the commit that added such a file."""
+"""The maximum number of versions to search back for the commit that added a missing data file."""
 
 
 def with_remedy(
@@ -78,12 +79,12 @@ def with_remedy(
     name: str,
     rebuild: str = "",
 ) -> Failure | None:
-    """Adds a remedy to the failure of the reader ``name`` if a change to an external table caused it.
+    """Adds a remedy to the failure of the view or sink ``name`` if a change to an external table caused the failure.
 
     Such a change is either an update or delete, which a reader of appended rows cannot follow, or a VACUUM.
 
-    ``again`` are the statements that re-create the reader; ``rebuild`` are the statements that re-create it from the
-    existing rows.
+    ``again`` are the statements that re-create the view or sink; ``rebuild`` are the statements that re-create it from
+    the existing rows.
     """
     if failure is None:
         return failure
@@ -113,7 +114,7 @@ def _vacuumed(context: Context, tables: Iterable[DeltaTableRecord], reason: str)
     """For a failure that reports a missing file: the external table's name in statements, and the version that added
     the file. Otherwise None.
 
-    If that version was cleaned up too, the oldest existing version is returned.
+    If the commit of that version was cleaned up too, the oldest existing version is returned.
     """
     files = {unquote(name) for name in _GONE.findall(reason)}
     for table in tables if files else ():

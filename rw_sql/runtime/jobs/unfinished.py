@@ -22,8 +22,8 @@ WAITING = "waiting to start"
 def unfinished_backfills(
     metastore: Metastore, snapshot: Snapshot, of: Sequence[MaterializedViewRecord] | None = None
 ) -> dict[str, BackfillProgress]:
-    """The views with an unfinished backfill, the tables that are being refreshed, and the tables whose snapshot is
-    being read, by job; only those of the given jobs, if any are given."""
+    """The progress, by job, of views with an unfinished backfill, tables that are being refreshed, and tables whose
+    snapshot is being read; with ``of``, only of these views and tables."""
     kept = snapshot.kept if of is None else of
     ids = None if of is None else {view.id for view in of}
     views = [view for view in kept if view.histories]

@@ -19,7 +19,8 @@ class Wakes:
     def __init__(self) -> None:
         self.on_request: Callable[[], None] | None = None
         self.has_rests = False
-        """True while a job is at rest: a request then ends the owner's wait. FLUSH requests many times a second."""
+        """True while any job is at rest. Only then does a request end the wait of the owner's loop, because FLUSH makes
+        many requests a second."""
         self._asked: set[str] = set()
         self._asked_at: dict[str, float] = {}
         self._inputs: frozenset[str] = frozenset()
@@ -35,13 +36,13 @@ class Wakes:
             self._tell()
 
     def take(self) -> set[str]:
-        """The requests since the last call."""
+        """The jobs that were requested since the last call."""
         with self._lock:
             taken, self._asked = self._asked, set()
         return taken
 
     def is_asked(self, job: str, within_seconds: float) -> bool:
-        """True if a statement of this process has waited for a job within the last seconds."""
+        """True if a statement of this process has requested the job within the last ``within_seconds`` seconds."""
         at = self._asked_at.get(job)
         return at is not None and time.monotonic() - at <= within_seconds
 

@@ -1,4 +1,4 @@
-"""The write rate of the jobs, from the newest commits of their tables; any process can read them."""
+"""The write rate of the jobs, computed from the newest commits of their tables, which any process can read."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 WINDOW_MS = 60_000
+"""The time in milliseconds before the measurement whose commits determine the rows per second."""
 _MOST_COMMITS = 30
 
 

@@ -1,4 +1,4 @@
-"""Looks at the upstreams of many sources: one request serves all sources of a cluster."""
+"""Requests the ends of the upstreams of many sources: one request serves all sources of a cluster."""
 
 from __future__ import annotations
 

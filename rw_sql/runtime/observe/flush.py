@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _LOOK_SHARE = 0.1
-"""The interval between two checks, as a share of the time waited so far.
+"""The interval between two checks of FLUSH, as a share of the time waited so far.
 
 Each check reads the catalog, logs and checkpoints.
 """
@@ -70,8 +70,8 @@ def flush(
     NOT_APPLIED_YET after ``timeout`` seconds without any progress. A job counts as stalled if it stalled some seconds
     ago and has not recovered since.
 
-    ``discover_now`` makes the owner in this process look for a source's new splits; an owner in another process does
-    so on its own schedule. ``shown`` is the object from which a status line reads the progress.
+    ``discover_now`` makes the owner in this process check a source for new splits; an owner in another process checks
+    the source at its own interval. ``shown`` is the object from which a status line reads the progress.
     """
     limit = StallTimeout(timeout)
     shown = shown if shown is not None else Waiting()
@@ -129,7 +129,7 @@ def _wait(context: Context, waiting: _Waiting, limit: StallTimeout, shown: Waiti
     began = marked_at = time.monotonic()
     while not waiting.is_over():
         context.sessions.require_alive()
-        # Marks are computed only after a while, because each computation costs some reads.
+        # Marks are computed at most every _MARK_SECONDS, because each computation costs some reads.
         if time.monotonic() - marked_at >= min(_MARK_SECONDS, limit.seconds / 2):
             limit.note(waiting.marks())
             marked_at = time.monotonic()
@@ -172,13 +172,14 @@ def _looks_at_clusters(context: Context, snapshot: Snapshot, sources: list[Sourc
     for group in by_cluster(context, snapshot, sources)[0]:
         try:
             found |= look_at_cluster(group)
-        except OSError:  # The separate look at each source reports the reason.
+        except OSError:  # The separate request for each source reports the reason.
             continue
     return found
 
 
 def _complete(context: Context, source_id: int, upstream: Upstream | None) -> ResultRow | None:
-    """The answer for a source that has already read up to these ends; None if the source needs a separate look."""
+    """The answer for a source that has already read up to the ends in ``upstream``; None if its upstream must be
+    requested separately."""
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)
     if upstream is None or upstream.missing or not isinstance(source, SourceRecord):
@@ -186,7 +187,7 @@ def _complete(context: Context, source_id: int, upstream: Upstream | None) -> Re
     if pauses_of(snapshot, source_id) or is_throttled(source):
         return None
     if any(seen.incarnation is None for seen in upstream.splits.values()):
-        return None  # Only a separate look shows whether the cluster is still the same.
+        return None  # Only a separate request shows whether the cluster is still the same.
     high_water = _SourceHighWater(context=context, source_id=source_id, upstream=upstream, discover_now=None)
     if not high_water.has_arrived(snapshot, source):
         return None
@@ -224,7 +225,8 @@ def _flush_source(
 
 @dataclass(slots=True, kw_only=True)
 class _SourceHighWater:
-    """The condition that a source has read up to the end offsets of an earlier look, by the current catalog.
+    """The condition that all readers that the current catalog has for a source have read up to the ends in
+    ``upstream``, which was requested when FLUSH began.
 
     ``notice`` is the reason why FLUSH no longer waits for the source.
     """
@@ -365,10 +367,11 @@ def _flush_reader(
 
 @dataclass(slots=True, kw_only=True)
 class _Reading:
-    """The condition that a view or sink has read its inputs up to an earlier version. It uses the current catalog,
-    because another session may pause, drop or replace the object in the meantime.
+    """The condition that a view or sink has read its inputs up to the versions that they had when FLUSH began to wait
+    for it. Each check uses the current catalog, because another session may pause, drop or replace the object in the
+    meantime.
 
-    ``notice`` is the reason why FLUSH no longer waits for it.
+    ``notice`` is the reason why FLUSH no longer waits for the object.
     """
 
     context: Context
@@ -405,7 +408,8 @@ class _Reading:
         return stall is not None
 
     def _high_water(self, snapshot: Snapshot) -> HighWater:
-        """The versions to read. If a rebuild replaces tables, the values of the new tables."""
+        """The input versions that the view or sink must read. They are determined again when a rebuild has replaced the
+        object's table or the table of an input."""
         ids = (self.reader.id, *self.reader.inputs)
         tables = tuple(table_path(self.context.warehouse, snapshot, id_) for id_ in ids)
         if self._ends is None or tables != self._tables:

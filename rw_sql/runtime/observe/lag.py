@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.observe.cluster_looks import Looked
 
 LOOK_SECONDS = 2.0
-"""The time limit for looking at all upstreams, in seconds. The lag of a slower upstream is unknown."""
+"""The time limit in seconds for requesting the ends of all upstreams. The lag of a slower upstream is unknown."""
 
 _MOST_VERSIONS = 1000
 
@@ -142,8 +142,8 @@ def rows_behind(
     checkpoint: str,
     inputs: tuple[int, ...] | None = None,
 ) -> int | None:
-    """The number of rows of its inputs (all of them if None) that a reader has not read; None if it cannot be found
-    quickly."""
+    """The number of rows of ``inputs`` (None: of all its inputs) that a view or sink has not read; None if this number
+    cannot be found quickly."""
     return _behind(context, snapshot, reader, checkpoint, inputs).records
 
 
@@ -176,7 +176,7 @@ def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], se
     def look_together(group: list[Looked]) -> None:
         try:
             found.update(look_at_cluster(group, seconds))
-        except OSError:  # If an upstream does not answer, the reasons of its jobs state it.
+        except OSError:  # The upstream does not answer; the status of its jobs shows the reason.
             return
 
     clusters, apart = by_cluster(context, snapshot, sources)
@@ -195,7 +195,7 @@ class _Behind:
 
 
 def _times(context: Context, snapshot: Snapshot, found: list[tuple[Reader, _Behind]], seconds: float) -> dict[str, int]:
-    """For each fragment, the time at which the oldest unread record was written, if its upstream answers in time."""
+    """For each fragment, the time at which its oldest unread record was written, if the upstream answers in time."""
     oldest: dict[str, int] = {}
 
     def ask(reader: Reader, options: Mapping[str, str], waiting: Mapping[str, int]) -> None:

@@ -254,7 +254,7 @@ class Metrics:
         return found
 
     def _of_sinks(self, snapshot: Snapshot) -> Iterator[Sample]:
-        """The rejected rows of sinks that keep them."""
+        """The numbers of rejected rows of the sinks that have a table of rejected rows."""
         warehouse = self._context.warehouse
         for sink in snapshot.all("sink"):
             table = warehouse.rejected(sink.id, sink.generation)

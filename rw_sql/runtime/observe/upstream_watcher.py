@@ -34,10 +34,11 @@ TOPICS_SECONDS = 10.0
 """The interval in seconds at which topics are checked: whether they have new partitions or were re-created."""
 
 _ONE_BY_ONE_SECONDS = 1.0
-"""The minimum interval for a connector that does not define how often its readers check."""
+"""The minimum interval in seconds between two checks of one source whose connector does not define how often its
+readers check for new records."""
 
 _FAILED_CHECK_FACTOR = 16.0
-"""A source whose check fails is checked again after this multiple of the time that the check took."""
+"""A source whose check fails is checked again after the time that the check took, multiplied by this factor."""
 
 DISCOVERY_SECONDS = 10.0
 """The interval at which a reader checks for new splits if its options set none, in seconds."""
@@ -45,19 +46,19 @@ DISCOVERY_SECONDS = 10.0
 DISCOVERY_OPTION = "refresh.interval.sec"
 
 _APART = 16
-"""The number of threads for sources of connectors that need a request per source."""
+"""The maximum number of threads that check the sources of connectors that need a request per source."""
 
 _UNREACHABLE_CHECKS = 3
 """The number of failed checks in a row after which the sources of a cluster are reported as unreachable."""
 
 _UNKNOWN_CHECKS = 12
 """After this number of checks in a row without the end of a split, the split's source is started, to report the reason.
-The move of a leader takes less time."""
+While a split's end cannot be read because its leader changes, fewer checks fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A source at rest: the options of its connector, and its positions."""
+    """A source at rest: its id, and its positions."""
 
     source_id: int
     states: Mapping[str, SplitState]
@@ -286,7 +287,8 @@ class UpstreamWatcher:
         try:
             changed = self._changed_topics(group, kind, members)
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # The ends are known without the topics, so the jobs have no problem; the next check retries the topics.
+            # Only the check of the topics failed: the ends of the sources' splits are known, so the jobs have no
+            # problem. The next check retries the topics.
             group.topics_failures += 1
             if group.topics_failures == 1:
                 logger.warning("topics could not be checked: %s", cause_line(str(error)) or type(error).__name__)

@@ -153,7 +153,8 @@ def _state(status: JobStatus | None) -> str:
 
 
 def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], stalls: _Stalls) -> str:
-    """The reason why a group of rebuilds that must be swapped together cannot finish for now; empty if it can."""
+    """The reason why a group of rebuilds that must be swapped together cannot finish for now; empty if it can
+    finish."""
     for rebuild in group:
         if reason := stalls.reason(rebuild_job(rebuild), rebuild.view_id, rebuild.id):
             return reason
@@ -165,7 +166,8 @@ def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], stalls: _Stalls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stalls:
-    """The statuses of the jobs in one check, and the epochs that their owners had applied before.
+    """The statuses of the jobs in one check, and the epochs that their owners had applied before these statuses were
+    read.
 
     A status that was reported before a statement was applied says nothing about the job after the statement.
     """
@@ -189,11 +191,12 @@ class _Stalls:
             acted=acted,
             pending=pending,
             leases=facts.leases(),
-            statuses=facts.job_statuses(),  # Read last: they are those of the applied epochs, or later ones.
+            statuses=facts.job_statuses(),  # Read last, so that they are at least as new as the applied epochs.
         )
 
     def reason(self, job: str, view_id: int, *ids: int) -> str:
-        """The reason why a job of a view is not waited for: it is stalled; empty otherwise.
+        """The reason of a view's stalled job, for which the statement therefore does not wait; empty if the statement
+        waits for the job.
 
         ``ids`` are other objects that the job depends on.
         """

@@ -43,7 +43,8 @@ class Waiting:
     left: Callable[[], str] | None = None
 
     def begin(self, what: str, jobs: Collection[str] | None = (), left: Callable[[], str] | None = None) -> None:
-        """Records that the statement now waits for another condition."""
+        """Records what the statement waits for from now on: the text ``what``, the ids of the jobs (None: all), and a
+        function that computes the remaining work."""
         self.what = what
         self.jobs = None if jobs is None else frozenset(jobs)
         self.left = left

@@ -51,8 +51,8 @@ class WatchedOptions:
         self._known.pop(job, None)
 
     def check(self, jobs: Collection[str]) -> None:
-        """Starts a check of the secrets of jobs whose upstream does not answer, unless the last one was a moment
-        ago."""
+        """Starts a check of the secrets of jobs whose upstream does not answer, unless a check is running or was
+        started less than CHECK_SECONDS ago."""
         now = time.monotonic()
         found = [job for job in jobs if job in self._known]
         if not found or now < self._check_at or (self._checking is not None and not self._checking.done()):

@@ -83,9 +83,9 @@ def _tables_at(files: CheckpointFiles, batch: int) -> set[str]:
 
 
 def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> bool:
-    """True if the process was killed between the writes of the two entries.
+    """True if the process was killed after :func:`move` had rewritten one of the two entries.
 
-    The query cannot start from such a checkpoint, but :func:`move` completes it.
+    The query cannot start from such a checkpoint. Another :func:`move` completes the checkpoint.
     """
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)

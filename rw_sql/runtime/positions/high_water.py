@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 
 
 _MOST_OTHERS = 200
-"""If more commits of other tables follow, a table of a captured database must read all of these commits."""
+"""The maximum number of commits to search back for the newest one with rows of a certain table of a captured database.
+If all of them belong to other tables, the job of the table must read all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWater:
-    """For each input of a reader, by Delta table id, the newest version with rows for the reader at one moment.
+    """For each input of a view or sink, by Delta table id: the newest version that had rows for it at one moment.
 
-    ``feeds`` are the inputs that the reader reads through their change feed. A source that is not
-    shared has no log and is left out.
+    ``feeds`` are the inputs that the view or sink reads through their change feed. A source that is not shared has no
+    log and is left out.
     """
 
     versions: dict[str, int]

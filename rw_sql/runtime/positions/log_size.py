@@ -76,7 +76,8 @@ def _log_size(context: Context, path: str, files: pa.Table) -> LogSize:
 
 def _empty_columns(context: Context, path: str, files: pa.Table) -> tuple[str, ...]:
     """The columns and fields that are NULL in all rows of the newest files, usually because their names do not match
-    the records. The numbers come from the files' footers, because Delta's statistics cover only the hidden columns."""
+    the records. The counts of NULLs come from the files' footers, because Delta's statistics cover only the hidden
+    columns."""
     newest = files.sort_by([("modification_time", "descending")])
     empty: set[str] | None = None
     for file in newest.column("path").to_pylist()[:_FOOTERS]:

@@ -51,7 +51,7 @@ class ReadRanges:
 
 _lock = threading.Lock()
 _folded: dict[str, ReadRanges] = {}
-# The known version of each file.
+# For each file of ranges, by path: the log's version to which the ranges in the file belong.
 _written: dict[str, int] = {}
 
 
@@ -152,7 +152,8 @@ def _fold(
 def held_pieces(warehouse: Warehouse, source: SourceRecord) -> Mapping[str, tuple[LogPiece, ...]]:
     """The ranges of offsets in a source's log by the run that wrote their rows, limited to rows that provably exist.
 
-    If old buckets were dropped, the commits are read one by one, because the stored ranges may include deleted rows.
+    If retention has dropped old hourly buckets, the commits are read one by one, because the stored ranges may include
+    the offsets of deleted rows.
     """
     return held_log(warehouse, source)[1]
 

@@ -33,7 +33,7 @@ class Planned:
 
     @property
     def is_small(self) -> bool:
-        """True if this process may hold the batch."""
+        """True if the batch is known to fit into this process's memory."""
         return self.most is not None and self.most <= SMALL_ROWS and self.size <= SMALL_FILE_BYTES
 
 

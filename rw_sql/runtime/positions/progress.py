@@ -1,4 +1,4 @@
-"""The progress of a view, read from its checkpoint. Works in any process."""
+"""The progress of a view or sink, read from its checkpoint. Works in any process."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 def request_position(warehouse: Warehouse, source: SourceRecord, position: int) -> None:
     """Makes the reader commit its position as soon as it reaches this position, even without a change.
 
-    An idle position is committed rarely: with this request, FLUSH need not wait for such a commit.
+    A reader rarely commits its position while no change arrives. With this request, FLUSH need not wait for the next
+    such commit.
     """
     warehouse.write_text(_path(warehouse, source), str(position))
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 ALL_SPLITS = ""
-"""The split name of a special note: the version of the log up to which the notes of all splits are valid."""
+"""The split name of a special note, which stores the version of the log up to which the notes of all splits are
+valid."""
 
 
 def known_state(row: StoredState, note: NotedPosition | None) -> str:
@@ -137,8 +138,10 @@ def _take(
     ends: Mapping[str, tuple[int, int]],
     terms: Mapping[str, int],
 ) -> None:
-    """Applies the end offsets of a commit, (offset, version) by split, and their terms, to the waiting splits.
+    """Moves the splits in ``waiting``, whose position is not known yet, to the end offsets of a commit, if the commit
+    counts for them.
 
+    ``ends`` are the commit's pairs (end offset, version of the log) by split, ``terms`` the terms at these offsets, and
     ``epoch`` is the epoch at which the commit's run started.
     """
     for split in waiting.keys() & ends.keys():

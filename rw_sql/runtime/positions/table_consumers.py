@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """One reader of a table, with the first version that the reader still needs; None if it has not begun to read.
+    """One reader of a table. ``needs`` is the first version that the reader still needs; None if it has not begun to
+    read.
 
-    ``waits_since_ms`` is the time of the oldest commit that it has not read, in milliseconds since 1970; None if there
-    is none. ``group`` is the resource group whose owner runs it.
+    ``waits_since_ms`` is the time of the oldest commit that the reader has not read, in milliseconds since 1970; None
+    if it has read all commits. ``group`` is the resource group whose owner runs the reader.
     """
 
     name: str
@@ -106,8 +107,8 @@ def _queries_on(
 
 
 def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) -> list[int]:
-    """The next versions of a table after each of the last two batches of a query with this checkpoint; empty before
-    any batch.
+    """For each of the last two batches of the query with this checkpoint: the next version of a table to read after the
+    batch. Empty before any batch.
 
     After a restart, a query requests the earliest of them and continues at the last.
     """

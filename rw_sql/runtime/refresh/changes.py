@@ -22,7 +22,8 @@ _EXACT_JSON = {
     "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
 }
 _KEY, _ROW = ("_rw_key_1", "_rw_key_2"), ("_rw_row_1", "_rw_row_2")
-"""The columns of hashes: two of 64 bits each. With a billion rows, a collision is less likely than a disk error."""
+"""The names of the columns with hashes of the key and of the row: two hashes of 64 bits for each. With a billion rows,
+a collision is less likely than a disk error."""
 
 _THERE = "_rw_there"
 _SEEN = "rw_sql: keys met"

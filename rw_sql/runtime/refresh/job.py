@@ -147,9 +147,9 @@ class RefreshJob:
         return refresh_of(snapshot, self.spec.table_id)
 
     def _give_up_what_was_killed(self) -> None:
-        """Ends a refresh that an earlier run had begun to load (the table becomes IDLE).
+        """If an earlier run had begun to load the refresh in the catalog, ends the refresh: the table becomes IDLE.
 
-        Begins a refresh that no run has begun.
+        A refresh that no run has begun to load stays.
         """
 
         def give_up(snapshot: Snapshot) -> Operation | None:
@@ -186,7 +186,7 @@ class RefreshJob:
                 self.problem = Failure(reason=reason)
 
     def _step(self) -> bool:
-        """Does the next step that the catalog requires; False if there is none."""
+        """Does the next step that the catalog requires; returns False if no step is left."""
         snapshot = self.context.metastore.snapshot()
         record = self._record(snapshot)
         if record is None:
@@ -234,7 +234,8 @@ class RefreshJob:
                 loaded = load(spark, reader, options, table, self.output, staged_in)
             fault("refresh.loaded")
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # Applies to any error of the client, Arrow or Spark: the table stays unchanged, and the reason is recorded.
+            # The client, Arrow or Spark may raise any exception here. The table stays unchanged, and the reason is
+            # recorded.
             self._fail(record, _reason(error, options))
             return
         finally:
@@ -252,7 +253,7 @@ class RefreshJob:
         fault("refresh.staged")
 
     def _told_of(self, record: RefreshRecord) -> Callable[[int, int], bool]:
-        """A callback that reports the progress of loading and returns whether to continue."""
+        """A callback that reports the progress of loading; it returns False if the refresh must not continue."""
 
         def tell(done: int, total: int) -> bool:
             self._report(LOADING, done, total)
@@ -365,7 +366,8 @@ class RefreshJob:
 
 
 _TELLING = (PySparkException, Py4JError, DeltaError, OSError, SqlError, StalledError)
-"""The exceptions whose message is sufficient. For all others, the message also contains the type."""
+"""The exceptions whose message alone becomes the reason of a failed refresh. For all others, the reason also contains
+the exception's type."""
 
 
 def _reason(error: Exception, options: Mapping[str, str]) -> str:

@@ -24,6 +24,7 @@ from rw_sql.runtime.decoding.decoder import OFFSET, SPLIT, json_rules
 from rw_sql.runtime.decoding.json_text import once
 from rw_sql.runtime.decoding.plain_values import read_csv, read_json
 from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
+from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.syntax import canonical_type, spark_type
@@ -90,7 +91,7 @@ def load(
             encode_options={} if encode is None else {each.key: option_text(each.value) for each in encode.options},
         )
     snapshot = upstream.select(*(f.col(quoted_for_spark(field_of(c))).alias(c.name) for c in given))
-    snapshot.createOrReplaceTempView(quoted_for_spark(table.name))
+    register_view(snapshot, table.name)
     fresh = _fitted(spark.sql(table.query), table.schema)
     output.table.update_incremental()
     rows = _rows_of(output.table)
@@ -105,7 +106,8 @@ def load(
 
 
 def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[str, str], rows: int) -> int:
-    """The number of partitions for the comparison. ``rows`` is the table's number of rows, 0 before the first load."""
+    """The number of Spark's partitions for the comparison of the upstream with the table. ``rows`` is the table's
+    number of rows, 0 before the first load."""
     there = reader.row_estimate(options) if isinstance(reader, ColumnReader) else None
     if there is None and not rows:
         return min(_MOST_PARTITIONS, max(2, spark.sparkContext.defaultParallelism))
@@ -115,8 +117,8 @@ def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[st
 def _misfit_of(
     table: str, columns: Sequence[ColumnDefinition], keys: Sequence[str]
 ) -> Callable[[str, Column, Mapping[str, Column]], Column]:
-    """The error message for a value from the upstream that does not fit: the column, the key of the row, and the
-    remedy."""
+    """A function that makes the error message for a value from the upstream that does not fit its column: the column,
+    the key of the row, and the remedy."""
     by_field = {field_of(column): column for column in columns}
     shown_keys = [column for column in columns if column.name in keys] or list(columns[:1])
 
@@ -194,8 +196,8 @@ def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFram
     The job knows the files, because it is the table's only writer.
 
     Delta's reader is used instead if the files alone do not determine the rows (because of a Delta feature that
-    readers must support), or if Spark would misread their names. delta-rs returns file names as URLs, with %20 for a
-    space and %C3%A9 for é, and Spark treats characters such as * as patterns.
+    readers must support), or if Spark would misread the files' names. delta-rs returns file names as URLs, with %20 for
+    a space and %C3%A9 for é, and Spark treats characters such as * as patterns.
     """
     table, paths = output.table, output.table.file_uris()
     is_told_by_files = not (table.protocol().reader_features or table.metadata().partition_columns)

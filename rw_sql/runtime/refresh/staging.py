@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 CHUNK = "_rw_chunk"
-"""The column with the number of a row's chunk."""
+"""The name of the column with the number of a row's chunk."""
 
 CHUNK_ROWS = 50_000
 """The approximate number of changed rows in one commit."""
 
 CHUNK_TABLE_ROWS = 2_000_000
-"""The approximate number of the table's rows in the key range of a chunk. It limits how many rows a merge rewrites."""
+"""The approximate number of the table's rows in the key range of a chunk. The limit matters because the merge of a
+chunk rewrites these rows."""
 
 IN_MEMORY_ROWS = 200_000
 """The maximum number of changed rows that are divided into chunks in the driver's memory.

@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.05, 0.5
 _OWNER_SECONDS = 1.0
-"""How often a waiting session checks that the owner still runs."""
+"""The interval in seconds at which a waiting session checks that the owner still runs."""
 
 
 class RemoteExecutor:
     """Runs the statements of one session.
 
-    A CREATE or ALTER SECRET runs here, as does its EXPLAIN, because a request would store its value. A statement with
-    the literal value of a secret option is refused here for the same reason.
+    A CREATE or ALTER SECRET, and its EXPLAIN, run in this process, because a request would store the secret's value. A
+    statement with the literal value of a secret option is refused in this process for the same reason.
     """
 
     owner = None
@@ -110,7 +110,7 @@ class RemoteExecutor:
             is_stored = True
             answer = self._wait(request, session)
         except BaseException as error:
-            # Whatever ended the wait, the owner must not later run a statement that failed for the user.
+            # The user sees an error, so the owner must not run the statement later.
             if self._is_withdrawn(request, is_stored=is_stored):
                 raise
             if ends_block:  # The owner's block ends with the statement, whether it succeeds or not.
@@ -214,7 +214,7 @@ class RemoteExecutor:
     def _missing(self) -> SqlError:
         return SqlError(
             OWNER_MISSING,
-            "no process runs the jobs of this warehouse, and it would run the statement: nothing was changed",
+            "no process runs the jobs of this warehouse, so none can run the statement: nothing was changed",
             hint=f"rw-sql serve --warehouse {self._context.warehouse.uri}",
         )
 

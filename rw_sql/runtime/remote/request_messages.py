@@ -20,7 +20,8 @@ _TIMESTAMP = "TIMESTAMP"
 class StatementBody:
     """A statement of a session. ``block`` is the state of the session's block: open, aborted or None.
 
-    ``can_ask``: someone can confirm it. ``user`` is the operating system's user of the session.
+    ``can_ask``: the session can ask its user to confirm the statement. ``user`` is the operating system's user of the
+    session.
     """
 
     text: str
@@ -32,7 +33,7 @@ class StatementBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorBody:
-    """An SqlError. The error's span refers to the statement's text."""
+    """An SqlError as a message. ``span`` is its position in the statement's text."""
 
     code: str
     message: str
@@ -69,7 +70,7 @@ class ProgressBody:
 
 
 def error_body(error: Exception) -> ErrorBody:
-    """An error as its message. Errors of Spark, of connectors and of the store keep their text."""
+    """Converts an error to a message. Errors of Spark, of connectors and of the store keep their text."""
     if not isinstance(error, SqlError):
         return ErrorBody(code=SPARK_ERROR.code, message=f"{type(error).__name__}: {error}".strip())
     span = error.span
@@ -85,7 +86,8 @@ def error_body(error: Exception) -> ErrorBody:
 
 
 def error_of(body: ErrorBody) -> SqlError:
-    """The error of a message. A code of a newer version becomes RW409, with its number in the message."""
+    """Converts a message to an error. An error code that only a newer version of rw_sql has becomes RW409, and the
+    message contains the unknown code."""
     kind = _CODES.get(body.code)
     start = body.span
     return SqlError(
@@ -100,7 +102,7 @@ def error_of(body: ErrorBody) -> SqlError:
 
 
 def rows_body(table: Table) -> tuple[tuple[object, ...], ...]:
-    """Rows as JSON has them: times as ISO 8601."""
+    """Rows with values that JSON can contain: times become texts in ISO 8601."""
     return tuple(tuple(v.isoformat() if isinstance(v, datetime) else v for v in row) for row in table.rows)
 
 

@@ -52,14 +52,15 @@ store."""
 
 _PROGRESS_SECONDS = 1.0
 _STORE_AGAIN_SECONDS = 1.0
-"""The pause after an answer could not be stored."""
+"""The time in seconds after which the owner tries again to store an answer."""
 
 CLOCKS_SECONDS = 600.0
 """The maximum difference in seconds between the clocks of a session and of the owner. If they differ by more, the owner
 may treat a request as abandoned."""
 
 _TIDY_SECONDS = 60.0
-"""How often the owner removes the texts of answered statements from the table's files."""
+"""The interval in seconds at which the owner removes the texts of answered statements from the files of the table of
+requests."""
 
 _MOST_SESSIONS = 200
 """The number of sessions whose state is kept; the session that has been idle longest is discarded first."""
@@ -108,7 +109,7 @@ class RequestServer:
                 self.look()
                 if time.monotonic() - self._tidied_at >= _TIDY_SECONDS:
                     self._tidied_at = time.monotonic()
-                    # In an object store, this takes hundreds of requests.
+                    # Runs in the background, because in an object store it takes hundreds of requests.
                     run_in_background(self._tidy, "requests-upkeep")
             except (SqlError, OSError, DeltaError) as error:
                 logger.warning("requests of other sessions cannot be read: %s", error)
@@ -146,10 +147,10 @@ class RequestServer:
         self._forget_sessions()
 
     def _end_abandoned(self, request: Request) -> None:
-        """Answers a request that an owner had taken before it ended. The effects of the statement, if any, are in the
-        catalog.
+        """Answers a request that an earlier owner had taken before that owner's process ended. The effects of the
+        statement, if any, are in the catalog.
 
-        The session keeps its parameters. The block was in the memory of that owner, so it is aborted.
+        The session keeps its parameters. Its block was in the memory of that process, so the block is aborted.
         """
         answer = _error_answer(request, owner_ended(request.taken_by))
         done = replace(request, state=DONE, answer=to_json(answer))
@@ -225,8 +226,8 @@ class RequestServer:
 
 
 def _lateness(request: Request) -> float:
-    """The seconds since the session of a request must have stopped waiting, according to both clocks; negative while it
-    still waits.
+    """The time in seconds since the session of a request stopped waiting for it, as computed from the session's and
+    this process's clocks; negative while the session still waits.
 
     A running session withdraws its request when it stops waiting. If the session was killed, the request remains until
     an owner reads it, perhaps a week later, when no user expects the statement any more.
@@ -235,7 +236,7 @@ def _lateness(request: Request) -> float:
     try:
         waits.parameters.update(statement_body(request.body or "").parameters)
         patience = waits.timeout
-    except (msgspec.MsgspecError, ValueError):  # A version that is not this one wrote it.
+    except (msgspec.MsgspecError, ValueError):  # Another version of rw_sql wrote the request.
         patience = SessionState().timeout
     return (now_ms() - request.asked_ms) / 1000 - patience
 
@@ -243,15 +244,15 @@ def _lateness(request: Request) -> float:
 def _too_late(late: float) -> SqlError:
     return SqlError(
         OWNER_MISSING,
-        f"no process accepted the statement in time: its session has not waited for it for {spoken_seconds(late)}, "
-        "and nothing was changed",
+        f"no process accepted the statement in time: its session stopped waiting {spoken_seconds(late)} ago, and "
+        "nothing was changed",
         hint="run the statement again; if its session was still waiting, set the clocks of the two machines: they "
-        "differ by that time",
+        "differ by at least that time",
     )
 
 
 def owner_ended(name: str | None) -> SqlError:
-    """The error for a request whose owner has ended before it answered."""
+    """The error for a request that was taken by an owner whose process ended before it answered."""
     return SqlError(
         OWNER_MISSING,
         f"process {name}, which ran the statement, ended before it answered: the statement may or may not have "
@@ -280,10 +281,10 @@ def store_failed(error: Exception) -> SqlError:
 
 
 def _error_answer(request: Request, error: Exception) -> AnswerBody:
-    """The answer to a request whose outcome is not known here."""
+    """The answer to a request whose outcome this process does not know."""
     try:
         body = statement_body(request.body or "")
-    except msgspec.MsgspecError:  # A version that is not this one wrote it.
+    except msgspec.MsgspecError:  # Another version of rw_sql wrote the request.
         return AnswerBody(parameters={}, block=None, error=error_body(error), answered_ms=now_ms())
     return AnswerBody(
         parameters=body.parameters,

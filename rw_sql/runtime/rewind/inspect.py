@@ -60,7 +60,7 @@ class RewindPoints:
 def _lost(
     context: Context, snapshot: Snapshot, point: RewindPoint, dependent: PointDependent, back: set[int]
 ) -> str | None:
-    """The reason why a reader cannot be rewound although its table can."""
+    """The reason why a dependent view or sink cannot be rewound although its table can; None if it can."""
     if dependent.batch >= 0 and not context.warehouse.list_names(copies_of(context, point, dependent.id)):
         return "has no copy of its checkpoint any more"
     for id_, version in dependent.reads:

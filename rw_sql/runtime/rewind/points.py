@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"
-"""The folder of the copies below the warehouse, beside the originals, so that both are deleted with their source."""
+"""The folder below the warehouse that contains the copies of checkpoints. The original checkpoints are in the same
+folder, so that copies and originals are deleted with their source."""
 
 _LOOK_SECONDS = 0.05
 _COPIES = 3
@@ -123,7 +124,7 @@ def make_points(
     is_over: Callable[[], bool],
     on_noted: Callable[[], object],
 ) -> None:
-    """Makes one point for these operations, which follow the same rows of the log, or records why there is none.
+    """Makes one point for these operations, between which the log got no rows, or records why there is no point.
 
     The source's reader must be stopped. It may continue as soon as ``on_noted`` is called; surplus points are
     deleted afterwards. The wait for the source's dependents is limited to ``rewind_point_timeout``, because the
@@ -227,7 +228,8 @@ def _make(
 def _same(
     context: Context, source: SourceRecord, log_version: int, dependents: tuple[PointDependent, ...]
 ) -> str | None:
-    """The copies of an earlier point, if nothing has changed since."""
+    """The folder of an earlier point's copies, if the log and the dependents have not changed since that point; None
+    otherwise."""
     for point in context.metastore.jobs.rewind_points(source.id):
         if point.reason is None and (point.log_version, point.dependents) == (log_version, dependents):
             return point.folder
@@ -293,8 +295,8 @@ def version_of_batch(context: Context, table: str, batch: int) -> int:
             continue
         if (found.batch if found.batch >= 0 else found.done) <= batch:
             return version
-        # A fence contains the number of the batch before it. Upkeep after a later batch would include that batch's rows
-        # too.
+        # A fence contains the number of the newest batch before it, so it may be the version that is sought. A commit
+        # of upkeep that follows a later batch may not, because the table then has the rows of that batch too.
         version = -1
     return version
 
@@ -430,7 +432,7 @@ def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
     made = [point for point in points if point.reason is None]
     limit = kept_points(snapshot)
     old = [point for point in made[: max(0, len(made) - limit)] if point.operation not in pending]
-    # Reasons for missing points are kept longer: for as many operations as there are points.
+    # Records of why an operation has no point are limited separately: as many are kept as points.
     told = [point for point in points if point.reason is not None]
     old += told[: max(0, len(told) - 2 * limit - 1)]
     if old:

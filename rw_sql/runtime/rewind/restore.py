@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 MARK = "_rw_sql/rewound"
-"""The file inside a restored checkpoint that identifies the REWIND. It is written last."""
+"""The file inside a restored checkpoint that contains the epoch of the REWIND. It is written last, so a checkpoint with
+this file is complete."""
 
 
 class CannotRewindError(Exception):

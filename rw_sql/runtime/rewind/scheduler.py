@@ -1,8 +1,8 @@
 """Decides which jobs must be stopped to make a rewind point or to carry out a REWIND, and runs that work.
 
-The reconciler calls it in each pass. A source's reader waits while a rewind point for an unsafe operation is made;
-all jobs affected by a REWIND wait until it is carried out. Pending work is derived from the catalog and the recorded
-job facts, so the next owner can continue it.
+The reconciler calls this module in each pass. A source's reader waits while a rewind point for an unsafe operation is
+made; all jobs affected by a REWIND wait until it is carried out. Pending work is derived from the catalog and the
+recorded job facts, so the next owner can continue it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Rewinding:
 
     def withheld(self, snapshot: Snapshot, busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
         """The jobs that must not run now. ``busy`` are the jobs that run, or are being started or stopped, in this
-        process or by the owner of the group that they leave.
+        process or, for jobs that were moved from another resource group, in the process of that group's owner.
 
         Starts the work that the returned jobs wait for, as soon as all of them are stopped.
         """
@@ -112,7 +112,8 @@ class Rewinding:
             if not any(job in busy for job in jobs):
                 self._carry_out(snapshot, rewind, jobs)
         self._works = {id_: work for id_, work in self._works.items() if work.is_working or work.retry_at}
-        # No epoch counts as applied while tables are replaced of a source that has been moved to another group.
+        # If a source was moved to another group while its tables are being replaced, no epoch counts as applied before
+        # this work ends.
         moved = {id_ for id_, work in self._works.items() if work.is_working and group_of(snapshot, id_) != group}
         owed.update(map(ingest_fragment, moved))
         self.owed = frozenset(owed)
@@ -180,7 +181,7 @@ class Rewinding:
         self._begin(rewind.source_id, aim, act)
 
     def _tell(self, rewind: RewindRecord, jobs: tuple[str, ...], problem: str) -> None:
-        """Logs the reason if a REWIND cannot be carried out and jobs wait for it."""
+        """Logs the reason why a REWIND, for which jobs wait, cannot be carried out."""
         reason = f"REWIND TO OPERATION {rewind.operation}: {problem}"
         statuses = self._context.metastore.jobs.job_statuses()
         fresh = [

@@ -20,7 +20,8 @@ FEED_COLUMNS = (CHANGE, VERSION)
 """The columns of Delta's change data feed that are used here."""
 
 LOG_ORDER = (RUN, BATCH, SPLIT, OFFSET)
-"""The columns that sort a source's log in reading order. Logs of older versions lack the second column."""
+"""The columns that sort a source's log in reading order. A log that an older version of rw_sql created may lack
+BATCH."""
 
 _OPERATIONS = {"insert": INSERT, "update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE, "delete": DELETE}
 
@@ -60,5 +61,5 @@ def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
 def _sorted(rows: pa.Table, by: Sequence[str]) -> pa.Table:
     columns = {name: rows[name] for name in by}
     if BATCH in columns:
-        columns[BATCH] = pc.fill_null(columns[BATCH], -1)  # Rows from before the column existed were read first.
+        columns[BATCH] = pc.fill_null(columns[BATCH], -1)  # Rows from before this column existed come first.
     return rows.take(pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in by]))

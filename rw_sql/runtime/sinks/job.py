@@ -38,6 +38,7 @@ from rw_sql.runtime.positions.planned_rows import planned_rows
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.positions.table_consumers import require_versions
 from rw_sql.runtime.sinks.batches import FEED_COLUMNS, LOG_ORDER, arranged
+from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError
@@ -87,11 +88,11 @@ def _require_checkpoint(context: Context, spec: SinkSpec, checkpoint: str) -> No
 
 
 def _fenced(context: Context, spec: SinkSpec, writer: SinkWriter, run: int, checkpoint: str) -> int | None:
-    """Fences earlier runs at the target; returns the newest batch there, as ``SinkWriter.fence`` does.
+    """Fences earlier runs at the target; returns the newest batch in the target, as ``SinkWriter.fence`` does.
 
     Raises StalledError if the target has a run or a batch that this warehouse does not know, because the warehouse was
-    restored from a backup that is older than the target. The next batches would have the numbers of batches in the
-    target, and be skipped as complete although they contain other rows.
+    restored from a backup that is older than the target. The next batches would get the numbers of batches in the
+    target, and would be skipped as complete although they contain other rows.
     """
     try:
         held = writer.fence(run, spec.generation)
@@ -166,9 +167,9 @@ class Sink:
 
     @staticmethod
     def start(context: Context, spec: SinkSpec) -> Sink:
-        """Looks at the target, claims a run, fences earlier ones, finds the last completed batch, and starts.
+        """Checks the target, claims a run, fences earlier ones, finds the last completed batch, and starts.
 
-        Raises StalledError. If the target cannot accept rows, this fails before anything is written.
+        Raises StalledError. If the target cannot accept rows, the error is raised before anything is written.
         """
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.sink_id)
@@ -253,9 +254,7 @@ class Sink:
         """The stream and its output mode."""
         if self.spec.query:
             for given in self.spec.inputs:
-                input_frame(self.context, spark, given, BATCH_BYTES).createOrReplaceTempView(
-                    quoted_for_spark(given.name)
-                )
+                register_view(input_frame(self.context, spark, given, BATCH_BYTES), given.name)
             frame = spark.sql(self.spec.query)
             return frame, "update" if self.spec.replaces else "append"
         (given,) = self.spec.inputs
@@ -341,8 +340,8 @@ class Sink:
         return left.slice(0, 0) if error.is_rest_written else left
 
     def _misfit(self, said: str) -> StalledError:
-        """The reason why the target no longer accepts rows: that it was replaced, the result of a new look at it or, if
-        the look finds no problem, the target's message."""
+        """The error for a target that no longer accepts rows. Its reason is that the target was replaced, or a problem
+        that a new check of the target finds; otherwise, the message of the target, ``said``."""
         options = self.context.resolve(self.spec.options, self.context.metastore.snapshot())
         try:
             _require_marks(self.context, self.spec, options)

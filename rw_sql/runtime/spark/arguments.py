@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _IN_THE_ANALYZER = "spark.sql.legacy.parameterSubstitution.constantsOnly"
 """Spark's setting that makes its analyzer replace markers such as ``:name``, as Spark 4.0 does.
 
-Without it, the parser replaces them. But Delta Lake 4.4's parser passes on the text without the arguments, so that
-every statement with a marker fails with UNBOUND_SQL_PARAMETER.
+Without this setting, Spark's parser replaces the markers. But the parser of Delta Lake 4.4 passes on the text without
+the arguments, and every statement with a marker then fails with UNBOUND_SQL_PARAMETER.
 """
 
 

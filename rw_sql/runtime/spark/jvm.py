@@ -12,16 +12,38 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 
 _NEWEST_JOBS = 5
-"""The maximum number of a tag's jobs to look at; older ones have ended."""
+"""The number of a tag's newest jobs whose tasks are counted; older jobs have ended."""
 
-_SHORT_NAMES = ("ArrowIteratorServer", "PythonErrorUtils", "PythonSQLUtils", "PythonUtils")
-"""The classes that PySpark requests in ``sql``, ``createDataFrame`` and its parser of types."""
+_SHORT_NAMES = (
+    "ArrowIteratorServer",
+    "PythonErrorUtils",
+    "PythonForeachBatchHelper",
+    "PythonRDD",
+    "PythonSQLUtils",
+    "PythonUtils",
+    "SerDeUtil",
+    "SimplePythonFunction",
+    "functions",
+)
+_FULL_NAMES = (
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.classic.SparkSession$",
+    "org.apache.spark.sql.expressions.Window",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.streaming.Trigger",
+    "org.apache.spark.storage.StorageLevel",
+)
+_KEPT_NAMES = _SHORT_NAMES + _FULL_NAMES
+"""The classes that PySpark requests each time that it needs them: in ``sql``, ``createDataFrame``, ``newSession``,
+``persist``, ``foreachBatch``, its parser of types, and for each operator and function of a column."""
 
 # Cached by context and name, because py4j itself caches no classes.
 _classes: WeakKeyDictionary[SparkContext, dict[str, Any]] = WeakKeyDictionary()
@@ -41,18 +63,17 @@ def java_class(spark: SparkSession, name: str) -> Any:
     return found
 
 
-def keep_short_names(spark: SparkSession) -> None:
-    """Lets PySpark find the classes that it uses by their short names, in each ``sql`` and ``createDataFrame``, without
-    a call to the JVM.
+def keep_classes(spark: SparkSession) -> None:
+    """Lets PySpark find the classes that it uses all the time without a call to the JVM.
 
-    Otherwise, Java would search every jar each time: for a class with the short name, and for one in each package that
-    PySpark imports. Of these ten searches, only the last finds the class.
+    Otherwise, each use of a class costs a call. For a short name, Java also searches every jar: for a class with the
+    short name, and for one in each package that PySpark imports. Of these ten searches, only the last finds the class.
     """
     from py4j.java_gateway import JavaClass
 
     session: Any = spark
     view: Any = session._jvm
-    for name in _SHORT_NAMES:
+    for name in _KEPT_NAMES:
         if name not in vars(view):
             found = getattr(view, name)
             if isinstance(found, JavaClass):
@@ -74,6 +95,19 @@ def java_session(spark: SparkSession) -> Any:
     """The ``org.apache.spark.sql.classic.SparkSession``."""
     session: Any = spark
     return session._jsparkSession
+
+
+def java_properties(spark: SparkSession, settings: Mapping[str, str]) -> Any:
+    """Settings as a ``java.util.Properties``, which a session's ``SQLConf`` takes in a single call."""
+    properties = java_class(spark, "java.util.Properties")()
+    for key, value in settings.items():
+        properties.setProperty(key, value)
+    return properties
+
+
+def session_settings(spark: SparkSession) -> Any:
+    """The current settings of a session, a ``org.apache.spark.sql.internal.SQLConf``."""
+    return java_session(spark).sessionState().conf()
 
 
 def java_context(context: SparkContext) -> Any:

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 
 from rw_sql.plan.ports.queries import WHOLE, AnalyzedQuery, QueryAnalysis
 from rw_sql.runtime.spark.jvm import analyzed_plan, java_class
+from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.spark.spark_errors import known_names, query_error
 from rw_sql.syntax.dialect.spark_messages import name_parts
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
@@ -59,16 +60,20 @@ _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
 
 def analyze(sessions: SparkSessions, request: AnalyzedQuery) -> QueryAnalysis:
     """Analyzes the query over empty relations with these columns. Does not start the query."""
+    with sessions.lent() as spark:
+        return _analyzed(spark, request)
+
+
+def _analyzed(spark: SparkSession, request: AnalyzedQuery) -> QueryAnalysis:
     from pyspark.errors import PySparkException
 
-    spark = sessions.new()
     rows = spark.range(0) if request.form == WHOLE else spark.readStream.format("rate").load()
     for relation in request.relations:
         columns = [f"CAST(NULL AS {kind}) AS {quoted_for_spark(name)}" for name, kind in relation.columns]
         frame = rows.selectExpr(*columns)
         if relation.watermark is not None and request.form != WHOLE:
             frame = frame.withWatermark(*relation.watermark)
-        frame.createOrReplaceTempView(quoted_for_spark(relation.name))
+        register_view(frame, relation.name)
     keys: tuple[str, ...] = ()
     refusal = hint = None
     try:
@@ -143,7 +148,8 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
 
 
 _CLOCK = re.compile(r"\b(now|current_timestamp|current_date|localtimestamp|current_time)\(")
-"""The names in Spark's plans of ``unix_timestamp()`` and ``curdate()``."""
+"""Matches functions that return the current time, by their names in Spark's plans. There, ``unix_timestamp()`` and
+``curdate()`` have these names too."""
 
 
 def _varying(frame: DataFrame) -> str | None:
@@ -217,8 +223,8 @@ def _contains(plan: Any, kinds: tuple[str, ...]) -> bool:
 
 
 def _keys(frame: DataFrame) -> tuple[tuple[str, ...], str | None, str | None]:
-    """The output columns that identify a row, for a query that replaces rows; otherwise the reason for a refusal and
-    a hint."""
+    """For a query that replaces rows: the output columns that identify a row; if there are none, the reason for
+    refusing the query, and a hint."""
     top = analyzed_plan(frame)
     if not _contains(top, ("Aggregate", "Distinct", "Deduplicate")):
         return (), None, None

@@ -18,7 +18,8 @@ def is_by_row(frame: DataFrame) -> bool:
 
 
 def steps_by_row(frame: DataFrame) -> tuple[str, ...] | None:
-    """The steps of such a stream by Spark's names, last step first; None for other streams."""
+    """The steps of a stream for which :func:`is_by_row` is true, by Spark's names, last step first; None for other
+    streams."""
     found: list[str] = []
     plan = analyzed_plan(frame)
     while True:

@@ -6,7 +6,7 @@ import logging
 import re
 import threading
 import warnings
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -22,15 +22,18 @@ from rw_sql.runtime.spark.jvm import (
     gateway_process,
     is_stopped,
     java_class,
+    java_properties,
     java_session,
-    keep_short_names,
+    keep_classes,
+    session_settings,
     set_active_session,
 )
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.processes import is_process_alive, process_start
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +62,7 @@ _threads: WeakKeyDictionary[SparkContext, tuple[Any, Any]] = WeakKeyDictionary()
 
 
 def polling_delay_ms(running: int, least_ms: int = 0) -> int:
-    """The polling delay of a new query beside ``running`` others, in milliseconds.
+    """The polling delay in milliseconds of a new query while ``running`` other queries run.
 
     A poll costs the same with and without new data; for a Kafka source, it takes two requests to a broker. With many
     queries, each polls less often, so that the total cost does not grow with their number. ``least_ms`` is the
@@ -79,13 +82,28 @@ class SparkSessions:
         self._free: dict[str, list[SparkSession]] = {}
         self._releasing, self._reading = threading.Lock(), threading.Lock()
         self.jvm_pid = jvm_pid(spark)
-        keep_short_names(spark)
+        keep_classes(spark)
         self._jvm_start = process_start(self.jvm_pid)
 
     @cached_property
     def _shared_state(self) -> Any:
         """The shared state of all sessions of this Spark."""
         return java_session(self.spark).sharedState()
+
+    @cached_property
+    def _active_queries(self) -> Any:
+        """The running queries of all sessions of this Spark by id, a Java map."""
+        return self._shared_state.activeStreamingQueries()
+
+    @cached_property
+    def _user_settings(self) -> Any:
+        """The current settings of the user's session."""
+        return session_settings(self.spark)
+
+    @cached_property
+    def _job_settings(self) -> Any:
+        """The settings of jobs as Java's properties."""
+        return java_properties(self.spark, self._settings)
 
     def is_alive(self) -> bool:
         """True if Spark's JVM runs and Spark is not stopped.
@@ -115,7 +133,7 @@ class SparkSessions:
     def running_query(self, query_id: str) -> str | None:
         """The running query with this id in any session of the JVM, and its name for messages; None if there is
         none."""
-        queries = self._shared_state.activeStreamingQueries()
+        queries = self._active_queries
         for key in queries.keySet():
             if str(key) == query_id:
                 name = queries.get(key).name()
@@ -143,10 +161,18 @@ class SparkSessions:
         for key in self._resettable(session):
             session.conf.unset(key)
         session.conf.set(SHUFFLE_PARTITIONS, str(parallelism))
-        for key, value in self._settings.items():
-            session.conf.set(key, value)
+        session_settings(session).setConf(self._job_settings)
         self._set_delay(session)
         return session
+
+    @contextmanager
+    def lent(self) -> Iterator[SparkSession]:
+        """A context manager with a session for queries whose results are complete before its end."""
+        session = self.new()
+        try:
+            yield session
+        finally:
+            self.release(session)
 
     def _resettable(self, session: SparkSession) -> tuple[str, ...]:
         # If many jobs start at once, only the first one reads all settings.
@@ -182,8 +208,8 @@ class SparkSessions:
         return session
 
     def _set_delay(self, session: SparkSession) -> None:
-        running = self._shared_state.activeStreamingQueries().size()
-        least_ms = java_session(self.spark).sessionState().conf().streamingPollingDelay()
+        running = self._active_queries.size()
+        least_ms = self._user_settings.streamingPollingDelay()
         session.conf.set(POLLING_DELAY, f"{polling_delay_ms(running, least_ms)}ms")
 
     def load(self, packages: Iterable[str]) -> None:
@@ -264,6 +290,17 @@ def plain_sql(spark: SparkSession, text: str) -> DataFrame:
     return result
 
 
+def register_view(frame: DataFrame, name: str) -> None:
+    """Makes a frame readable by a name in queries of its session, in place of the frame that had the name before.
+
+    If ``createOrReplaceTempView`` replaced the earlier frame, Spark would also remove persisted rows from its cache, in
+    all sessions, if their query reads a view of this name. These may be the rows of a batch of another job that has an
+    input of the same name.
+    """
+    java_session(frame.sparkSession).sessionState().catalog().dropTempView(name)
+    frame.createOrReplaceTempView(quoted_for_spark(name))
+
+
 def activate(spark: SparkSession) -> None:
     """Makes a session the active one of this thread, as each ``createDataFrame`` does."""
     set_active_session(spark)
@@ -271,7 +308,8 @@ def activate(spark: SparkSession) -> None:
 
 
 def activate_in_jvm(spark: SparkSession) -> None:
-    """Makes a session the active one of this thread in the JVM, where types in texts are read with its settings."""
+    """Makes a session the active one of this thread in the JVM, which parses types in texts by the settings of the
+    active session."""
     java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(java_session(spark))
 
 

@@ -52,9 +52,9 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The result of one task.
+    """The result of one task that checks the folder. ``host`` is the executor's host, ``name`` the file that it wrote.
 
-    ``process`` identifies the executor's process; ``problem`` is empty if it shares the folder.
+    ``process`` identifies the executor's process; ``problem`` is empty if the executor shares the folder.
     """
 
     host: str
@@ -126,8 +126,8 @@ def _refusal(warehouse: Warehouse, context: SparkContext) -> str:
 
 
 def _some_executors(context: SparkContext) -> set[str]:
-    """Waits until there are executors, and returns their ids; empty after a while, because some clusters start
-    executors only for tasks."""
+    """Waits until there are executors, and returns their ids. The wait is limited and the result may be empty, because
+    some clusters start executors only for tasks."""
     deadline = time.monotonic() + _FIRST_SECONDS
     while not (found := _executors(context)) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)

@@ -66,7 +66,7 @@ _shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 class SparkViews:
     """The Spark views of one attached warehouse, in the current database of one session.
 
-    They are refreshed after each change of the catalog.
+    The views are refreshed after each change of the catalog.
     """
 
     def __init__(self, context: Context, spark: SparkSession) -> None:
@@ -78,9 +78,10 @@ class SparkViews:
         self._failed = FailedRecordViews(context, spark)
         self._own = OwnTemporaryViews(spark)
         self._schemas: dict[str, bool] = {}
-        """The schemas beside ``public``, and whether the database of the name is theirs."""
+        """For each schema other than ``public``: True if the Spark database of that name belongs to the schema, False
+        if it is a database of the user."""
         self._hidden: dict[str, MaterializedViewRecord] = {}
-        """The views that tables or views of the user hide."""
+        """The objects of the catalog whose Spark views are missing because a table or view of the user has the name."""
         self._problems: dict[str, str] = {}
         self._late = LateViews(self._create)
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {SPARK_CATALOG}.{CATALOG_DATABASE}")
@@ -89,8 +90,8 @@ class SparkViews:
         """Creates the views that a statement or table name mentions: the ``rw_catalog`` views of this warehouse,
         ``<source>$errors``, ``<sink>$rejected``, and views that the thread has not created yet.
 
-        They are created on demand because Spark analyzes each view at its creation, which takes seconds, and most
-        sessions never need them.
+        These views are created on demand because Spark analyzes each view at its creation, which takes seconds in all,
+        and most sessions never need them.
         """
         self._late.create_mentioned(text)
         folded = text.casefold().replace("``", "`")  # A backtick within a name is doubled.
@@ -121,8 +122,8 @@ class SparkViews:
     def refuse_changes(self, text: str) -> None:
         """Raises SqlError, with the statement to use instead, if a Spark statement would change an rw_sql object.
 
-        Changes of the user's own objects are allowed: objects in another database, and objects in this one that take
-        precedence over rw_sql's.
+        Changes of the user's own objects are allowed: objects in another database, and objects in the session's
+        database that hide rw_sql's.
         """
         for change in changed_names(text):
             *front, name = change.parts
@@ -256,12 +257,12 @@ class SparkViews:
 
     @property
     def has_odd(self) -> bool:
-        """True if an object is shown as a temporary view."""
+        """True if :meth:`is_odd` is true for any object."""
         return bool(self._own)
 
     def is_odd(self, name: str) -> bool:
-        """True if Spark shows the object with this name in the catalog as a temporary view, whose name is the whole
-        name.
+        """True if Spark shows the object with this name in the catalog as a temporary view. The name of the temporary
+        view is the whole name, including the schema.
 
         Spark accepts only ASCII letters, digits and ``_`` in the names of tables and of views that are not temporary.
         """
@@ -297,7 +298,8 @@ class SparkViews:
     def refresh(self) -> None:
         """Creates, replaces and drops views to match the newest epoch. Cheap if nothing changed.
 
-        A view whose table does not exist yet is created at a later refresh, and more than AT_ONCE views in a thread.
+        A view whose table does not exist yet is created at a later refresh. If more than AT_ONCE views are to be
+        created, a thread creates them.
         """
         snapshot = self._context.metastore.snapshot()
         if not self.is_current(snapshot.epoch):
@@ -319,8 +321,8 @@ class SparkViews:
             self._epoch = snapshot.epoch
 
     def _can(self, name: str, step: Callable[..., object], *arguments: object) -> bool:
-        """Runs one step of creating a view; False if it returns False or fails, so that a table that cannot be read
-        concerns only its own view."""
+        """Runs one step of creating a view; returns False if the step returns False or fails. A table that cannot be
+        read therefore affects only its own view."""
         try:
             is_done = step(*arguments) is not False
         except (DeltaError, PySparkException, Py4JJavaError) as error:
@@ -333,7 +335,8 @@ class SparkViews:
         return is_done
 
     def _has_database(self, snapshot: Snapshot, name: str) -> bool:
-        """True unless the schema of a name has no database, because a database of the user has the schema's name."""
+        """True unless the schema of a name has no database of its own, because the user has a database with the
+        schema's name."""
         schema = schema_of(snapshot, name)
         return schema == PUBLIC or self._is_own_database(schema)
 

@@ -1,8 +1,8 @@
 """Makes the catalog's objects readable by name in a session of Spark Connect.
 
 The server is shared with sessions that do not use the warehouse, so all of the warehouse's views are temporary views of
-this session. A name of several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, is one word as a temporary
-view.
+this session. A name of several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, becomes a temporary view's name
+as one quoted word.
 """
 
 from __future__ import annotations
@@ -121,10 +121,11 @@ class ConnectViews(SparkViews):
         self._of_catalog.clear()
 
     def for_spark(self, snapshot: Snapshot, text: str, path: tuple[str, ...]) -> str:
-        """The statement with names of temporary views in place of qualified names, and of names that the search path
-        resolves.
+        """The statement with the names of temporary views. They replace names that are qualified or that only the
+        search path resolves.
 
-        Raises SqlError CONNECT_SESSION if it reads a source: only the process that runs the jobs reads upstreams.
+        Raises SqlError CONNECT_SESSION if the statement reads a source: only the process that runs the jobs reads
+        upstreams.
         """
         for parts, start, end, has_alias in reversed(written_relations(without_fields(text))):
             if len(parts) == 2 and parts[0] == CATALOG_DATABASE:
@@ -149,7 +150,7 @@ class ConnectViews(SparkViews):
         return text
 
     def _found(self, snapshot: Snapshot, parts: tuple[str, ...], path: tuple[str, ...]) -> str | None:
-        """The name in the catalog of a written name; None if Spark finds the name by itself."""
+        """Converts a name in a statement to a name in the catalog; None if Spark finds the name by itself."""
         if len(parts) == 2:
             schema = parts[0].lower()
             is_alias = schema == SCHEMA_ALIAS and not self.has_users_database(SCHEMA_ALIAS)
@@ -170,7 +171,7 @@ class ConnectViews(SparkViews):
         """Does nothing: the search path alone decides, because the server has no databases of schemas."""
 
     def is_hidden(self, name: str) -> bool:
-        """True if a bare name refers to a user's own object although an rw_sql object has that name too."""
+        """True if an unqualified name refers to a user's own object although an rw_sql object has that name too."""
         return name in self._covered
 
     def is_temporary(self, name: str) -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class FailedRecordViews:
-    """These views in one session."""
+    """The views of failed records, ``<source>$errors`` and ``<sink>$rejected``, in one session."""
 
     def __init__(self, context: Context, spark: SparkSession) -> None:
         self._context = context
@@ -39,14 +39,14 @@ class FailedRecordViews:
         self._rejected: dict[str, tuple[int, int]] = {}
 
     def show(self, text: str) -> None:
-        """Creates the views that a folded text mentions."""
+        """Creates the views that a statement mentions. ``text`` is the statement after ``str.casefold``."""
         if ERRORS in text:
             self._show_errors(text)
         if REJECTED in text:
             self._show_rejected(text)
 
     def has(self, folded: str) -> bool:
-        """True if one of these views has this folded name."""
+        """True if this session has created such a view with this name, which is given in lower case."""
         return folded in {name.lower() for name in (*self._errors, *self._rejected)}
 
     def refresh(self, snapshot: Snapshot) -> None:
@@ -84,7 +84,7 @@ class FailedRecordViews:
             offset = plain_offset(OFFSET) if has_wide_offsets(source.connector) else OFFSET
             if self._errors.get(name) == log:
                 continue
-            if not source.is_shared:  # It has no log.
+            if not source.is_shared:  # A source that is not shared has no log.
                 continue
             if name not in self._errors and self._spark.catalog.tableExists(quoted_for_spark(name)):
                 continue
@@ -134,7 +134,7 @@ class FailedRecordViews:
 
     def _unknown_values(self, snapshot: Snapshot, source: SourceRecord) -> str:
         """The query for the rows of a source's table that have unknown values, with the same columns as the query
-        for errors. In place of the record's bytes, they have the row's key as JSON."""
+        for errors. The column of the record's bytes contains the row's key as JSON."""
         table = next((t for t in snapshot.kept if isinstance(t, TableRecord) and t.source_id == source.id), None)
         if table is None or not has_unchanged(definition_of(source)):
             return ""

@@ -30,7 +30,7 @@ AT_ONCE = 100
 """The number of views that are created without the thread: about a second's work."""
 
 _LISTS = re.compile(r"\b(SHOW\s+(TABLES?|VIEWS)|ANALYZE\s+TABLES)\b", re.IGNORECASE)
-"""Statements that depend on views without mentioning them."""
+"""Matches statements that depend on views without mentioning them."""
 
 
 class LateViews:
@@ -47,8 +47,8 @@ class LateViews:
         self._is_closed = False
 
     def take(self, due: Mapping[str, MaterializedViewRecord]) -> Mapping[str, MaterializedViewRecord]:
-        """Gives the thread views to create, in place of its earlier ones; returns the views that the caller must
-        create."""
+        """Decides which of the missing views ``due`` the thread creates; returns the others, which the caller must
+        create itself."""
         with self.lock:
             if len(due) > AT_ONCE and self._thread is None:
                 self._due = dict(due)

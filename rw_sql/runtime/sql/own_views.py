@@ -26,7 +26,7 @@ class OwnTemporaryViews:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._texts: dict[str, str | None] = {}
-        """The text of each view as Spark stores it, by folded name."""
+        """The text of each view as Spark stores it, by the view's name in lower case."""
 
     def __len__(self) -> int:
         return len(self._texts)

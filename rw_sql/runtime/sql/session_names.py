@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionNames:
-    """See :class:`rw_sql.syntax.routing.CatalogView` and :class:`rw_sql.syntax.routing.SchemaView`."""
+    """The names that exist for one session. Implements :class:`rw_sql.syntax.routing.CatalogView` and
+    :class:`rw_sql.syntax.routing.SchemaView`."""
 
     metastore: Metastore
     spark: SparkSession

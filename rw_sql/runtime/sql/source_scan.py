@@ -80,7 +80,8 @@ def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
 
 
 _newest: tuple[Snapshot, dict[str, SourceRecord]] | None = None
-"""The sources of the newest snapshot by folded name, so that a statement need not go through ten thousand sources."""
+"""A cache: the sources of the newest snapshot by their names in lower case, so that a statement need not go through ten
+thousand sources."""
 
 
 def _folded(snapshot: Snapshot) -> dict[str, SourceRecord]:
@@ -153,7 +154,7 @@ class SourceScan:
     def _rows(self, spark: SparkSession) -> DataFrame:
         statement = definition_of(self.source)
         names = [f"`{name}`" for name, _ in source_columns(statement)]
-        if sends_once(self.source.connector):  # The upstream sends each change only once.
+        if sends_once(self.source.connector):  # The upstream sends each change only once, so the log is read instead.
             self.context.ensure_log(self.source)
             log = spark.read.format("delta").load(self.context.log_path(self.source))
             return log.where(f"{ERROR} IS NULL").select(*names)
@@ -193,7 +194,8 @@ def _starts(
 ) -> dict[str, int]:
     """The start of each split by ``scan.startup.mode``; ``latest`` refers to the time of CREATE SOURCE.
 
-    If the log was cut since at an earlier offset, the split starts there. Raises SqlError.
+    If the upstream's log has been truncated below that position since then, the split starts at the first lost offset.
+    Raises SqlError.
     """
     at_time = kind.startup_time(options)
     times = kind.offsets_at(options, at_time, tuple(upstream.splits)) if at_time is not None and upstream.splits else {}
@@ -260,7 +262,7 @@ def _parsed(spark: SparkSession, text: str) -> str | None:
     try:
         tree = str(parsed_plan(spark, text).treeString())
     except (PySparkException, Py4JError):
-        return None  # It is invalid, or a marker of an argument is where no literal can be.
+        return None  # The statement is invalid, or has a parameter marker where Spark allows no literal.
     return None if any(node in tree for node in _OPAQUE) else tree
 
 
@@ -291,7 +293,7 @@ def _is_command(spark: SparkSession, text: str) -> bool:
     try:
         parsed = parsed_plan(spark, text)
     except (PySparkException, Py4JError):
-        return True  # It is invalid, or a marker of an argument is where no literal can be.
+        return True  # The statement is invalid, or has a parameter marker where Spark allows no literal.
     classes = java_class(spark, "java.lang.Class")
     command = classes.forName("org.apache.spark.sql.catalyst.plans.logical.Command")
     statement = classes.forName("org.apache.spark.sql.catalyst.plans.logical.ParsedStatement")

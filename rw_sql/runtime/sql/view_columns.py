@@ -35,7 +35,8 @@ def written_columns(view: MaterializedViewRecord) -> str:
 
 
 def unknown_values(warehouse: Warehouse, table: TableRecord) -> str:
-    """The end of a query for errors that adds the rows of a table with unknown values; empty if it has none."""
+    """The clause (``UNION ALL …``) that adds a table's rows with unknown values to a query for errors; empty if the
+    table cannot have such rows."""
     path = warehouse.data(table.id, table.generation)
     if not warehouse.list_names(f"{path}/_delta_log"):
         return ""

@@ -42,7 +42,7 @@ OWNER, CATALOG, FOLDER, CHECKPOINT, JOB, OPERATION, LOCK = (
     "operation",
     "lock",
 )
-"""The subjects of findings."""
+"""The kinds of subjects of findings (:attr:`Finding.about`)."""
 
 _OPERATIONS = 1000
 """The number of newest unsafe operations whose outcomes are checked."""
@@ -56,7 +56,8 @@ _APPLIED = "applied"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One inconsistency. ``remedy`` is the recommended action; ``is_repairable``: :func:`repair` can perform it."""
+    """One inconsistency: ``about`` is the kind of its subject, ``subject`` the name. ``remedy`` is the recommended
+    action; ``is_repairable``: :func:`repair` can perform it."""
 
     about: str
     subject: str
@@ -111,7 +112,8 @@ def repair(context: Context) -> tuple[Finding, ...]:
 
 
 def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Groups with objects that no process runs, while processes run other groups."""
+    """Resource groups that have objects but no process that runs their jobs, if any process runs jobs of other
+    groups."""
     owned = owned_groups(context)
     counts = Counter(record.resource_group for record in grouped(snapshot))
     for group in sorted(counts.keys() - owned) if owned else ():
@@ -219,7 +221,7 @@ def _of_jobs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding(
                 about=JOB,
                 subject=job,
-                problem="the catalog wants it to run, and the owner reports it as stopped",
+                problem="the catalog requires it to run, and the owner reports it as stopped",
                 remedy=f"restart the process that runs the jobs; {getattr(spec, 'name', job)} continues where it was",
             )
 
@@ -249,7 +251,9 @@ def _of_operations(context: Context) -> Iterator[Finding]:
             about=OPERATION,
             subject=f"operation {operation.epoch}",
             problem=f"it is committed and has no outcome: its process ended ({operation.statement})",
-            remedy="rw-sql doctor --repair" if is_applied else "start the process that runs the jobs: it applies it",
+            remedy="rw-sql doctor --repair"
+            if is_applied
+            else "start the process that runs the jobs, which then applies the operation",
             is_repairable=is_applied,
         )
 

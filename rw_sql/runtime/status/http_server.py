@@ -38,8 +38,10 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_PORT = 9465
 TOKEN_VARIABLE = "RW_SQL_HTTP_TOKEN"
-LEAST_TOKEN = 16
+"""The environment variable with the token of the endpoints."""
 
+LEAST_TOKEN = 16
+"""The minimum number of characters of the token."""
 _TIMEOUT_SECONDS = 10.0
 _MOST_CONNECTIONS = 64
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -58,7 +60,7 @@ class Served(Protocol):
         ...
 
     def why_not_ready(self) -> str | None:
-        """The reason why this process does not run all jobs that the catalog requires; None if it does."""
+        """The reason why this process does not run all jobs that the catalog requires; None if it runs them."""
         ...
 
 
@@ -75,7 +77,8 @@ def _text(code: HTTPStatus, said: str, *headers: tuple[str, str]) -> _Answer:
 
 
 def _again(path: str) -> tuple[tuple[str, str], ...]:
-    """The headers of an answer that is valid only for a moment, so that a browser reloads the page by itself."""
+    """The headers with which a browser soon requests the same address again, for an answer that is valid only for a
+    moment."""
     return ("Retry-After", "2"), *((("Refresh", "5"),) if path == "/" else ())
 
 
@@ -122,7 +125,7 @@ class StatusServer:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
     def show(self, served: Served) -> None:
-        """Serves this data from now on."""
+        """Makes the endpoints return the data of ``served`` from now on."""
         self._served = served
 
     def close(self) -> None:
@@ -199,7 +202,7 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answers on a new thread; if there are too many, closes the connection."""
+        """Answers a request on a new thread; closes the connection if too many requests are in progress."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return

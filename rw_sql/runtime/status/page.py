@@ -27,10 +27,10 @@ CONTENT_SECURITY_POLICY = (
 """Forbids everything from other origins, and scripts and styles inside the page itself."""
 
 ROWS_SHOWN = 200
-"""The default number of jobs on the page; those that need an operator come first."""
+"""The default maximum number of jobs on the page; jobs that need an operator come first."""
 
 MOST_ROWS = 20_000
-
+"""The maximum number of jobs that a query string of the page can select."""
 BOXES_DRAWN = 150
 """The maximum number of objects in a drawn lineage."""
 
@@ -126,7 +126,7 @@ def _attention(status: WarehouseStatus) -> str:
 
 
 def _cause(job: JobLine) -> str:
-    """The reason of a job without the statements at its end, which the page shows separately."""
+    """A job's reason without the statements at the end of the reason, which the page shows separately."""
     return job.reason if not job.statements else job.reason.rpartition(f": {job.statements[0]}")[0] or job.reason
 
 
@@ -211,7 +211,7 @@ def _operation(operation: OperationLine, at_ms: int) -> str:
 
 
 def _by_lines(text: str) -> str:
-    """The statements of a block, each on its line."""
+    """A block's text with each of its statements on a separate line."""
     return "\n".join(part.text + ";" for part in split_script(text)).removesuffix(";")
 
 
@@ -230,7 +230,7 @@ def _lineage(status: WarehouseStatus, query: PageQuery) -> str:
 
 
 def around(graph: Graph, name: str) -> Graph:
-    """The part of a graph upstream of the boxes with a name, and the part downstream of them."""
+    """The boxes with a name, and the parts of the graph that are upstream or downstream of them."""
     kept: set[int] = set()
     for edges in (graph.edges, tuple((end, start) for start, end in graph.edges)):
         following: dict[int, list[int]] = {}

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OPERATIONS_SHOWN = 50
-
+"""The maximum number of unsafe operations in the status; the newest ones are shown."""
 RUNS, LATE, SUSPENDED, ENDED = "RUNNING", "LATE", "SUSPENDED", "NONE"
 _LATE_MS = 15_000
 _MEASURE_SECONDS = 5.0
@@ -50,8 +50,8 @@ _FIRST_SECONDS = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerStatus:
-    """The process that runs the jobs: RUNNING, LATE (no heartbeat for a while), SUSPENDED (a signal stopped the process
-    ``pid``), or NONE."""
+    """The process that runs the jobs. ``state`` is RUNNING, LATE (no heartbeat for a while), SUSPENDED (a signal
+    stopped the process ``pid``), or NONE (no process runs the jobs)."""
 
     state: str
     name: str | None = None
@@ -64,7 +64,8 @@ class OwnerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
-    """One job. ``statements`` are the statements that its reason suggests. Times are in milliseconds since 1970."""
+    """One job, as a row of the status. ``statements`` are the statements that its reason suggests. Times are in
+    milliseconds since 1970."""
 
     job: str
     kind: str
@@ -313,7 +314,7 @@ def _is_statement(text: str) -> bool:
 def _operations(context: Context, snapshot: Snapshot) -> tuple[OperationLine, ...]:
     """The newest unsafe operations.
 
-    They are read again only after a commit, or after an epoch was applied.
+    They are cached, and read again only after a commit or after the owner has applied an epoch.
     """
     stamp = (context.metastore.version(), least_applied(context))
     known: tuple[object, tuple[OperationLine, ...]] | None = context.made.get("status_operations")
@@ -381,5 +382,5 @@ class Observer:
         try:
             self._measures = measure(self.context, self.context.metastore.snapshot())
         except (SqlError, OSError, DeltaError) as error:
-            # The page shows the age of its figures.
+            # The error is only logged: the page keeps the last figures and shows their age.
             logger.warning("lags and rates could not be measured: %s", error)

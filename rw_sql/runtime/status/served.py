@@ -25,17 +25,19 @@ logger = logging.getLogger(__name__)
 STANDING_BY = "standing by: another process runs the jobs"
 
 PATIENCE_SECONDS = 10.0
-"""The seconds for which a ready process still counts as ready while it applies a statement."""
+"""The maximum time in seconds for which ``/readyz`` reports a ready process as still ready while the process applies a
+statement."""
 
 COUNT_SECONDS = 30.0
-"""The interval in seconds at which rows are counted if there are no scrapes.
+"""The interval in seconds at which a serving process counts the rows of its jobs for the metrics, also without scrapes.
 
-A table's log contains the numbers only for some minutes.
+Rows must be counted this often because their numbers are in the commits of each table's Delta log, which clean-up
+removes after a few minutes.
 """
 
 
 class ServedWarehouse:
-    """One warehouse in this process. Thread-safe."""
+    """The data of the endpoints for one warehouse (:class:`rw_sql.runtime.status.http_server.Served`). Thread-safe."""
 
     def __init__(self, context: Context, clock: Callable[[], float] = time.monotonic) -> None:
         self._context = context
@@ -71,7 +73,7 @@ class ServedWarehouse:
             return None
         if self._was_ready_at is not None and now - self._was_ready_at < PATIENCE_SECONDS:
             return None
-        return f"statement {max(applied, 0)} of {epoch} is applied to the jobs"
+        return f"{max(applied, 0)} of {epoch} statements are applied to the jobs"
 
     def count(self) -> None:
         """Counts rows for the metrics, unless they were counted recently."""

@@ -1,4 +1,4 @@
-"""The terms of the status, for the terminal and the page."""
+"""The texts of a warehouse's status that the terminal and the status page share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.status.reading import JobLine, OwnerStatus
 
 STATES = ("STALLED", "WAITING", "STOPPED", "STOPPING", "STARTING", "THROTTLED", "PAUSED", "BACKFILLING")
-"""The states that may need an operator, the most urgent first."""
+"""The states of jobs that may need an operator, the most urgent first."""
 
 
 _MEANINGS = {
@@ -41,7 +41,7 @@ def owner_text(owner: OwnerStatus, epoch: int, at_ms: int) -> str:
     if owner.state == "SUSPENDED":
         last = ago(owner.heartbeat_ms, at_ms)
         return f"owner: process {owner.pid} is suspended, last heartbeat {last}. kill -CONT {owner.pid} resumes it"
-    # The name is followed by ids that distinguish a machine's boots and containers.
+    # In a lease, the host's name is followed by ids that distinguish a machine's boots and containers.
     host = (owner.host or "").partition(" ")[0]
     late = f", last heartbeat {ago(owner.heartbeat_ms, at_ms)}" if owner.state == "LATE" else ""
     since = "" if owner.since_ms is None else f", for {duration(max(0, at_ms - owner.since_ms) / 1000)}"

@@ -24,8 +24,8 @@ StepsT = TypeVar("StepsT", bound=Steps)
 class DeferredColumns:
     """Columns to be added to DataFrames with the given columns.
 
-    Without them, a small batch would spend most of its time on building expressions: a source with six columns needs
-    700 calls to the JVM.
+    If each batch built its columns anew, a small batch would spend most of its time on this: a source with six columns
+    needs 700 calls to the JVM.
     """
 
     columns: tuple[str, ...]

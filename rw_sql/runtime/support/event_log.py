@@ -7,7 +7,7 @@ import logging
 import re
 
 logger = logging.getLogger("rw_sql.events")
-"""All lines have level INFO; the program that embeds rw_sql configures the handlers."""
+"""The logger of all events, which have the level INFO. The program that embeds rw_sql configures its handlers."""
 
 _PLAIN = re.compile(r"[\w.:/@+-]+")
 

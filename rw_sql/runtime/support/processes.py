@@ -45,7 +45,8 @@ def _stat(pid: int) -> list[str]:
 
 
 def _alive_elsewhere(pid: int) -> str:
-    """For systems without /proc (macOS), where only liveness can be determined."""
+    """Replaces :func:`process_start` on systems without /proc (macOS): ``alive`` for each process that exists, because
+    its start time cannot be determined; empty if there is no such process."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

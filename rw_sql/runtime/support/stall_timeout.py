@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _MOST_SIGNS_OF_LIFE = 10
-"""Signs of life extend a wait to at most this multiple of its limit."""
+"""The maximum length of a wait without progress while signs of life continue, as a multiple of the wait's limit."""
 
 
 class StallTimeout:
@@ -52,18 +52,18 @@ class StallTimeout:
 
     @property
     def left(self) -> float:
-        """The seconds until it expires without progress; never negative."""
+        """The time in seconds until the timeout expires if no progress is made; never negative."""
         last = max(self._moved_at, min(self._lived_at, self._moved_at + (_MOST_SIGNS_OF_LIFE - 1) * self.seconds))
         return max(0.0, last + self.seconds - self._clock())
 
     @property
     def is_over(self) -> bool:
-        """True if it has expired."""
+        """True if the timeout has expired."""
         return self.left <= 0
 
     @property
     def told(self) -> str:
-        """The text for a message after it has expired."""
+        """The text for a message after the timeout has expired."""
         said = f"no progress for {spoken_seconds(self.seconds)}"
         return said if self._last is None else f"{said} ({self._last} advanced last)"
 

@@ -43,7 +43,8 @@ def complete_environment(uri: str, environ: MutableMapping[str, str]) -> None:
         environ.setdefault("AWS_REGION", region)
         environ.setdefault("AWS_DEFAULT_REGION", region)
     if endpoint is not None:
-        # delta-rs reads the first name, botocore one of the others. AWS_ENDPOINT_URL would redirect other services too.
+        # delta-rs reads AWS_ENDPOINT, botocore AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_S3. AWS_ENDPOINT_URL would redirect
+        # other services too.
         environ.setdefault("AWS_ENDPOINT", endpoint)
         if "AWS_ENDPOINT_URL" not in environ:
             environ.setdefault("AWS_ENDPOINT_URL_S3", endpoint)

@@ -6,7 +6,7 @@ from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.object_stores import client_errors, local_location
 from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK
 
-# Longer marks come first, because UTF-32's mark begins with UTF-16's.
+# Longer byte-order marks come first, because the mark of UTF-32 begins with the mark of UTF-16.
 _OTHER_MARKS = (
     (b"\xff\xfe\x00\x00", "UTF-32"),
     (b"\x00\x00\xfe\xff", "UTF-32"),

@@ -44,7 +44,7 @@ class Warehouse:
 
     @property
     def is_local(self) -> bool:
-        """True if the warehouse is on a local path. Only there can process ids show whether its owner is alive."""
+        """True if the warehouse is on a local path. Only then can process ids show whether its owner is alive."""
         return "://" not in self.uri or self.uri.startswith("file://")
 
     @cached_property
@@ -66,7 +66,8 @@ class Warehouse:
         return f"{self.uri}/data/{view_id}/history-{generation}-{source_id}"
 
     def staging(self, table_id: int, generation: int) -> str:
-        """The staging table of a refreshable table's refresh."""
+        """The path of the staging table of a table's refreshes; in an object store, the folder with one staging table
+        per refresh."""
         return f"{self.uri}/data/{table_id}/refresh-{generation}"
 
     def rejected(self, sink_id: int, generation: int) -> str:
@@ -90,15 +91,16 @@ class Warehouse:
         return f"{self.uri}/checkpoints/upkeep-{object_id}/{generation}"
 
     def cleaned_ranges(self, source_id: int, generation: int) -> str:
-        """The file with the offsets in cleaned-up commits of a source's log."""
+        """The file with the ranges of offsets that the cleaned-up commits of a source's log had read."""
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-cleaned.json"
 
     def range_history(self, source_id: int, generation: int) -> str:
-        """The file with the ranges that a source's log has read, per operation."""
+        """The file with the ranges of offsets that the cleaned-up commits of a source's log had read, separately for
+        the time after each operation."""
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-history.json"
 
     def read_ranges(self, source_id: int, generation: int) -> str:
-        """The file with the offsets in a source's log."""
+        """The file with the ranges of offsets that a source's log contains."""
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}.json"
 
     def read_text(self, path: str) -> str:

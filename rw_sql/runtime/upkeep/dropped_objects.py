@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 _SINCE: dict[tuple[str, int, int], int | None] = {}
 """A cache of the times at which the tables of rebuilt views came into use, by (warehouse, view, generation).
 
-Finding such a time requires reading all operations; it never changes.
+Such a time never changes, and finding it requires reading all operations.
 """
 
 
 def sweep(context: Context, applied_epoch: int) -> bool:
     """Deletes the data and checkpoints of ids that are not in the catalog of ``applied_epoch``.
 
-    Only the owner may call it, after the jobs of the dropped objects have stopped. Does nothing if the catalog has
-    advanced. Returns False if it must be repeated, because an upstream that has a slot of a dropped source does not
-    answer.
+    Only the owner may call this function, after the jobs of the dropped objects have stopped. Does nothing if the
+    catalog has advanced. Returns False if the call must be repeated, because an upstream that has a slot of a dropped
+    source does not answer.
     """
     warehouse, snapshot = context.warehouse, context.metastore.snapshot()
     is_complete = True
@@ -75,7 +75,7 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
 
 
 def _needed(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
-    """The generations of a view or sink whose folders must stay, as of a catalog."""
+    """The generations of a view or sink whose folders must stay according to the catalog ``snapshot``."""
     record = snapshot.get(id_)
     if not isinstance(record, MaterializedViewRecord | SinkRecord):
         return set()

@@ -80,8 +80,8 @@ def retention_of(options: Mapping[str, str]) -> Retention:
 class Upkeep:
     """The upkeep of one run's table. Not thread-safe; runs between two batches.
 
-    ``note`` saves the metadata of commits up to a version before they are deleted. ``retention`` is set for a log,
-    whose rows are in hourly buckets.
+    ``note`` saves the metadata of the commits up to a version before these commits are deleted. ``retention`` is set
+    for a log, whose rows are in hourly buckets.
     """
 
     context: Context
@@ -110,7 +110,7 @@ class Upkeep:
         try:
             self.run()
         except (DeltaError, OSError) as error:
-            # The next run repeats the failed steps; the rows do not depend on them.
+            # The next run of upkeep repeats the failed steps. The table's rows do not depend on upkeep.
             logger.warning("upkeep of %s: %s", self.output.path, error)
 
     def run(self) -> None:
@@ -137,7 +137,7 @@ class Upkeep:
             table=output.path,
             pending=warehouse.replaced_files(self.object_id, self.generation),
         )
-        # A view or sink that has not begun may just be choosing its start version.
+        # A view or sink that has not begun to read may be choosing its start version now, so no commits are deleted.
         if all(reader.needs is not None for reader in readers):
             keep_from = files.oldest_needed(self._bound(readers))
             if keep_from is not None and self.note is not None:

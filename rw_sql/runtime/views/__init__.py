@@ -1,6 +1,7 @@
 """The job of a materialized view, and the strategies for keeping its table up to date (one module per strategy).
 
-``idle`` decides when a view's query is suspended, ``swap`` replaces a view's table by a rebuilt one.
+``swap`` replaces a view's table by a rebuilt one. ``idle_table`` delays the batches of a table of a captured database
+while only other tables change.
 
 Imports: the rooms that serve jobs, and those below. Begin with ``job``, then ``strategy``.
 """

@@ -15,6 +15,7 @@ from rw_sql.model.definitions import source_definition
 from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, SWEEP, TRUNCATE, cdc_frame
 from rw_sql.runtime.decoding.decoder import SINCE
 from rw_sql.runtime.jobs.inputs import as_in_files, path_of
+from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.views.key_records import DELETE, OP, order, visible
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark, sql_name
@@ -42,7 +43,7 @@ def empties(rows: pa.Table) -> bool:
 def emptied(
     run: ViewRun, frame: DataFrame, own: DataFrame, keys: tuple[str, ...], settle: Callable[..., DataFrame]
 ) -> DataFrame:
-    """The rows that a batch with such records changes, each with KEEP.
+    """The rows that a batch changes if some of its records empty the table (:func:`empties`), each with KEEP.
 
     ``settle`` computes the new rows of the keys in a batch, from the batch's records and the table's rows.
     """
@@ -102,6 +103,6 @@ def _seen(run: ViewRun, key: list[str], spark: SparkSession) -> DataFrame:
             is_final=True,
         )
     rows = cdc_frame(log.where(f.col(SINCE) >= begun[0]), statement, given.live_from).where("_rw_error IS NULL")
-    rows.selectExpr(*given.selected).createOrReplaceTempView(quoted_for_spark(given.name))
+    register_view(rows.selectExpr(*given.selected), given.name)
     found = as_in_files(spark.sql(spec.query), spec).where(f.col(OP) >= DELETE)
     return found.select(*key).distinct().withColumn(_IS_SEEN, f.lit(True))

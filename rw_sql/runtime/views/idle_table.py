@@ -19,20 +19,22 @@ if TYPE_CHECKING:
     from rw_sql.runtime.views.strategy import ViewRun
 
 MOST_SECONDS = 1.0
-"""The longest wait. If a statement of another process waits for the table, this is also its longest additional wait."""
+"""The maximum time in seconds for which a table waits after a batch without rows of its own. A statement of another
+process that waits for the table may wait this much longer."""
 
 _LOOK_SECONDS = 0.02
-"""The time between two looks at the log, each of which is one call to the file system."""
+"""The interval in seconds between two checks of the log; each check is one call to the file system."""
 
 _ASKED_SECONDS = 2.0
-"""Within this time, FLUSH requests the jobs for which it waits several times."""
+"""The time in seconds after a statement's last request for the table's job during which the statement counts as
+waiting. A waiting FLUSH repeats its request several times within this time."""
 
 
 def await_own_rows(run: ViewRun, batch: int, is_over: Callable[[], bool]) -> None:
     """Waits after a batch that has read no row of the table, for at most :data:`MOST_SECONDS`.
 
     Returns at once if the log has rows of the table after that batch, if a statement waits for the table, or if
-    ``is_over``. In an object store, where a look is a request, it never waits.
+    ``is_over`` returns true. In an object store, where each check of the log would be a request, it never waits.
     """
     (given,) = run.spec.inputs
     warehouse, table, upstream = run.context.warehouse, run.table_of(given), upstream_table(given)

@@ -16,6 +16,7 @@ from rw_sql.model.definitions import INDEX_COLUMN
 from rw_sql.runtime.delta.held_rows import may_hold
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files
+from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.views.emptied import emptied, empties
 from rw_sql.runtime.views.idle_table import await_own_rows
 from rw_sql.runtime.views.key_records import DELETE, OP, UNCHANGED, is_kept, later, nullable, order, then_of, visible
@@ -23,7 +24,6 @@ from rw_sql.runtime.views.last_records import is_exact, last_of_each, last_rows
 from rw_sql.runtime.views.recomputed import exact_text, write_changes, write_held
 from rw_sql.runtime.views.streamed import Streamed
 from rw_sql.runtime.views.unchanged import filled, recomputed, settled_moves, with_unknown
-from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Keyed:
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The table's query over the rows of the source's log."""
         for given in self.run.spec.inputs:
-            self.run.input(spark, given).createOrReplaceTempView(quoted_for_spark(given.name))
+            register_view(self.run.input(spark, given), given.name)
         return as_in_files(spark.sql(self.run.spec.query), self.run.spec), "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
@@ -99,7 +99,7 @@ class Keyed:
             await_own_rows(self.run, batch, is_over)
 
     def _write_captured(self, frame: DataFrame, batch: int) -> None:
-        """Applies changes of a database. Some of them may empty the table."""
+        """Applies a batch of a captured database's changes, some of which may empty the table."""
         own = frame.sparkSession.read.format("delta").load(self.run.output.path)
         if frame.where(f"`{OP}` < {DELETE}").isEmpty():
             changes = self._settled(frame, own)

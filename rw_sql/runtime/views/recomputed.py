@@ -17,6 +17,7 @@ from rw_sql.runtime.delta.held_rows import may_hold
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import CHANGE, VERSION, feed_frame, frame_at, path_of, touched_frame
 from rw_sql.runtime.positions.progress import end_versions
+from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.maintained_form import KEEP, ROW
 
@@ -67,7 +68,8 @@ def write_held(run: ViewRun, held: DataFrame, batch: int, keys: Sequence[str], c
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The strategy for a filter or projection of a single view: changed rows pass through the query again."""
+    """The strategy for a filter or projection of a single view whose rows change: the query is applied again to each
+    changed row."""
 
     run: ViewRun
 
@@ -88,9 +90,7 @@ class Changed:
         newest = functions.row_number().over(Window.partitionBy(*(f"`{key}`" for key in keys)).orderBy(*order))
         last = frame.withColumn("_rw_age", newest).where("_rw_age = 1").drop("_rw_age").persist()
         try:
-            last.where(f"{CHANGE} <> 'delete'").drop(CHANGE, VERSION).createOrReplaceTempView(
-                quoted_for_spark(given.name)
-            )
+            register_view(last.where(f"{CHANGE} <> 'delete'").drop(CHANGE, VERSION), given.name)
             fresh = spark.sql(self.run.spec.query).withColumn(KEEP, functions.lit(True))
             own = self.run.spec.keys
             changed = last.select(*(functions.col(f"`{key}`").alias(name) for key, name in zip(keys, own, strict=True)))
@@ -108,10 +108,11 @@ class Recomputed:
     run: ViewRun
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """The values affected by changes of the inputs, if they can be determined."""
+        """A stream that starts a batch when an input changes. If the view is recomputed in parts, its rows identify the
+        affected rows of the view; otherwise, each of its rows is the constant 1."""
         spec = self.run.spec
         for given in spec.inputs:
-            touched_frame(self.run.context, spark, given).createOrReplaceTempView(quoted_for_spark(given.name))
+            register_view(touched_frame(self.run.context, spark, given), given.name)
         if spec.maintenance.strategy == KEYS:
             return spark.sql(spec.maintenance.touched), "append"
         each = " UNION ALL ".join(f"SELECT 1 AS one FROM {quoted_for_spark(given.name)}" for given in spec.inputs)
@@ -128,7 +129,7 @@ class Recomputed:
         versions = end_versions(run.context.warehouse, run.checkpoint, batch)
         for given in spec.inputs:
             table = table_id(run.context.warehouse, path_of(run.context.warehouse, given))
-            frame_at(run.context, spark, given, versions[table]).createOrReplaceTempView(quoted_for_spark(given.name))
+            register_view(frame_at(run.context, spark, given, versions[table]), given.name)
         fresh = spark.sql(spec.query)
         partition = spec.maintenance.partition
         touched = frame.toDF(*partition).distinct().persist() if partition and batch > 0 else None

@@ -18,8 +18,8 @@ from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files, signed_frame
 from rw_sql.runtime.positions.planned_rows import Planned, planned_changes, planned_rows
 from rw_sql.runtime.spark.row_by_row import steps_by_row
+from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.support.failures import StalledError
-from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.maintained_form import KEEP
 from rw_sql.syntax.query.signed_aggregates import SIGN
 
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Streamed:
-    """The strategy for a query over appended rows, or over changes with a sign."""
+    """The strategy for a query over appended rows, or over the changes of a view, each with a sign: 1 for an added row,
+    -1 for a removed row."""
 
     run: ViewRun
     _steps: tuple[str, ...] | None = None
@@ -46,7 +47,7 @@ class Streamed:
         is_signed = self.run.spec.maintenance.strategy == SIGNED
         for given in self.run.spec.inputs:
             frame = signed_frame(self.run.context, spark, given) if is_signed else self.run.input(spark, given)
-            frame.createOrReplaceTempView(quoted_for_spark(given.name))
+            register_view(frame, given.name)
         found = spark.sql(self.run.spec.query)
         self._steps = steps_by_row(found)
         frame = as_in_files(found, self.run.spec)
@@ -122,7 +123,7 @@ class Streamed:
             self.run.checkpoint,
             batch,
             is_log=given.kind == "source",
-            # Conditions on the log's rows do not cover the rows of the backfill.
+            # A condition that selects rows of the log does not apply to the rows that come from the backfill.
             is_all_read=not given.history,
             upstream=upstream_table(given) if not given.history else None,
         )
@@ -151,18 +152,23 @@ def upstream_table(given: ViewInput) -> str | None:
 
 def rows_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
     """The result of an aggregation without groups before any input; empty if HAVING excludes it."""
-    spark, snapshot = context.sessions.new(), context.metastore.snapshot()
+    with context.sessions.lent() as spark:
+        rows = _rows_of_nothing(context, spec, spark)
+    names = [column["name"] for column in json.loads(spec.schema)["fields"]]
+    return rows.select(names).cast(pa.schema(Schema.from_json(spec.schema).to_arrow()))
+
+
+def _rows_of_nothing(context: Context, spec: ViewSpec, spark: SparkSession) -> pa.Table:
+    snapshot = context.metastore.snapshot()
     signs = ((SIGN, "BIGINT"),) if spec.maintenance.strategy == SIGNED else ()
     for given in spec.inputs:
         record = snapshot.get(given.id)
         if record is None:
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         seen = ((name, kind) for name, kind in relation_of(record).columns if name in given.columns)
         columns = (f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in (*seen, *signs))
-        spark.range(0).selectExpr(*columns).createOrReplaceTempView(quoted_for_spark(given.name))
+        register_view(spark.range(0).selectExpr(*columns), given.name)
     frame = spark.sql(spec.query)
     if KEEP in frame.columns:
         frame = frame.where(KEEP).drop(KEEP)
-    names = [column["name"] for column in json.loads(spec.schema)["fields"]]
-    schema = pa.schema(Schema.from_json(spec.schema).to_arrow())
-    return frame.toArrow().select(names).cast(schema)
+    return frame.toArrow()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ENDS: dict[tuple[str, int, int, str], int] = {}
 """The newest versions of input tables when a rebuild was first checked, by (warehouse, view, generation, table).
 
-A process that takes over checks again.
+The cache is in memory only: a process that takes over begins with its own first check.
 """
 
 
@@ -63,7 +63,7 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
     status = context.metastore.jobs.job_statuses().get(job)
     if status is None or status.state != "RUNNING":
         return False
-    # A log may have no rows that the new table could be compared by.
+    # The versions that are compared below do not suffice, because a log may have no rows at all.
     progress = context.metastore.jobs.backfills([job]).get(job) if rebuild.histories else None
     if rebuild.histories and (progress is None or not progress.is_over):
         return False
@@ -80,8 +80,8 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
         feeds, feeds_before = ({table} if id_ in those else set() for those in (fed, fed_before))
         old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds_before)
         new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation), feeds=feeds)
-        # Of a table that the old query does not read, the new query must have read the rows that existed at the first
-        # check. It could never reach the present end of a table that grows all the time.
+        # If the old query does not read a table, the new query must have read the rows that the table had at the first
+        # check. It might never reach the present end, because the table may grow all the time.
         place = (warehouse.uri, view.id, rebuild.generation, table)
         if table not in old and place not in _ENDS:
             _ENDS[place] = _last_data(context, given) + 1

@@ -17,6 +17,7 @@ from rw_sql.metastore.records import IF_NOT_NULL
 from rw_sql.model.definitions import unchanged_path
 from rw_sql.runtime.decoding.change_formats.unchanged import MOVED
 from rw_sql.runtime.jobs.inputs import as_in_files
+from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.views.key_records import (
     DELETE,
     OP,
@@ -48,7 +49,7 @@ _NONE = "array<string>"
 
 
 def with_unknown(frame: DataFrame) -> DataFrame:
-    """The records with the additional column of the table."""
+    """The records with the column ``_rw_unknown``, which the table has in addition; it is NULL."""
     return frame.withColumn(UNKNOWN, f.lit(None).cast(_NONE))
 
 
@@ -124,7 +125,7 @@ def recomputed(changes: DataFrame, spec: ViewSpec) -> DataFrame:
     for name in table.columns:
         if name not in renamed.columns:
             renamed = renamed.withColumn(name, f.lit(None))
-    renamed.createOrReplaceTempView(quoted_for_spark(table.name))
+    register_view(renamed, table.name)
     head, _, source = spec.query.rpartition(" FROM ")
     found = changes.sparkSession.sql(f"{head}, `{UNKNOWN}`, `{KEEP}` FROM {source}")
     return as_in_files(found, spec).select(*(quoted_for_spark(name) for name in changes.columns))

@@ -49,7 +49,7 @@ def test_github_escapes_as_its_toolkit_does(report: Report) -> None:
 def test_github_says_how_many_it_does_not_show() -> None:
     report, text = Report(), "".join(f"DROP SOURCE s{number};\n" for number in range(11))
     report.add("a.sql", text, ScriptChecker().check(text, "a.sql"))
-    assert github_lines(report)[0] == "::notice::11 errors; GitHub shows 10 of a step, the log has all"
+    assert github_lines(report)[0] == "::notice::11 errors; GitHub shows 10 per step; the log has all errors"
 
 
 def test_sarif_has_what_its_schema_and_github_ask_for(report: Report) -> None:

@@ -35,6 +35,6 @@ def test_chunks_below_the_cut_are_read_and_others_are_not() -> None:
         check(logs, 20, {SPLIT: 0})
     assert stalled.value.is_final
     assert stalled.value.reason == (
-        "DIVERGED orders:0 at 12: the log was cut there while its backfill was not complete, and has other records "
-        "from there on: REBUILD MATERIALIZED VIEW m starts again with the existing records"
+        "DIVERGED orders:0 at 12: the log was cut at this offset before its backfill was complete, and has other "
+        "records from there on: REBUILD MATERIALIZED VIEW m starts again with the existing records"
     )

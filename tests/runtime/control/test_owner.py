@@ -183,8 +183,8 @@ def test_a_source_that_cannot_be_looked_after_is_reported_once(
             assert owner._discovery._slots.acquire(blocking=False)
             owner._discovery._check(1)
     assert [record.getMessage() for record in caplog.records] == [
-        "source 1 could not be maintained: RuntimeError: no route",
-        "source 1 could not be maintained: RuntimeError: refused",
+        "the splits of source 1 could not be checked: RuntimeError: no route",
+        "the splits of source 1 could not be checked: RuntimeError: refused",
     ]
 
 

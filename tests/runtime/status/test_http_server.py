@@ -144,7 +144,7 @@ def test_ready_once_the_lease_is_held_and_the_statements_are_applied(written: Wr
     served = ServedWarehouse(context, clock=lambda: now[0])
     assert served.why_not_ready() == "standing by: another process runs the jobs"
     context.owning.set()
-    assert served.why_not_ready() == "statement 0 of 2 is applied to the jobs"
+    assert served.why_not_ready() == "0 of 2 statements are applied to the jobs"
     lease = written.metastore.jobs.lease()
     assert lease is not None
     object.__setattr__(context, "owner", lease.owner)
@@ -152,7 +152,7 @@ def test_ready_once_the_lease_is_held_and_the_statements_are_applied(written: Wr
     written.commit(written.connection(9, "another"))
     assert served.why_not_ready() is None  # it is about to be applied
     now[0] += PATIENCE_SECONDS + 1
-    assert served.why_not_ready() == "statement 2 of 3 is applied to the jobs"
+    assert served.why_not_ready() == "2 of 3 statements are applied to the jobs"
 
 
 def test_the_page_shows_jobs_stalls_operations_and_lineage(server: StatusServer, written: WrittenWarehouse) -> None:

@@ -63,7 +63,7 @@ _BARE = ("BOOLEAN", "SMALLINT", "INT", "BIGINT", "SERIAL", *FLOATING, *TEMPORAL)
 """The types, besides decimals, whose JSON values need not be quoted."""
 _TEXTS, _PREPARED, _COUNTS = "_rw_texts", "_rw_prepared", "_rw_counts"
 _TOLD = ("NUMERIC", "BIGINT", *FLOATING, "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
-"""The types that Debezium encodes in several ways. Only the record's embedded schema shows which one was used."""
+"""The types that Debezium encodes in several ways. Only the record's embedded schema shows which encoding was used."""
 
 
 def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Column]:

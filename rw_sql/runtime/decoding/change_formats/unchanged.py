@@ -32,7 +32,7 @@ MOVED = ""
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """A placeholder in all its forms."""
+    """Debezium's placeholder for an unchanged value, in all its forms."""
 
     text: str
 

@@ -125,7 +125,8 @@ def _of_64_bits(schema: avro.Schema) -> tuple[int, int] | None:
 
 
 def _most_digits(schema: Mapping[str, Any]) -> int:
-    """Avro ignores a precision that a fixed type cannot hold."""
+    """The greatest precision of a decimal of this type. Avro ignores a declared precision that is greater than what the
+    size of a fixed type can hold."""
     size = schema.get("size")
     return _WIDEST if size is None else min(_WIDEST, int(math.log10(2) * (8 * size - 1)))
 

@@ -60,7 +60,8 @@ class MessageRecords:
 
     @staticmethod
     def of(statement: CreateSource, options: Mapping[str, str]) -> MessageRecords | None:
-        """``options`` are the source's resolved options. None if the source's records are not Protobuf messages."""
+        """The reader of a source's records; None if they are not Protobuf messages. ``options`` are the source's
+        resolved options."""
         reader = ProtobufRows.of(statement)
         if reader is None:
             return None
@@ -74,7 +75,7 @@ class MessageRecords:
                 self.writers.add_versions(subject)
 
     def heads_in(self, records: pa.Table) -> frozenset[bytes]:
-        """The distinct heads of records that are in this process's memory."""
+        """The distinct heads (first bytes, with the id of the schema) of records that are in this process's memory."""
         return heads_in(records, _COLUMNS) if self.writers is not None else frozenset()
 
     def heads_of(self, records: DataFrame) -> frozenset[bytes]:

@@ -48,7 +48,8 @@ class SchemaRecords:
 
     @staticmethod
     def of(statement: CreateSource, options: Mapping[str, str]) -> SchemaRecords | None:
-        """``options`` are the source's resolved options. None if the source has no Avro schema."""
+        """The reader of a source's records; None if the source has no Avro schema. ``options`` are the source's
+        resolved options."""
         stored = stored_schema(statement)
         if stored is None or statement.format is None or statement.format.encode != "AVRO":
             return None
@@ -79,7 +80,7 @@ class SchemaRecords:
         return (installed_jars().avro,)
 
     def heads_in(self, records: pa.Table) -> frozenset[bytes]:
-        """The distinct heads of records that are in this process's memory."""
+        """The distinct heads (first bytes, with the id of the schema) of records that are in this process's memory."""
         return heads_in(records, self._columns)
 
     def heads_of(self, records: DataFrame) -> frozenset[bytes]:
@@ -104,7 +105,7 @@ class SchemaRecords:
         return unknown_heads(faults, [reader.writers for reader in readers])
 
     def decoded(self, records: pa.Table, heads: frozenset[bytes]) -> pa.Table:
-        """The records as they are: Spark decodes them."""
+        """Returns the records unchanged, because Spark decodes Avro."""
         return records
 
     def rows(self, records: DataFrame, heads: frozenset[bytes]) -> DataFrame:

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateSource
 
 HEAD_BYTES = 5
-"""The length of Confluent's frame before an Avro record: a zero byte and the schema's id."""
+"""The length in bytes of a record's *head*: Confluent's frame before the record, a zero byte and the schema's id."""
 
 WriterIdentity = tuple[bytes, str, str, str | None]
 
 _GRACE_SECONDS = 1.0
-"""For this time after the first lookup of an id that the registry lacks, a batch waits and the lookup is repeated,
-because all servers of a registry know a new schema only a moment after its registration."""
+"""The time in seconds after the first lookup of an id that the registry lacks, during which a batch waits and the
+lookup is repeated. Not all servers of a registry know a new schema immediately after its registration."""
 
 _LOOK_SECONDS = 0.1
 
@@ -54,12 +54,12 @@ _FINER = ("timestamp-nanos", "local-timestamp-nanos")
 
 
 def head_of(id_: int) -> bytes:
-    """The first bytes of a record with this schema."""
+    """The head of a record that was written with the schema ``id_``."""
     return b"\0" + id_.to_bytes(4, "big")
 
 
 def id_of(head: bytes) -> int | None:
-    """The id in the first bytes of a record; None if these are not a frame."""
+    """The schema's id in a record's head; None if these bytes are not Confluent's frame."""
     return int.from_bytes(head[1:], "big") if len(head) == HEAD_BYTES and head[0] == 0 else None
 
 
@@ -95,7 +95,7 @@ class Writers:
 
     @staticmethod
     def of(options: Mapping[str, str], reader: avro.Schema) -> Writers:
-        """``options`` are the resolved options of the source."""
+        """The writers for a source with the resolved options ``options``; no writer is known yet."""
         return Writers(RegistryClient(client_options(options)), reader)
 
     @property
@@ -147,7 +147,7 @@ class Writers:
         return True
 
     def _is_new(self, head: bytes) -> bool:
-        """True if this process first looked up a missing id only a moment ago."""
+        """True if this process first looked up a missing id less than ``_GRACE_SECONDS`` ago."""
         first = _first_looks.get(self._key(id_of(head) or 0))
         return first is not None and time.monotonic() < first + _GRACE_SECONDS
 
