@@ -167,8 +167,8 @@ def test_a_broken_rewrite_of_a_checkpoint_is_refused(changed: tuple[str, str], s
         (('"objects": []', '"objects": [{}]'), "not a record: it has no kind"),
         ((' "objects": [],\n', ""), "Object missing required field `objects`"),
         (('"epoch": 0', '"epoch": null'), "Expected `int`, got `null` - at `$.epoch`"),
-        (('"version": 1', '"version": 2'), "its version is 2, this rw_sql reads version 1"),
-        (('"format": "rw_sql catalog"', '"format": "x"'), "it does not say that it is one"),
+        (('"version": 1', '"version": 2'), "its version is 2, and this rw_sql reads version 1"),
+        (('"format": "rw_sql catalog"', '"format": "x"'), "it has no field \"format\" with the text 'rw_sql catalog'"),
     ],
 )
 def test_a_broken_export_of_a_catalog_is_refused(changed: tuple[str, str], said: str) -> None:

@@ -47,10 +47,10 @@ class Split:
 class Checkpoint:
     """The state of a checkpoint at the time it was read.
 
-    ``batch`` is the newest committed batch and ``entry`` its entry in the offset log; ``previous`` is the entry
-    before it, or None. ``planned`` is the newest planned batch; if it is higher than ``batch``, its rows may have
-    been written already. ``stamp`` changes whenever a query advances the checkpoint. ``unfinished`` is an
-    interrupted rewrite by rw_sql.
+    ``batch`` is the newest committed batch and ``entry`` its entry in the offset log; ``previous`` is the entry of the
+    batch before it, or None. ``planned`` is the newest planned batch; if its number is higher than ``batch``, rows of
+    the planned batch may have been written already. ``stamp`` changes whenever a query plans or commits a batch.
+    ``unfinished`` is a rewrite by rw_sql that was interrupted.
     """
 
     path: str
@@ -78,7 +78,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """A planned rewrite: new texts for files. It is valid only while the checkpoint still has this stamp."""
+    """A planned rewrite: new texts for files. The plan is valid only while the checkpoint's stamp equals ``stamp``."""
 
     batch: int
     stamp: str
@@ -88,7 +88,8 @@ class Rewrite:
 
 
 def changes_of(checkpoint: Checkpoint, moved: Mapping[str, str | None]) -> tuple[FileChange, ...]:
-    """The changed files of a rewrite: the files that contain the offsets of the named sources, with new offsets."""
+    """The files that a rewrite changes: the offset log's entries of the newest committed batch and of the batch before
+    it, with the offsets of ``moved`` (source → Spark's offset)."""
     changes = []
     for batch, entry in ((checkpoint.batch - 1, checkpoint.previous), (checkpoint.batch, checkpoint.entry)):
         if entry is not None:

@@ -1,7 +1,7 @@
 """Reads a Delta table's log: the available versions, the rows of a version, and the version that was current at a given
 time.
 
-It reads the log's JSON files, the same files as Spark's Delta source.
+This module reads the log's JSON files, which Spark's Delta source reads too.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ _DIGITS = 20
 class DeltaTable:
     """The state of a table when it was read.
 
-    ``id`` identifies the table in offsets; its log contains the versions ``[first, next)``.
-
-    ``first_rows``: version 0 is still in the log.
+    ``id`` identifies the table in Spark's offsets. The table's log contains the versions ``[first, next)``.
     """
 
     path: str
@@ -63,7 +61,7 @@ def look_at_table(path: str) -> DeltaTable:
 
 
 def rows_between(table: DeltaTable, start: int, end: int) -> VersionRows:
-    """The rows that the versions ``[start, end)`` added, as far as these are still in the log."""
+    """The rows that the versions ``[start, end)`` added. Versions that are no longer in the log are not counted."""
     files = CheckpointFiles.at(table.path)
     rows: int | None = 0
     changed = []
@@ -78,7 +76,8 @@ def rows_between(table: DeltaTable, start: int, end: int) -> VersionRows:
 
 
 def version_at(table: DeltaTable, milliseconds: int) -> int:
-    """The first version committed at or after a time, in milliseconds since 1970; the next version if there is none."""
+    """The first version that was committed at or after a time (milliseconds since 1970). If all versions are older,
+    the number that the table's next version will have."""
     files = CheckpointFiles.at(table.path)
     low, high = table.first, table.next
     while low < high:

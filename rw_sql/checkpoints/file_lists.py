@@ -1,4 +1,5 @@
-"""The lists of files in a file source's checkpoint: ``sources/N/…``, one per batch, sometimes compacted."""
+"""The lists of files that a file source has read. They are in the checkpoint's folder ``sources/N``, one list per
+batch; Spark sometimes combines all earlier lists in one *compacted* file."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _COMPACT = ".compact"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLists:
-    """The file lists by number: the paths in each list. ``next`` is the newest number plus one."""
+    """The paths in each list of files, by the list's number. ``next`` is the newest number plus one."""
 
     lists: Mapping[int, tuple[str, ...]]
     next: int

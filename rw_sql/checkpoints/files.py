@@ -1,4 +1,4 @@
-"""Access to a checkpoint's files through fsspec; on local paths it maintains Hadoop's checksums."""
+"""Reads and writes a checkpoint's files through fsspec. On local paths, a write also updates Hadoop's checksum file."""
 
 from __future__ import annotations
 

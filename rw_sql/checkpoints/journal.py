@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rw_sql.checkpoints.files import CheckpointFiles
 
 FOLDER = "_rw_sql"
-"""The journal's folder. Spark ignores unknown folders in a checkpoint."""
+"""The journal's folder, below the checkpoint's root. Spark ignores folders that it does not know."""
 
 STARTED = "started"
 DONE = "done"
@@ -30,7 +30,9 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rewrite. ``number`` counts from 1 in each checkpoint; ``batch`` is the batch whose entry was rewritten."""
+    """One rewrite. ``number`` counts from 1 in each checkpoint; ``batch`` is the newest batch whose entry was
+    rewritten. ``state`` is STARTED, DONE, UNDOING or UNDONE; an entry in one of the UNFINISHED states was interrupted.
+    """
 
     number: int
     state: str
@@ -65,5 +67,5 @@ def _entry(files: CheckpointFiles, name: str) -> JournalEntry:
         raise SqlError(
             NOT_A_CHECKPOINT,
             f"{files.path(name)!r} is not a record of a rewrite: {error}",
-            hint="restore the file of rw-sql checkpoint from a backup, or delete it to give up undo",
+            hint="restore this file from a backup; if you delete it instead, this rewrite cannot be undone",
         ) from error

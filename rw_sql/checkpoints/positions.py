@@ -29,9 +29,9 @@ MAX_POSITION = 2**63 - 1
 class SourcePosition:
     """One source of a checkpoint: its name (in a ``v1`` log its index), its kind, and the positions of its splits.
 
-    ``text`` is its offset as written by Spark; None if it has no offset yet. ``detail`` describes facts that the
-    numbers cannot express. ``table`` is the id of the Delta table. ``is_in_snapshot``: the source is still reading
-    the initial snapshot of the table.
+    ``text`` is the source's offset as written by Spark; None if it has no offset yet. ``detail`` describes what
+    positions cannot express, such as the number of files that were read of a Delta version. ``table`` is the id of the
+    Delta table. ``is_in_snapshot``: the source is still reading the initial snapshot of the table.
     """
 
     name: str
@@ -44,7 +44,8 @@ class SourcePosition:
 
 
 def read_position(name: str, text: str | None) -> SourcePosition:
-    """Parses an offset. A source of an unknown kind is OTHER and has no splits."""
+    """The position of the source ``name``, whose offset is ``text``. A source of an unknown kind gets the kind OTHER
+    and no splits."""
     try:
         value = json.loads(text) if text is not None else None
     except json.JSONDecodeError:
@@ -90,7 +91,7 @@ def _delta(name: str, text: str | None, value: dict[str, Any]) -> SourcePosition
 
 
 def move_kafka(text: str | None, moved: Mapping[str, int], *, is_exactly: bool = False) -> str:
-    """Spark's offset with these splits moved; other splits are kept, or removed if ``is_exactly``."""
+    """Spark's offset with the positions of ``moved``; other splits keep theirs, or are removed if ``is_exactly``."""
     topics: dict[str, dict[str, int]] = json.loads(text) if text is not None else {}
     left = dict(moved)
     made: dict[str, dict[str, int]] = {}
@@ -113,7 +114,8 @@ def move_delta(text: str, version: int) -> str:
 
 
 def move_files(next_list: int) -> str | None:
-    """A file source's offset just before a list of files; None (no offset) for the first list."""
+    """Spark's offset of a file source that reads ``next_list`` next; None for list 0, because a source that has read
+    nothing has no offset."""
     return _written({"logOffset": next_list - 1}) if next_list > 0 else None
 
 

@@ -1,8 +1,8 @@
-"""Rewrites the newest entry of a checkpoint's offset log, and undoes it.
+"""Rewrites the positions in a checkpoint's offset log, and undoes such a rewrite.
 
-Operator state is not changed; the next batch continues with this state and reads records from the new positions. The
-rewritten entry belongs to the newest *committed* batch (and the one before it, which Spark's older source interface
-re-reads at start). Batch numbers therefore continue, so no sink mistakes the next batch for an earlier one.
+Operator state is not changed; the next batch continues with this state and reads records from the new positions. A
+rewrite changes the entry of the newest *committed* batch, and that of the batch before it, because Spark's older source
+interface reads both at start. Batch numbers therefore continue, so no sink mistakes the next batch for an earlier one.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def watch(files: CheckpointFiles, stamp: str, seconds: float) -> None:
 
 
 def in_use(path: str) -> SqlError:
-    """The error for a checkpoint that another process advances."""
+    """The error for a checkpoint whose files a job changed during a rewrite, an undo, or the watch before one."""
     return SqlError(
         CHECKPOINT_IN_USE,
-        f"a job is running on checkpoint {path!r}: its files changed while rw_sql watched them",
+        f"a job is using checkpoint {path!r}: the checkpoint's files changed while rw_sql watched them",
         hint="stop the job, wait until it has ended, and run this again",
     )
 
@@ -86,7 +86,11 @@ def rewrite(files: CheckpointFiles, wanted: Rewrite, *, actor: str, watch_second
 
 
 def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntry:
-    """The rewrite that undo would revert. Raises SqlError if there is no rewrite, or if the job has advanced since."""
+    """The rewrite that undo would revert.
+
+    Raises SqlError if there is no rewrite, if the job has planned a batch since, or if another program has changed the
+    rewritten files.
+    """
     entries = [entry for entry in read_journal(files) if entry.state != UNDONE]
     if not entries:
         raise SqlError(
@@ -100,15 +104,15 @@ def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntr
             CANNOT_UNDO_CHECKPOINT,
             f"the job continued after operation {entry.number}: it has planned batch {checkpoint.planned}, "
             f"and the operation rewrote batch {entry.batch}",
-            hint=f"rw-sql checkpoint set-offsets {files.location} sets positions, based on its present state; "
-            f"the previous files are in {files.path(FOLDER)}",
+            hint=f"rw-sql checkpoint set-offsets {files.location} sets other positions; the files from before that "
+            f"operation are in {files.path(FOLDER)}",
         )
     for change in entry.files:
         if files.read(change.name) not in (change.before, change.after):
             raise SqlError(
                 CANNOT_UNDO_CHECKPOINT,
                 f"{files.path(change.name)!r} was changed by another program after operation {entry.number}",
-                hint=f"the previous files are in {files.path(FOLDER)}",
+                hint=f"the files from before that operation are in {files.path(FOLDER)}",
             )
     return entry
 
@@ -134,7 +138,7 @@ def _replace(files: CheckpointFiles, name: str, old: str, new: str) -> None:
 
 
 def _require_newest(files: CheckpointFiles, batch: int) -> None:
-    """Detects, by a new batch, a job that was running but idle during the watch."""
+    """Raises CHECKPOINT_IN_USE if the checkpoint has a newer batch: its job was idle during the watch, then read on."""
     if max(files.batches("offsets"), default=batch) > batch or max(files.batches("commits"), default=batch) > batch:
         raise in_use(files.location)
 

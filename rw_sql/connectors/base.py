@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 EXACTLY, AT_MOST = "exactly", "at most"
-"""The possible numbers of records in a range of offsets: exactly the range's length, or at most that."""
+"""The values of :attr:`PlainConnector.offsets_count`: a range has exactly, or at most, as many records as offsets."""
 
 RESOLVE_TIMEOUT_SECONDS = 8.0
-"""The time limit of a request to an upstream, in seconds. An upstream that takes longer counts as unreachable."""
+"""The default time limit of a request, in seconds. An upstream that takes longer counts as unreachable."""
 
 
 CREATE_TOPIC = "create it: kafka-topics.sh --create --topic {name} --bootstrap-server HOST:PORT"
-"""The shell command that creates a topic, shown in hints."""
+"""The hint for a missing topic: the shell command that creates it, with ``{name}`` for its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,11 @@ class SplitState:
     """The position of one split: ``offset`` is the next record to read.
 
     ``incarnation`` changes when a split is deleted and recreated under the same name (Kafka: topic id). ``cluster``
-    identifies the upstream (Kafka: cluster id). Both are None if unknown. :meth:`Connector.encode_state` stores it
-    as JSON.
+    identifies the upstream (Kafka: cluster id). Each of the two is None if unknown. :meth:`Connector.encode_state`
+    writes a state as JSON.
 
-    ``term`` is a term of the split's log (Kafka: leader epoch) in which all records before the position were in the
-    log; None if unknown. See :class:`TermConnector`.
+    ``term`` is a term of the split's log (Kafka: a leader epoch, see :class:`TermConnector`) during which the log
+    contained all records before the position; None if no such term is known.
     """
 
     split: str
@@ -64,10 +64,10 @@ class UpstreamSplit:
     """One split as the upstream reports it, with the offsets ``[start, end)`` of its records.
 
     ``is_endless``: records are generated as they are read. Such a split has no lag and is never read to its end;
-    ``end`` only limits the offsets that may be requested. Positions from ``end - slack`` to ``end`` mean the same place
-    of the log. ``is_empty``: the split has no record now, and its end is unknown, so every position from ``start`` on
-    is valid. ``has_open_start``: the position 0 is before every record, and stays valid when records are removed.
-    ``term`` is the current term of its log; None if unknown.
+    ``end`` only limits the offsets that may be requested. All positions from ``end - slack`` to ``end`` denote the end
+    of the log. ``is_empty``: the split has no record now, and its end is unknown, so every position that is at least
+    ``start`` is valid. ``has_open_start``: the position 0 is before every record, and stays valid when records are
+    removed. ``term`` is the current term of the split's log; None if unknown.
     """
 
     split: str
@@ -86,7 +86,7 @@ class UpstreamSplit:
         return offset < self.start and not (self.has_open_start and offset == 0)
 
     def behind(self, offset: int) -> int:
-        """The number of offsets up to the end; if several offsets are one place of the log, the number of places."""
+        """The number of offsets from a position to the end. Offsets that denote one position count as one."""
         return max(0, self.end - max(offset, self.start)) // (self.slack + 1)
 
 
@@ -96,7 +96,7 @@ class Upstream:
 
     If the upstream cannot be read, ``error`` is the reason and ``splits`` is empty.
 
-    ``missing`` are the names in the options (such as topics) that do not exist upstream. If there are any,
+    ``missing`` are the names in the options (such as topics) that do not exist upstream. If a name is missing,
     ``present`` are the existing names, as far as the upstream lists them. ``part`` is the noun for a missing object,
     such as "topic"; ``remedy`` is the command that creates the object, with ``{name}`` for its name. ``sparse`` maps
     a topic whose offsets do not count its records (compacted, transactional) to the reason; :meth:`Connector.look`
@@ -119,7 +119,7 @@ class Upstream:
 
 
 def missing_hint(wanted: str, present: Iterable[str], remedy: str = CREATE_TOPIC) -> str:
-    """A hint that suggests the existing names most similar to a missing name."""
+    """A hint for a missing name: the most similar existing names, otherwise ``remedy`` with the missing name."""
     known = sorted(present)
     place = "cluster" if remedy == CREATE_TOPIC else "upstream"
     near = get_close_matches(wanted, known, n=_MOST_TOPICS, cutoff=0.6)
@@ -168,9 +168,9 @@ class RecordFetcher(Protocol):
     """Fetches small batches in this process, over connections that stay open. One thread fetches at a time."""
 
     def connect(self, splits: Sequence[str]) -> None:
-        """Opens the connections that the first fetch of these splits needs; gives up after a short time.
+        """Opens the connections that the first fetch of these splits needs, for a short time at most.
 
-        Raises nothing if the upstream does not respond; the first fetch then fails instead.
+        Raises nothing if the upstream does not respond; the first fetch then connects, or reports the error.
         """
         ...
 
@@ -188,15 +188,15 @@ class RecordFetcher(Protocol):
 
 @runtime_checkable
 class TermFetcher(Protocol):
-    """A fetcher of a :class:`TermConnector`: ``terms`` are the greatest terms of the records of its last fetch, by
-    split."""
+    """A fetcher of a :class:`TermConnector`. ``terms`` has, for each split, the greatest term of the records that the
+    last fetch returned."""
 
     terms: Mapping[str, int]
 
 
 @runtime_checkable
 class FetchingConnector(Protocol):
-    """A connector with its own reader for small batches, for which Spark's reader is slow."""
+    """A connector that reads small batches in this process, because Spark's reader is slow for small batches."""
 
     def fetcher(self, options: Mapping[str, str], *, with_headers: bool = False) -> RecordFetcher:
         """A fetcher for one run of a source's reader. Does not contact the upstream yet."""
@@ -205,10 +205,10 @@ class FetchingConnector(Protocol):
 
 @runtime_checkable
 class TermConnector(Protocol):
-    """A connector whose upstream numbers the terms of its logs (Kafka: leader epochs).
+    """A connector whose upstream divides the writing of each split's log into numbered *terms* (Kafka: leader epochs).
 
-    If a log loses records, for example because a leader was elected that lacked them, the log continues in a greater
-    term, with other records at the same offsets.
+    If a log loses records, for example because a leader was elected that lacked them, a greater term begins, in which
+    the log gets other records at the lost offsets.
     """
 
     def terms(
@@ -221,9 +221,9 @@ class TermConnector(Protocol):
     def diverged(
         self, options: Mapping[str, str], states: Mapping[str, SplitState], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
-        """The splits whose log has lost records before these positions, each with the first lost offset.
+        """The splits whose log has lost records before the positions in ``states``, each with the first lost offset.
 
-        States without a term are not checked. Raises OSError if the upstream does not answer.
+        Splits whose state has no term are not checked. Raises OSError if the upstream does not answer.
         """
         ...
 
@@ -233,7 +233,7 @@ class NamingConnector(Protocol):
     """A connector whose sources create objects upstream that need a name."""
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options with generated names where they are missing: ``unique`` is a word of letters and digits."""
+        """The options, with names made from ``unique`` (letters and digits) for objects whose name is missing."""
         ...
 
 
@@ -244,10 +244,10 @@ class HoldingConnector(Protocol):
     """
 
     def release(self, options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
-        """Removes the objects that a reader created: ``slot`` keeps the records, ``publication`` selects them.
-        Repeatable.
+        """Removes objects that a reader created upstream: the one that keeps the records (``slot``), and the one that
+        selects them (``publication``). May be called again.
 
-        Returns a notice for each that has to be removed by hand. Raises OSError if the call must be repeated.
+        Returns a notice for each object that a user must remove. Raises OSError if the call must be repeated.
         """
         ...
 
@@ -282,8 +282,8 @@ class PooledConnector(Protocol):
         ...
 
     def pool_key(self, options: Mapping[str, str]) -> Hashable:
-        """A value that is equal for sources that one request can serve: those with the same servers, login and handling
-        of transactions."""
+        """A value that is equal for sources whose splits can be requested together, because the sources have the same
+        servers and login and treat uncommitted records alike."""
         ...
 
     def pooled_ends(
@@ -291,9 +291,9 @@ class PooledConnector(Protocol):
     ) -> Mapping[str, int]:
         """The end offsets of these splits, which may belong to several sources with this :meth:`pool_key`.
 
-        The result omits a split whose end cannot be read, because its topic was deleted or may not be read, or because
-        its leader is moving. The source of such a split is started after a while and reports the reason. Raises OSError
-        if the upstream does not answer.
+        The result omits a split whose end cannot be read, because its topic was deleted, because the user lacks the
+        right to read it, or because its leader is moving. If this persists, the caller starts the reader of the
+        split's source, which reports the reason. Raises OSError if the upstream does not answer.
         """
         ...
 
@@ -396,7 +396,7 @@ class Connector(Protocol):
     def split_topic(self, split: str) -> str:
         """The part of the upstream (Kafka: the topic) that a split belongs to.
 
-        A position in one part is meaningless in another.
+        A position in one part does not apply to another part.
         """
         ...
 
@@ -460,11 +460,12 @@ class Connector(Protocol):
         ...
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """The next offset per split from a Spark offset entry of this reader (one line of ``offsets/N``)."""
+        """The next offset per split, from the line that Spark writes for this reader in a file of its offset log
+        (``offsets/N``)."""
         ...
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
-        """The entry that :meth:`read_positions` reads, with exactly these splits."""
+        """The line that :meth:`read_positions` reads, with exactly these splits."""
         ...
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:

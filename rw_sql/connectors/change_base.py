@@ -1,7 +1,7 @@
 """A base for connectors that capture the changes of a database.
 
-Spark is not involved in reading such a source. Its :class:`~rw_sql.connectors.changes.ChangeReader` supplies the rows
-of each batch as Arrow tables (:mod:`rw_sql.runtime.ingest.change_feed`), which a thread writes
+Spark does not read such a source. A :class:`~rw_sql.connectors.changes.ChangeReader` supplies the rows of each batch as
+Arrow tables (:mod:`rw_sql.runtime.ingest.change_feed`), and a thread writes them
 (:mod:`rw_sql.runtime.jobs.batch_thread`).
 """
 
@@ -38,16 +38,17 @@ def check_root_certificate(options: Mapping[str, str], hint: str) -> None:
 
 
 class ChangeBase(PlainConnector):
-    """Implements the methods of :class:`rw_sql.connectors.base.Connector` that are the same for all such connectors.
+    """Implements the methods of :class:`rw_sql.connectors.base.Connector` that are the same for all connectors that
+    capture the changes of a database.
 
     A subclass also implements :class:`rw_sql.connectors.changes.ChangeConnector`. A source has one split, whose
-    offsets count bytes of the upstream's log of changes.
+    offsets are positions in the upstream's log of changes.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
     offsets_count: str | None = None
-    passed_text = "its slot was moved, or the server removed log that it needs (wal_status lost): it begins at"
-    kept_text = "the server keeps its log until the source continues to read, so its disk may fill"
+    passed_text = "the slot was moved, or the server removed log that it needs (wal_status lost): the slot begins at"
+    kept_text = "the server keeps its log until the source continues to read, so the server's disk may fill"
     table_prefix = ("schema", "public")
 
     def is_shareable(self) -> bool:
@@ -77,7 +78,7 @@ class ChangeBase(PlainConnector):
         return split.end
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """The two identities."""
+        """A clause with two identities: that of the upstream, and that of the upstream where the position was read."""
         return (
             f"it is {now.cluster}/{now.incarnation}, but the position belongs to {before.cluster}/{before.incarnation}"
         )
@@ -91,7 +92,7 @@ class ChangeBase(PlainConnector):
         only_first: bool = False,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
-        """None: the upstream cannot count them."""
+        """Returns None: the upstream cannot count changes between positions."""
         return None
 
     def read_stream(
@@ -123,11 +124,11 @@ class ChangeBase(PlainConnector):
         raise self._unreadable()
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """The position in an entry of :meth:`write_positions`."""
+        """The position in a text of :meth:`write_positions`."""
         return batch_ends(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
-        """The entry that :meth:`read_positions` reads."""
+        """The text that :meth:`read_positions` reads."""
         return batch_offset(0, {split: (at, at) for split, at in positions.items()})
 
     def _unreadable(self) -> SqlError:

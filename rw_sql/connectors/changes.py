@@ -1,9 +1,9 @@
 """The interface of a connector that captures a database's changes: one reader for all tables of a source.
 
 A source has one split, the server's slot (MySQL: its binlog). A position is the end of a committed transaction, as
-an increasing integer: all transactions up to it have been read. A batch never ends inside a transaction. The reader
-copies each table's existing rows in chunks of its key while it streams changes, and emits chunks and changes in one
-sequence.
+an increasing integer; a reader at a position has read all transactions that end there or earlier. A batch never ends
+inside a transaction. While the reader streams changes, it reads each table's existing rows in chunks, in the order of
+the primary key. It emits chunks and changes in one sequence.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from rw_sql.errors import ErrorCode
 
 INSERT, UPDATE, DELETE, SNAPSHOT, TRUNCATE = "c", "u", "d", "r", "t"
-"""The values of ``op`` in :attr:`Taken.records`."""
+"""The values of the column ``op`` in :attr:`Taken.records`. SNAPSHOT marks an existing row that a snapshot read."""
 
 BATCH_BYTES = 128 << 20
-"""The size in bytes at which a batch of :meth:`ChangeReader.take` ends, also with fewer rows than requested. A single
-transaction may exceed it."""
+"""The size in bytes at which a batch of :meth:`ChangeReader.take` ends, even if it has fewer rows than requested. A
+single transaction may exceed it."""
 
 
 class CaptureError(SqlError):
@@ -48,8 +48,9 @@ class UpstreamColumn:
     column list ``(*)``.
 
     ``canonical`` is None if rw_sql has no equivalent type; ``refusal`` then contains the reason and a remedy.
-    ``family`` groups types with the same text form (see ``types`` of the connector). ``default`` is a constant default,
-    as text. ``also`` lists further types, besides wider types, with which the column can be declared.
+    ``family`` is the name that the connector's module ``types`` gives to all types with the same text form.
+    ``default`` is the text of a default that is a constant. ``also`` lists the types with which the column can be
+    declared beside ``canonical`` and wider types.
     """
 
     name: str
@@ -75,7 +76,7 @@ class UpstreamTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableProgress:
-    """The progress of one table's snapshot. It is stored in the same commit as the rows that have been read.
+    """The progress of one table's snapshot. The progress is stored in the commit of the rows that have been read.
 
     ``table`` is ``schema.table``. ``columns`` maps the known columns to the database's types; it is empty until the
     reader has read the table's definition. A type is empty if only the name is known, from an earlier snapshot.
@@ -84,8 +85,8 @@ class TableProgress:
     snapshot had not read yet. ``identity`` changes if the table, or its entry in the publication, is dropped and
     recreated under the same name. ``traits`` are further properties of the upstream table, by which the connector
     recognizes changes of rows that the stream does not contain. ``chunk_rows`` is the number of rows per chunk; if it
-    is None, the reader adapts
-    the number to the size of the rows. ``is_done`` is True from the beginning for a table without a snapshot.
+    is None, the reader adapts the number to the size of the rows. ``is_done``: all rows were read, or the table is
+    read without a snapshot.
     """
 
     table: str
@@ -130,8 +131,8 @@ class SchemaChange:
 
 
 def schema_change(table: str, before: Mapping[str, str], now: Mapping[str, str], position: int) -> SchemaChange | None:
-    """The difference of a table's columns; None if there is none. If a column's type in ``before`` is empty, every type
-    counts as equal."""
+    """The change from the columns ``before`` to ``now`` (name → type); None if they are equal. If a column's type in
+    ``before`` is empty, every type counts as equal."""
     retyped = {column: kind for column, kind in now.items() if before.get(column, "") not in ("", kind)}
     added = {column: kind for column, kind in now.items() if column not in before}
     dropped = {column: kind for column, kind in before.items() if column not in now}
@@ -152,16 +153,17 @@ def other_key(table: str, before: Sequence[str], now: Sequence[str]) -> CaptureE
     return CaptureError(
         UPSTREAM_MISSING,
         f"the primary key of table {table} is ({', '.join(now)}) now, it was ({', '.join(before)})",
-        hint=f"drop the tables here that read it, and create them again: CREATE TABLE … (*) FROM SOURCE_NAME TABLE "
-        f"'{table}'",
+        hint=f"drop the tables of rw_sql that read it, and create them again: CREATE TABLE … (*) FROM SOURCE_NAME "
+        f"TABLE '{table}'",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """The result of :meth:`ChangeReader.take`: whole transactions and finished chunks.
+    """The result of :meth:`ChangeReader.take`: whole transactions and whole chunks of snapshots.
 
-    ``records`` has the columns of :func:`records_schema`. ``position`` may be newer than the last record.
+    ``records`` has the columns of :func:`records_schema`. ``position`` may be after the last record, because some
+    transactions have no record.
     ``progress`` covers all tables of the reader. ``end`` is the end of the server's log, as last reported.
     ``transactions`` is the number of transactions that were read, including those without a record.
     """
@@ -179,8 +181,8 @@ class Taken:
 class Lack:
     """An unmet requirement on the server: one sentence, and the statement or setting that fixes it.
 
-    ``check`` is its category: server, role, slot, publication, table or column. ``is_for_slot``: the requirement is met
-    as soon as another slot is dropped.
+    ``check`` is the category of the requirement: server, role, slot, publication, table or column. ``is_for_slot``: the
+    server has no room for another slot, so the requirement is met as soon as a slot is dropped.
     """
 
     check: Literal["server", "role", "slot", "publication", "table", "column"]
@@ -190,8 +192,8 @@ class Lack:
 
 
 def unread_column(table: str, name: str, declared: str, there: Collection[str]) -> Lack:
-    """The Lack for a column that a table's changes do not contain: either ``there``, the table's columns, lacks it, or
-    the database generates it."""
+    """The Lack for a column that a table's changes do not contain. If ``there``, the table's columns, contains the
+    column, the database generates its values; otherwise the table has no such column."""
     if name in there:
         return Lack(
             check="column",
@@ -215,9 +217,9 @@ class SlotDetails:
     lost. ``safe_bytes`` is the number of bytes of log that can still be written before the server may invalidate the
     slot; None if there is no limit.
 
-    MySQL has no slots: ``name`` is then the oldest file of its binary log, and ``status`` the time for which the server
-    keeps files. ``files`` are the first position and the size in bytes of each file, and ``per_byte`` is the number of
-    positions per byte.
+    MySQL has no slots. For MySQL, ``name`` is the oldest file of its binary log, ``status`` is the time for which the
+    server keeps files, ``files`` are the first position and the size in bytes of each file, and ``per_byte`` is the
+    number of positions per byte.
     """
 
     name: str
@@ -235,7 +237,7 @@ class SlotDetails:
     per_byte: int = 1
 
     def bytes_behind(self, position: int) -> int:
-        """The bytes of the server's log between a position and its end."""
+        """The bytes of the server's log between a position and the end of the log."""
         if not self.files:
             return max(0, self.end - position)
         firsts = [first for first, _ in self.files[1:]]
@@ -262,8 +264,8 @@ class ChangeCount:
 class Prepared:
     """The objects that :meth:`ChangeConnector.prepare` found or created upstream. :meth:`ChangeConnector.release` may
     drop the created ones. ``state`` is the slot's position. ``end`` is the end of the log after the call. If the slot
-    is older than the publication, a new source must begin at ``end``: for each log position, the server looks up the
-    publication as of that position, and at earlier positions the publication does not exist."""
+    is older than the publication, a new source must begin at ``end``: the server decodes each change with the
+    publication as it was at the position of the change, and before ``end`` the publication did not exist."""
 
     state: SplitState
     made_slot: bool
@@ -273,8 +275,8 @@ class Prepared:
 
 
 class ChangeReader(Protocol):
-    """Reads the changes of a source's tables over one connection. One thread calls it; :meth:`close` may come from
-    another."""
+    """Reads the changes of a source's tables over one connection. One thread at a time calls its methods, except
+    :meth:`close`, which any thread may call."""
 
     def open(self, position: SplitState, tables: Mapping[str, TableProgress]) -> None:
         """Checks that the server still has all changes after the position, and starts to read from that position.
@@ -287,9 +289,8 @@ class ChangeReader(Protocol):
     def take(self, max_rows: int, wait_seconds: float) -> Taken:
         """Returns whole transactions and chunks.
 
-        Waits until the result has at least ``max_rows`` rows or BATCH_BYTES bytes, or the time is over.
-
-        A single transaction may exceed both. Raises CaptureError if the connection is lost; results of
+        Waits until the result has at least ``max_rows`` rows or BATCH_BYTES bytes, or until ``wait_seconds`` have
+        passed. A single transaction may exceed both limits. Raises CaptureError if the connection is lost; results of
         earlier calls stay valid.
         """
         ...
@@ -297,7 +298,7 @@ class ChangeReader(Protocol):
     def acknowledge(self, position: int) -> None:
         """Allows the server to discard the log up to this position.
 
-        The caller must have committed all changes up to it. Idempotent.
+        The caller must have committed all changes up to this position. May be called again with the same position.
         """
         ...
 
@@ -328,7 +329,7 @@ class ChangeConnector(Protocol):
     upstream still has.
     """
     kept_text: str
-    """One clause that describes the state of the upstream's log while a source is paused."""
+    """A clause for a notice: what happens to the upstream's log while a source is paused."""
     table_prefix: tuple[str, str]
     """The word for the first part of an upstream table's name, and an example of that part."""
 
@@ -341,7 +342,8 @@ class ChangeConnector(Protocol):
         ...
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """The reason, as one clause, why a position that was read earlier is not valid in the present upstream."""
+        """The reason, as one clause, why a position from the upstream ``before`` is not valid in the upstream
+        ``now``."""
         ...
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
@@ -376,7 +378,7 @@ class ChangeConnector(Protocol):
     ) -> Prepared:
         """Creates the slot and the publication if they are missing, and adds the tables to the publication.
 
-        Idempotent. Raises CaptureError.
+        May be called again. Raises CaptureError.
         """
         ...
 
@@ -416,7 +418,8 @@ class ChangeConnector(Protocol):
         only_first: bool = False,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
-        """The transactions that end after ``start`` and not after ``end``, or the first of them.
+        """Counts the transactions that end after ``start`` and not after ``end``; with ``only_first``, only the first
+        of these transactions.
 
         None if the upstream cannot count them, for example while the source is being read.
         """
@@ -426,9 +429,10 @@ class ChangeConnector(Protocol):
 def records_schema() -> pa.Schema:
     """The columns of :attr:`Taken.records`.
 
-    ``key`` and ``row`` are null or JSON objects that map column names to values in the database's text form. ``key`` is
-    the key before the change; it is set for deletes and for updates that changed the key. ``unchanged`` are columns
-    that an update left out of ``row`` because their (large) values did not change.
+    ``op`` is INSERT, UPDATE, DELETE, SNAPSHOT or TRUNCATE. ``key`` and ``row`` are null or JSON objects that map column
+    names to values in the database's text form. ``key`` is the key before the change; it is set for deletes and for
+    updates that changed the key. ``unchanged`` are columns that are not in the ``row`` of an update, because the
+    database does not send large values that did not change.
     """
     import pyarrow as pa
 

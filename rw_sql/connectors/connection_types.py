@@ -32,7 +32,7 @@ def connection_types() -> tuple[str, ...]:
 def is_of_sources(kind: str) -> bool:
     """True if sources with positions use connections of this type.
 
-    Looking at such a connection reveals the identity of its cluster.
+    For such a connection, :meth:`Connector.look` returns the identity of the cluster.
     """
     return kind in _sources()
 
@@ -56,8 +56,8 @@ def connection_sink(kind: str) -> str:
 
 
 def place_of(kind: str, key: str) -> str | None:
-    """For a hint about an option that this connection type refuses: the statement that accepts the option; None if
-    there is none."""
+    """The hint for an option that this connection type does not have: where the option can be set, or the name that the
+    user probably meant; None if no hint applies."""
     for other in connection_types():
         known = connection_spec(other).option(key)
         if known is not None and known.is_of_connection:

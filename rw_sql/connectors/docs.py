@@ -165,7 +165,7 @@ def write_pages(folder: Path) -> list[Path]:
 
 
 def stale_pages(folder: Path) -> list[Path]:
-    """The pages whose stored text differs from the generated text."""
+    """The pages in the folder whose text differs from the generated text."""
     paths = [(folder / name, text) for name, text in all_pages().items()]
     return [path for path, text in paths if not path.exists() or path.read_text(encoding="utf-8") != text]
 

@@ -27,7 +27,8 @@ DELIMITER = "delimiter"
 WITHOUT_HEADER = "without_header"
 
 GUESS = "guess_number_unit"
-"""The mode that infers the unit of a numeric time from its size, as RisingWave does."""
+"""The value of the options for times in JSON with which the unit of a number is guessed from the number's size, as in
+RisingWave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +326,8 @@ def encode_value(format: str, encode: str, options: Mapping[str, str], key: str)
 
 
 def placeholder_text(value: str) -> str:
-    """The text that a placeholder represents; empty for other text."""
+    """The text for a value of Debezium's placeholder option, which may begin with ``hex:``; empty if the digits after
+    ``hex:`` are not UTF-8 text in hexadecimal form."""
     if not value.startswith("hex:"):
         return value
     try:

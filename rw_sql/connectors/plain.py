@@ -24,8 +24,8 @@ class PlainConnector(ABC):
 
     ``other_targets`` are the targets of INJECT that the connector supports besides VALUES, as shown in a hint.
     ``offsets_count`` is EXACTLY if each offset is one record, AT_MOST if some offsets have no record, and None if
-    offsets do not count records. Before each commit, the number of records in the batch is checked against the length
-    of its range. ``has_wide_offsets``: offsets have up to 60 decimal digits and ``_rw_offset`` is a text: see
+    offsets do not count records. Before each commit, the number of records in the batch is checked against the lengths
+    of its ranges. ``has_wide_offsets``: offsets have up to 60 decimal digits and ``_rw_offset`` is a text: see
     :mod:`rw_sql.connectors.support.wide_offsets`. ``has_shared_offsets``: several records may have the same offset, and
     the column ``_rw_index`` of records orders them. ``is_sent_once``: the upstream sends each record only once, so only
     the log can be read again. ``immovable`` is the reason why positions cannot be moved. ``included_offset`` is the
@@ -123,7 +123,7 @@ class PlainConnector(ABC):
         return codec.decode_state(split, text)
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:
-        """Returns None: Spark's source determines it."""
+        """Returns None: Spark's source writes the file itself."""
         return None
 
     def spark_packages(self) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """A base for connectors whose upstream can read any range of offsets: files, tables, and most APIs.
 
-A subclass defines its options, its splits (``look``), and the records of a range (``read_batch``). The stream of a
-source carries only the ranges of each batch; ``read_batch`` reads the records. Backfills of views and ``SELECT … FROM
-source`` use the same method.
+A subclass defines its options, its splits (``look``), and the records of a range (``read_batch``). Spark's stream of a
+source determines only which ranges each batch reads; ``read_batch`` reads their records. Backfills of views and
+``SELECT … FROM source`` call ``read_batch`` too.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MOST_RECORDS = 400_000
 
 
 def batch_offset(batch: int, ranges: Mapping[str, tuple[int, int]]) -> str:
-    """The stream's offset after a batch that read these ranges. It contains only the splits of the batch."""
+    """The stream's offset after a batch that read these ranges: JSON that contains only the splits of the batch."""
     return json.dumps({"batch": batch, "ranges": ranges}, separators=(",", ":"))
 
 
 def batch_ends(source_offset: str) -> dict[str, int]:
-    """The end offsets of the splits in a batch, from its stream offset."""
+    """The end offset of each split of a batch, from the text of :func:`batch_offset`."""
     return {split: int(end) for split, (_, end) in json.loads(source_offset)["ranges"].items()}
 
 
@@ -78,13 +78,14 @@ class RangedConnector(PlainConnector):
         """The records whose offset is in ``[start, end)`` of its split. Adjacent ranges neither repeat nor omit a
         record.
 
-        ``encoding`` is the source's. ``lives`` are the expected incarnations of the splits; reading fails if a split's
-        incarnation differs. With ENCODE PARQUET the DataFrame also has ``_rw_row``, a struct of the columns, and
-        ``_rw_fault``, the error of a record that could not be read.
+        ``encoding`` is the encoding of the source's records. ``lives`` are the expected incarnations of the splits;
+        reading fails if a split's incarnation differs. With ENCODE PARQUET the DataFrame also has ``_rw_row``, a struct
+        of the columns, and ``_rw_fault``, the error of a record that could not be read.
         """
 
     def record_count(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int:
-        """The approximate number of records in a batch with these ranges, for its rate limit and its writer."""
+        """The approximate number of records in a batch with these ranges. The caller uses it to limit the rate, and to
+        choose how the batch is written."""
         return -(-sum(end - start for start, end in ranges.values()) // self.offsets_per_record)
 
     def is_finished(self, state: SplitState) -> bool:
@@ -112,7 +113,7 @@ class RangedConnector(PlainConnector):
         return ""
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The value of :meth:`split_topic`."""
+        """The only part: the empty string that :meth:`split_topic` returns."""
         return ("",)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
@@ -129,7 +130,7 @@ class RangedConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """A stream without rows, one entry per batch. rw_sql itself uses :meth:`range_feed`."""
+        """A stream without rows, with one entry per batch. rw_sql itself calls :meth:`range_feed` instead."""
         return self.range_feed(options, positions, max_records=max_records).open(spark)
 
     def range_feed(
@@ -149,11 +150,11 @@ class RangedConnector(PlainConnector):
         )
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """The next offset of each split after the batch of this entry."""
+        """The next offset of each split of a batch, from the text of :meth:`write_positions`."""
         return batch_ends(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
-        """The entry that :meth:`read_positions` reads."""
+        """The text that :meth:`read_positions` reads."""
         return batch_offset(0, {split: (at, at) for split, at in positions.items()})
 
 

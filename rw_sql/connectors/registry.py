@@ -1,7 +1,7 @@
 """Finds connectors: the built-in ones, and those of third parties through entry-point groups.
 
 The group of sources is ``rw_sql.connectors``, the group of sinks ``rw_sql.sinks``. The built-in connectors are listed
-here, so that an updated checkout needs no reinstallation.
+in this module. They have no entry points, because those of a checkout change only when it is installed again.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _SINK_INSTEAD = {
 def connector_names() -> tuple[str, ...]:
     """The valid names in ``connector = '…'`` of a source, sorted.
 
-    Packages installed later are only found by a new process.
+    Only a new process finds the connectors of packages that are installed later.
     """
     return tuple(sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))}))
 
@@ -128,13 +128,13 @@ def captures_changes(name: str) -> bool:
 
 @cache
 def sends_once(name: str) -> bool:
-    """True if the connector exists and its upstream sends each record only once, so that only the log can be read
-    again."""
+    """True if the connector exists and its upstream sends each record only once, so that earlier records can be read
+    only from the source's log."""
     return captures_changes(name) or (name in connector_names() and bool(getattr(_load(name), "is_sent_once", False)))
 
 
 def names_upstream(name: str) -> NamingConnector | None:
-    """The connector with that name, if it generates names for objects that its sources create upstream; otherwise
+    """The connector with that name, if its sources create objects upstream for which it generates names; otherwise
     None."""
     found = _load(name) if name in connector_names() else None
     return found if isinstance(found, NamingConnector) else None
@@ -154,7 +154,7 @@ def has_shared_offsets(name: str) -> bool:
 
 @cache
 def included_offset(name: str) -> str | None:
-    """The column of records that INCLUDE offset returns, if that is not the numeric offset."""
+    """The column of the connector's records that INCLUDE offset returns; None for the numeric offset."""
     return getattr(_load(name), "included_offset", None) if name in connector_names() else None
 
 
@@ -162,7 +162,7 @@ def included_offset(name: str) -> str | None:
 def sink_connector_names() -> tuple[str, ...]:
     """The valid names in ``connector = '…'`` of a sink, sorted.
 
-    Packages installed later are only found by a new process.
+    Only a new process finds the connectors of packages that are installed later.
     """
     return tuple(sorted({*BUILT_IN_SINKS, *(entry.name for entry in entry_points(group=SINK_GROUP))}))
 

@@ -40,8 +40,8 @@ class SinkShape:
 
     ``type`` is append-only, upsert or debezium; ``encode`` is upper case, None without FORMAT.
 
-    ``schema`` is the schema of its rows, as Spark's JSON; ``keys`` are the columns of the primary key.
-    ``encode_options`` are those of the ENCODE clause; ``key_encode`` is TEXT or BYTES, None for keys encoded like
+    ``schema`` is the schema of the rows, as Spark's JSON; ``keys`` are the columns of the primary key.
+    ``encode_options`` are the options of the ENCODE clause; ``key_encode`` is TEXT or BYTES, None for keys encoded like
     values. ``deletes``: the rows may include deletes.
     """
 
@@ -64,10 +64,10 @@ class SinkShape:
 class SinkLook:
     """The state of a sink's target, as the target reports it.
 
-    At most one of these is set: ``error`` (the target does not answer), ``missing`` (a named object does not exist),
-    ``misfit`` (the target cannot store these rows), ``doubt`` (judging by the types, the target may refuse most of
-    these rows). ``hint`` is the remedy for the last three. ``named`` is the missing object's name as written in the
-    options.
+    At most one of these is set: ``error`` (the target does not answer), ``missing`` (an object that the options name
+    does not exist), ``misfit`` (the target cannot store these rows), ``doubt`` (the target may refuse most of these
+    rows, because of their types). ``hint`` is the remedy for ``missing``, ``misfit`` or ``doubt``. ``named`` is the
+    missing object's name as written in the options.
 
     A ``doubt`` prevents CREATE SINK; existing sinks still run.
     """
@@ -82,7 +82,7 @@ class SinkLook:
 
 ON_ERROR = "on_error"
 STOP, SKIP, REPLACE = "stop", "skip", "replace"
-"""The option for rows that the target refuses, and its values."""
+"""The option that determines what happens to rows that the target refuses, and its values."""
 
 
 class SinkError(Exception):
@@ -99,9 +99,9 @@ class TargetUnfitError(SinkError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A row that the target refuses: its index in the batch, the reason, and the column if the target reports it.
+    """A row that the target refuses: its index in the batch, the reason, and the column if the target names one.
 
-    ``hint`` is a remedy other than correcting or skipping the row.
+    ``hint`` is a remedy other than to correct or skip the row, such as a larger limit of the target.
     """
 
     index: int
@@ -125,7 +125,7 @@ class RefusedRowsError(SinkError):
 
 
 class TakenOverError(SinkError):
-    """The target has the fence of a later run, so that only that run may write."""
+    """The target has the fence of a later run of the sink, so only that run may write."""
 
     def __init__(self, later: int, run: int) -> None:
         super().__init__(f"run {later} has taken over from run {run}")
@@ -171,10 +171,10 @@ class MarkingSink(Protocol):
     """A sink connector whose writers leave marks in the target, so that each batch is written once."""
 
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
-        """The newest batch of a generation of a sink in the target, -1 if it has none yet.
+        """The newest batch of a generation of a sink in the target, -1 if the target has no batch of it yet.
 
         None if the target does not exist or has no marks of the sink, which shows that the sink has not written to it.
-        Raises SinkError if it does not answer.
+        Raises SinkError if the target does not answer.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""The protocols that a connector of tables implements beside :class:`rw_sql.connectors.base.Connector`: for REFRESH
-TABLE, a reader of all current rows; for typed upstreams, the comparison of columns.
+"""Protocols that a connector may implement in addition to :class:`rw_sql.connectors.base.Connector`: a reader of all
+current rows for REFRESH TABLE, and, for upstreams with typed columns, the comparison of columns.
 
-All of these protocols are optional. A connector has the capability if it has the methods.
+All of these protocols are optional. A connector implements a protocol if it has the protocol's methods.
 """
 
 from __future__ import annotations

@@ -69,11 +69,11 @@ class OptionSpec:
 
     ``java`` describes the equivalent in the Java client if that is not simply an option with another name.
     ``is_of_connection``: CREATE CONNECTION accepts the option too. ``connection_key`` is the option's name in a
-    connection, if the name differs; the type of that connection has its own spec. ``is_alterable``: ALTER SOURCE …
+    connection, if the name differs; the spec of that connection type defines it. ``is_alterable``: ALTER SOURCE …
     CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option.) ``is_ignored``: the
     option is accepted for compatibility but has no effect. ``also`` are names of the option in other systems: they are
     not accepted, but a hint suggests this option instead. ``instead`` are alternative options: only one of them may be
-    set, and an ALTER that sets one removes the others.
+    set, and an ALTER that sets this option removes the alternatives.
     """
 
     key: str
@@ -111,9 +111,9 @@ class OptionSpec:
         return fold(value.strip()) == fold(self.default)
 
     def fault(self, value: str) -> str | None:
-        """The error in a value, worded to follow the option's name in a sentence; None for a valid value.
+        """The error in a value, as the end of a sentence that begins with the option's name; None for a valid value.
 
-        The value itself is shown only if the option is not a secret.
+        The text contains the value only if the option is not a secret.
         """
         wanted = self._wanted()
         if self._fits(value):
@@ -479,8 +479,8 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _made_alike(key: str, wanted: str) -> str | None:
-    """The pattern's wildcards replaced by the corresponding middle parts of ``wanted``; None if the first parts of
-    the two keys differ."""
+    """The pattern ``key`` with its wildcard replaced by the middle parts of ``wanted``; None if the first parts of the
+    two keys differ."""
     if "*" not in key:
         return key
     first, *middle = wanted.split(".")

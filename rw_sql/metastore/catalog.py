@@ -67,7 +67,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """All migrations. ``views`` has the newest SELECT text of each view, with ``rw_catalog.<table>`` for the tables."""
+    """All migrations. ``views`` has the newest SELECT text of each view, which names tables ``rw_catalog.<table>``."""
 
     migrations: tuple[Migration, ...]
     views: Mapping[str, str] = field(default_factory=dict)
@@ -93,8 +93,8 @@ class Catalog:
 def load_catalog() -> Catalog:
     """The catalog of this version of rw_sql.
 
-    The files of ``catalog/views`` contain only views, which replace those of the numbered files. They do not change
-    the version of a warehouse, so older versions of rw_sql can still open it.
+    The files of ``catalog/views`` contain only views, which replace views of the same names in the numbered files. A
+    change in ``catalog/views`` does not change a warehouse's format, so older versions of rw_sql can still open it.
     """
     catalog = parse_catalog((name, read_asset("catalog", name)) for name in list_assets("catalog", ".sql"))
     views = dict(catalog.views)

@@ -59,9 +59,9 @@ def catalog_from_json(text: str, name: str) -> Snapshot:
     try:
         body = msgspec.json.decode(text)
         if not isinstance(body, dict) or body.get("format") != _FORMAT:
-            raise ValueError("it does not say that it is one")
+            raise ValueError(f'it has no field "format" with the text {_FORMAT!r}')
         if body.get("version") != _VERSION:
-            raise ValueError(f"its version is {body.get('version')}, this rw_sql reads version {_VERSION}")
+            raise ValueError(f"its version is {body.get('version')}, and this rw_sql reads version {_VERSION}")
         file = msgspec.convert(body, _File)
         changes: list[Change] = [PutObject(record=record_from_data(data)) for data in file.objects]
         changes += [AssignSplits(fragment=fragment, splits=tuple(s)) for fragment, s in file.splits.items()]

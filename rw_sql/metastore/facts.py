@@ -17,7 +17,7 @@ class Lease:
 
     Process ids are valid on ``host``; ``process_start`` distinguishes a process from a later one with the same id.
     ``applied_epoch`` is the newest epoch that the owner's reconciler has applied. ``version`` is the owner's version of
-    rw_sql, None for versions before resource groups.
+    rw_sql; None for an owner whose version has no resource groups.
     """
 
     owner: str
@@ -54,7 +54,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """The status of a job. ``state`` is RUNNING, PAUSED, IDLE (no reader), STALLED, STARTING, STOPPING or STOPPED."""
+    """The status of a job. ``state`` is RUNNING, PAUSED, IDLE (no object reads the job's rows), STALLED, STARTING,
+    STOPPING or STOPPED."""
 
     job: str
     object_id: int
@@ -86,7 +87,7 @@ class BackfillProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedPosition:
-    """A split's position recorded by the ingest job. It includes all commits of the log up to ``log_version``."""
+    """A split's position as the ingest job recorded it, after all commits of the log up to ``log_version``."""
 
     fragment: str
     split: str
@@ -97,7 +98,8 @@ class NotedPosition:
 
 
 ASKED, TAKEN, DONE, WITHDRAWN = "ASKED", "TAKEN", "DONE", "WITHDRAWN"
-"""The states of a request."""
+"""The states of a request: its session has stored it; the owner runs it; the answer is stored; its session has
+withdrawn it before the owner ran it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,9 @@ _log = logging.getLogger(__name__)
 class KeyedTable:
     """An append-only table whose current rows, the newest per key, are cached in memory and updated incrementally.
 
-    Upkeep *folds* the table (replaces it by its current rows) if that removes more rows than it keeps, as determined
-    by ``worth_folding``. ``trim`` receives the current rows and returns those to keep when the table is folded.
+    Upkeep *folds* the table, that is, replaces its content by its current rows, if that removes more than
+    ``worth_folding`` rows beyond the number that it keeps. ``trim`` receives the current rows and returns those to
+    keep.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class KeyedTable:
                         rows[key] = row
                 self._rows, self._version = rows, new.version
             except BaseException:
-                # Ctrl-C can come after the handle has marked rows as read, and before they are cached.
+                # Ctrl-C can interrupt this method after the handle has marked rows as read and before they are cached.
                 self._table.mark_unread()
                 raise
             return rows

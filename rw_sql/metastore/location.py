@@ -1,4 +1,4 @@
-"""The place of a warehouse and of its catalog. Imports no Delta, which a light installation lacks."""
+"""Checks the path or URI of a warehouse. Does not import delta-rs, because a light installation lacks it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCHEMA_NAME = "rw_catalog"
 
 
 def catalog_folder(warehouse: str) -> str:
-    """The folder of a warehouse's catalog. Raises SqlError INVALID_PARAMETER for a place that Delta cannot address."""
+    """The folder of a warehouse's catalog. Raises SqlError INVALID_PARAMETER if Delta cannot use the path or URI."""
     warehouse = local_location(warehouse)
     if "://" not in warehouse:
         warehouse = str(absolute_path(warehouse))
@@ -49,8 +49,8 @@ def require_current_folder() -> None:
 
 
 def require_fit(location: str) -> None:
-    """Raises SqlError INVALID_PARAMETER for an absolute path or an object store's URI that not all of the warehouse's
-    libraries read alike, because the catalog and the jobs' files would then be in different places."""
+    """Raises SqlError INVALID_PARAMETER for an absolute path or an object store's URI that Delta and Spark would
+    resolve to different places. The catalog and the jobs' files would then not be in one warehouse."""
     is_uri = "://" in location
     unfit = unfit_part(location) if is_uri else unfit_local_part(location)
     if unfit is not None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from rw_sql.metastore.refresh_records import RefreshRecord
 
 DEFAULT_GROUP = "default"
-"""The resource group of objects that name none, and of every object of older warehouses."""
+"""The resource group of an object that names no group, and of objects that are older than resource groups."""
 
 PARALLELISM = 2
-"""The default number of partitions of a query's state. It is small, because each partition adds to a batch's cost."""
+"""The default number of partitions of a query's state. The number is small, because each partition adds to the cost of
+a batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,8 @@ class SourceRecord:
     :mod:`rw_sql.model.backfill_ranges`. ``snapshot`` is the epoch of the statement that made the tables of a change
     data capture source repeat their snapshots; 0 if there was none. ``added_columns`` are (name, id): objects with a
     lower id were created before the column and do not see it.
-    ``resource_group`` is the group whose owner runs its job, since the statement ``group_since`` (0: its creation).
+    ``resource_group`` is the group whose owner runs its job. ``group_since`` is the epoch of the statement that put the
+    source into this group; 0 if it was created there.
     """
 
     id: int
@@ -47,9 +49,9 @@ class SourceRecord:
 UPSERT, SIGNED, CHANGES, KEYS, DIFF = "upsert", "signed", "changes", "keys", "diff"
 """The strategies for maintaining views.
 
-UPSERT: Spark's state holds the groups of an aggregation. SIGNED: an aggregation over changes with a sign. CHANGES:
-filters and projects the changed rows of one input. KEYS: recomputes the rows affected by a change. DIFF: recomputes
-all rows and compares them.
+UPSERT: Spark's state holds the groups of an aggregation. SIGNED: an aggregation over changes, which have the sign 1
+for a new row and -1 for an old row. CHANGES: filters and projects the changed rows of one input. KEYS: recomputes the
+rows affected by a change. DIFF: recomputes all rows and compares them with the stored rows.
 """
 
 KEYED = "keyed"
@@ -144,9 +146,9 @@ class TableRecord(MaterializedViewRecord):
     column and do not see it. ``dropped_columns`` are columns that remain only in the table's files;
     ``dropped_fields`` are fields that remain only in the source's log. ``stored_names`` has a pair (name, name in
     the files) for each renamed column, because renaming does not rewrite files. A table of a change data capture
-    source (``FROM source TABLE 'name'``) has no ``source_id``, and that source as its only input; ``live_from`` is
-    the source's position at the table's creation: the epoch of the statement that set the position, the position,
-    and the hour (since 1970) of the log. The table ignores earlier changes.
+    source (``FROM source TABLE 'name'``) has no ``source_id``, and that source as its only input. ``live_from`` is
+    the source's position at the table's creation, before which the table ignores changes: the epoch of the statement
+    that set the position, the position, and the first hour (since 1970) of the log that can contain later changes.
     """
 
     source_id: int | None = None
@@ -164,7 +166,7 @@ class TableRecord(MaterializedViewRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaTableRecord:
-    """A Delta table that rw_sql does not manage and that a view or sink reads.
+    """A Delta table that rw_sql does not write, and that a view or sink reads.
 
     The record exists as long as an object reads the table.
 
@@ -363,7 +365,8 @@ class StoredState:
     log_version: int = -1
 
 
-# The changes that an operation consists of. The store adds the before-images. ``change`` is the JSON's name of each.
+# An operation consists of the following changes. The store adds the before-image to each operation. ``change`` is the
+# name of the class in JSON.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,7 +396,7 @@ class AssignSplits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnassignSplits:
-    """Unassigns splits of a fragment. Their states are kept."""
+    """Unassigns splits of a fragment. The splits' states are kept."""
 
     change: str = field(default="unassign_splits", init=False)
     fragment: str
@@ -423,7 +426,8 @@ Change = PutObject | DropObject | AssignSplits | UnassignSplits | PutSplitStates
 
 
 DISCOVERY, REWIND, INJECT_CHECKPOINT = "DISCOVER SPLITS", "REWIND SOURCE", "INJECT CHECKPOINT OFFSETS"
-"""The kinds of stored operations that are not named after a statement."""
+"""Kinds of stored operations that code compares with: the owner found new splits; a source was rewound; the checkpoint
+of a job that rw_sql does not run was rewritten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -448,7 +452,8 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRecord:
-    """A committed operation from the log of record. ``changes`` and ``before`` are JSON; times are milliseconds.
+    """A committed operation, as read from the table ``operations``. ``changes`` and ``before`` are JSON; times are in
+    milliseconds.
 
     ``outcome`` is None until one is recorded, then 'applied', 'committed' or 'failed: …'.
     """

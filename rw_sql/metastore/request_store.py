@@ -21,7 +21,7 @@ _REQUEST_MS = 3_600_000
 
 
 class RequestStore:
-    """The table ``runtime_requests``, which ``table`` opens at its first use. Thread-safe."""
+    """The table ``runtime_requests``, which the function ``table`` opens at the first use. Thread-safe."""
 
     def __init__(self, table: Callable[[], KeyedTable]) -> None:
         self._table = table
@@ -29,7 +29,7 @@ class RequestStore:
     def add(self, request: Request) -> None:
         """Adds a request, unless it is stored already.
 
-        If the reply to a commit is lost, the commit is repeated; the owner may have taken the request in between.
+        A session whose commit got no reply calls this again; the owner may have taken the stored request meanwhile.
         """
         row = msgspec.to_builtins(request)
         self._table().write(lambda present: [] if (request.request,) in present else [row])
@@ -46,10 +46,10 @@ class RequestStore:
         return tuple(msgspec.convert(row, Request) for row in sorted(found, key=lambda row: row["seq"]))
 
     def change(self, request: Request, later: Request) -> bool:
-        """Replaces a request by a later state of it; returns False if the stored state is not ``replacing``.
+        """Replaces ``request`` by ``later``; returns False if the stored request has another state than ``request``.
 
-        A request that is done or withdrawn keeps no statement, and :meth:`tidy` removes its earlier rows, so
-        that its text is not stored for long.
+        The text of a statement is not stored for long: a request that is done or withdrawn has no ``body``, and
+        :meth:`tidy` removes the earlier rows, which have it.
         """
         row = msgspec.to_builtins(later)
         if later.state in (DONE, WITHDRAWN):
@@ -63,9 +63,10 @@ class RequestStore:
         return bool(self._table().write(choose))
 
     def tidy(self) -> None:
-        """Removes replaced rows of requests from the table, and their files at the next call.
+        """Removes replaced rows of requests from the table, and the files of these rows at the next call.
 
-        Does nothing while a request is open: if another commit came first, the new file with the texts would remain.
+        Does nothing while a request has no answer yet: its text would be written to a new file, which would stay in the
+        store if another process committed first.
         """
         if not any(row["state"] in (ASKED, TAKEN) for row in self._table().rows().values()):
             self._table().tidy()
@@ -80,7 +81,7 @@ def recent_requests(rows: list[_Row]) -> list[_Row]:
 
 
 class _Answered(msgspec.Struct):
-    """The part of an answer that decides how long it is kept."""
+    """The field of an answer that determines how long its request is kept."""
 
     answered_ms: int = 0
 

@@ -78,7 +78,8 @@ class JobStore:
         self._noted: tuple[Mapping[_Key, _Row], dict[str, list[_Row]]] | None = None
         self._told: set[Event] = set()
         self.saying = RLock()
-        """Held between learning a fact about the jobs and writing it, so that readers wait for the new value."""
+        """A lock that a thread holds while it computes and stores a status. Another thread that takes the lock then
+        reads a stored status, and not one that is about to change."""
         self.requests = RequestStore(partial(self._open, "runtime_requests", ("request",), recent_requests))
 
     @contextmanager
@@ -173,7 +174,7 @@ class JobStore:
         return {row["job"]: msgspec.convert(row, JobStatus) for row in rows if not row["is_dropped"]}
 
     def drop_jobs(self, jobs: Iterable[str]) -> None:
-        """Deletes the statuses of jobs. Their runs stay, because run numbers are never reused."""
+        """Deletes the statuses of jobs. The jobs' runs stay, because run numbers are never reused."""
         wanted = tuple(jobs)
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
@@ -292,8 +293,8 @@ class JobStore:
         return frozenset(operation for of_source, operation in rows if of_source == source_id)
 
     def rewind_stamp(self) -> tuple[object, ...]:
-        """A value for detecting changes: the items of the tuple remain the same objects until a job starts or a rewind
-        fact is written."""
+        """A tuple whose items a caller compares by identity to detect changes: an item is another object after a job
+        has started, or after a rewind point or a completed REWIND has been recorded."""
         return self._run_table().rows(), self._rewind_points().rows(), self._rewinds().rows()
 
     def drop_rewind_points(self, points: Sequence[RewindPoint]) -> None:
@@ -311,7 +312,7 @@ class JobStore:
         self._rewinds().write(lambda present: [] if (epoch,) in present else [row])
 
     def rewound(self) -> frozenset[int]:
-        """The REWINDs that have been carried out."""
+        """The operation numbers of the REWINDs that have been carried out."""
         return frozenset(row["epoch"] for row in self._rewinds().rows().values())
 
     def _by_job(self, rows: Mapping[_Key, _Row]) -> dict[str, dict[int, Run]]:

@@ -47,7 +47,8 @@ _RECENT = 64
 _COLLECTING_SECONDS = 1.0
 _PROJECTING_SECONDS = 0.2
 _SETTLING_SECONDS, _SETTLING_LOOK_SECONDS = 10.0, 0.2
-"""How long in seconds a commit whose write failed waits for the store to show whether it arrived."""
+"""If the write of a commit fails, the log is read until it shows whether the commit arrived: the time limit and the
+interval between two reads, in seconds."""
 _FOLDED_COLUMNS = ["epoch", "entry", "actor", "changes"]
 
 _log = logging.getLogger(__name__)
@@ -72,12 +73,12 @@ class Metastore:
         self._projections: dict[Projection, StoredTable] = {
             name: StoredTable(join(directory, name), upkeep_offset=10 * at) for at, name in enumerate(PROJECTIONS, 1)
         }
-        # Effects that a projection may still lack, and per projection the newest epoch whose effect was removed from
-        # here.
+        # _recent: effects that a projection may still lack. _forgotten: for each projection, the newest epoch whose
+        # effect was removed from _recent.
         self._recent: deque[Effect] = deque()
         self._forgotten: dict[Projection, int] = {}
         self._seen = (-1, Snapshot())
-        # The newest operations committed through this object, by epoch; None for safe operations.
+        # The newest operations committed through this object, by epoch. The value is None for a safe operation.
         self._made: dict[int, OperationRecord | None] = {}
         self._told: set[Event] = set()
         self._outcomes = DebouncedTask(self._record_pending, "outcome", seconds=_COLLECTING_SECONDS)
@@ -145,10 +146,10 @@ class Metastore:
     ) -> Committed:
         """Commits an operation that was planned on a snapshot, atomically, as the next epoch.
 
-        ``on_append`` is called right after the commit and must not block. Another thread updates the projections,
-        either at once if a caller waits for them, or after a short time, together with those of subsequent
-        operations. Raises ConcurrentCommit if another operation came first, and ValueError if the changes do not fit
-        the snapshot. Writes of outcomes and upkeep do not cause conflicts.
+        ``on_append`` is called right after the commit and must not block. Another thread updates the projections:
+        at once if a caller waits for this, otherwise after a short time, in which further operations may be committed.
+        Raises ConcurrentCommit if another operation came first, and ValueError if the changes do not fit the snapshot.
+        Writes of outcomes and upkeep do not cause conflicts.
         """
         with self._lock:
             epoch = based_on.epoch + 1
@@ -242,7 +243,7 @@ class Metastore:
     def flush_projections(self) -> None:
         """Blocks until the projections contain all commits of this object, and all its job facts are written.
 
-        This usually takes no time, at most a hundredth of a second.
+        This usually takes at most a hundredth of a second.
         """
         self._projecting_later.flush()
         with self.jobs.saying:
@@ -263,12 +264,12 @@ class Metastore:
             _log.warning("the outcomes of these operations could not be stored: %s: %s", told, error)
 
     def has_made(self, after: int, upto: int) -> bool:
-        """True if this object committed every epoch in ``(after, upto]``; False if it did not, or if its memory does
-        not reach back that far."""
+        """True if this object committed every epoch in ``(after, upto]``; False if it did not, or if it no longer
+        remembers such early commits."""
         return all(epoch in self._made for epoch in range(after + 1, upto + 1))
 
     def unsafe_since(self, epoch: int) -> tuple[OperationRecord, ...]:
-        """The unsafe operations from an epoch on, newest first. Their outcomes may be missing."""
+        """The unsafe operations at or after an epoch, newest first. Their outcomes may be missing."""
         made = self._made
         wanted = range(self.snapshot().epoch, epoch - 1, -1)
         if any(at not in made for at in wanted):
@@ -379,7 +380,7 @@ class Metastore:
     def _load(self) -> None:
         """Reads the whole catalog.
 
-        Projections are read before the log, so that the log is never older than a projection.
+        Reads the projections first and the log second, so that the log contains every operation of the projections.
         """
         tables: dict[Projection, pa.Table] = {}
         projected: dict[Projection, int] = {}
@@ -404,7 +405,10 @@ class Metastore:
             self._recent.append(effect)
             snapshot = fold(snapshot, effect)
         if snapshot.epoch != epoch:
-            raise OSError(f"{self._operations.uri} contains operations up to {snapshot.epoch} but names epoch {epoch}")
+            raise OSError(
+                f"{self._operations.uri} contains operations up to epoch {snapshot.epoch}, but its newest commit has "
+                f"epoch {epoch}"
+            )
         self._seen = (version, snapshot)
 
     def _catch_up(self) -> Snapshot:
@@ -439,7 +443,8 @@ class Metastore:
                         snapshot = self._seen[1]
                         continue
                     recent = list(self._recent)
-                # Later operations may have been committed in the meantime, so this append is complete only up to here.
+                # Later operations may have been committed in the meantime, so the append contains only the effects up
+                # to the snapshot's epoch.
                 wanted = [effect for effect in recent if done < effect.epoch <= snapshot.epoch]
                 effects = [effect for effect in wanted if effect.touches(projection)]
                 if not effects:

@@ -57,7 +57,7 @@ def join(directory: str, name: str) -> str:
 
 
 def is_table(uri: str) -> bool:
-    """True if there is a Delta table.
+    """True if there is a Delta table at this path or URI.
 
     ``DeltaTable.is_deltatable`` blocks all threads of the process until the store answers or its client gives up, after
     three minutes. Opening the table does not block them, but takes more time on a local path.
@@ -108,8 +108,8 @@ class NewRows:
 class StoredTable:
     """A handle on one version of a table. Thread-safe.
 
-    Reads and writes use the handle's version; :meth:`refresh` advances it. ``upkeep_offset`` spreads the upkeep of
-    tables that are written together across different commits.
+    Reads and writes use the handle's version; :meth:`refresh` advances it. Tables that are written together get
+    different values of ``upkeep_offset``, a number of versions, so that their upkeep is due after different commits.
     """
 
     def __init__(self, uri: str, *, upkeep_offset: int = 0) -> None:

@@ -30,10 +30,11 @@ _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,17})")
 class SplitHistory:
     """The history of one split: offsets ``[start, end)`` of this incarnation, except for the ranges in ``gone``.
 
-    If ``start`` is after the reader's position, ``end`` equals ``start``, and rows below ``start`` are not live.
-    ``since`` is the epoch of the statement that set the split's position. Rows that were read from an older position
-    are never live. ``is_guarded``: rows read from this position are live only at or above ``start``. ``term`` is a term
-    of the split's log in which all records before ``end`` were in the log; None if unknown.
+    If ``start`` is after the reader's position, ``end`` equals ``start``, and rows with offsets below ``start`` are not
+    live. ``since`` is the epoch of the statement that set the split's position. Rows that were read from an older
+    position are never live. ``is_guarded``: rows that were read from the position that ``since`` set are live only if
+    their offset is at least ``start``. ``term`` is as in :class:`~rw_sql.connectors.base.SplitState`, for the position
+    ``end``.
     """
 
     split: str
@@ -64,7 +65,7 @@ class History:
     def live_version(self) -> int:
         """The first version of the log that the view reads directly, after its backfill.
 
-        It is at least 1, because the first commit has no rows, and no stream can start there.
+        The result is at least 1, because version 0 of a log has no rows, and no stream can start at it.
         """
         return max(1, self.log_version + 1)
 
@@ -79,8 +80,8 @@ class History:
         return tuple(split for split in self.splits if split.is_guarded)
 
     def to_text(self) -> str:
-        """The compact text stored in the catalog: splits that share an incarnation and an epoch are grouped, their
-        names become ranges of numbers, and repeated values are run-length encoded."""
+        """The compact text stored in the catalog: splits with the same incarnation and epoch are grouped, their names
+        become ranges of numbers, and repeated values are run-length encoded."""
         groups: dict[tuple[Any, ...], list[SplitHistory]] = {}
         for split in self.splits:
             prefix, _ = _numbered(split.split)
@@ -202,7 +203,8 @@ def _spread(values: Iterable[int | list[int]]) -> list[int]:
 class BackfillChunk:
     """A part of a history: offsets ``[start, end)`` of a split.
 
-    They are read from the log's rows written by ``runs`` or, if that is empty, from the upstream.
+    ``runs`` are the first and the last run that wrote these offsets to the log, from which they are then read; if
+    ``runs`` is empty, the offsets are read from the upstream.
     """
 
     split: str
@@ -213,7 +215,8 @@ class BackfillChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPlan:
-    """The remaining chunks of a history, and where each is read from. Chunks do not overlap."""
+    """The chunks of a history that are not read yet: those to read from the log, and those to read from the upstream.
+    Chunks do not overlap."""
 
     from_log: tuple[BackfillChunk, ...] = ()
     from_upstream: tuple[BackfillChunk, ...] = ()
@@ -232,8 +235,8 @@ def plan_portions(
 ) -> HistoryPlan:
     """The chunks of a history that are not ``done``.
 
-    Offsets are read from the log if it contains them, otherwise from upstream. If the source has read an offset several
-    times, the last time counts: the upstream may have lost the record of an earlier time.
+    Offsets are read from the log if it contains them, otherwise from the upstream. If the log contains an offset
+    several times, its newest row is read, because the upstream may have lost the record that an earlier row contains.
     """
     from_log: list[BackfillChunk] = []
     from_upstream: list[BackfillChunk] = []

@@ -41,13 +41,14 @@ GROUP_OPTION = "resource_group"
 """The option of WITH that names an object's resource group; connectors do not have it."""
 
 PAUSED_AT_BIRTH = "paused"
-"""``WITH (paused = 'true')`` creates the source paused. It is not a property and is not stored."""
+"""The option of WITH that creates a source paused (``paused = 'true'``). The option is not a property of the source and
+is not stored."""
 
 CHANGE_FORMATS = ("UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
 """The formats whose records describe changes of rows. Only a table with a primary key can read them."""
 
 REFRESH_OPTIONS = ("refresh_mode", "refresh_interval_sec")
-"""The options in a table's WITH list that configure its refresh. They do not belong to its source."""
+"""The options in a table's WITH list that configure its refresh. They are not options of the table's source."""
 
 CHANGE_COLUMN = ("_rw_op", "BIGINT")
 """An extra column in the log of a source with a change format: 1 for an inserted or updated row, -1 for a deleted key.
@@ -92,10 +93,10 @@ HIDDEN_COLUMNS = (
     ("_rw_raw", "BINARY"),
     ("_rw_bucket", "INT"),
 )
-"""The hidden columns of every log, in order: the row's origin (split and offset); the run and batch that wrote it
-(the batch is NULL in rows from before the column existed); the epoch of the statement whose position the run
-continued; the undecodable record and its error; and the hour (since 1970) of the write, by which the log is
-partitioned."""
+"""The hidden columns of every log, in order: the row's split and offset; the run and the batch that wrote the row; the
+epoch of the statement that set the position from which the run continued; the error of a record that could not be
+decoded, and this record; the hour (since 1970) of the write, by which the log is partitioned. The batch is NULL in rows
+that are older than its column."""
 
 INCLUDE_TYPES = {
     "database_name": "STRING",
@@ -128,7 +129,7 @@ def source_definition(definition: str) -> CreateSource:
 def reader_definition(definition: str) -> str:
     """A source's canonical definition with ``connector`` but no other properties.
 
-    It determines the form of the rows, not their origin.
+    The result determines how records become rows, but not where the records come from.
     """
     statement = source_definition(definition)
     return render(replace(statement, options=tuple(o for o in statement.options if o.key == "connector")))
@@ -274,12 +275,12 @@ def field_of(column: ColumnDefinition) -> str:
 
 
 def named_fields(table: CreateTable) -> dict[str, str]:
-    """Columns of a table's source that the table renames, each mapped to the table's name."""
+    """The columns of a table's source that have another name in the table: source's name → table's name."""
     return {column.field: column.name for column in table.columns if column.field is not None}
 
 
 def source_of_table(table: CreateTable) -> CreateSource:
-    """The definition of a table's source: the form and origin of its records.
+    """The definition of a table's source, which determines the origin of its records and how they become rows.
 
     For a change format the source also has the table's primary key, because decoding needs it.
     """

@@ -44,7 +44,7 @@ def rebuild_job(rebuild: RebuildRecord) -> str:
 
 
 def generation_job(view_id: int, generation: int) -> str:
-    """The job that made, or would have made, the table of a generation of a view by a rebuild."""
+    """The job of the rebuild that makes the table of this generation of a view."""
     return f"{view_job(view_id)}.{generation}"
 
 

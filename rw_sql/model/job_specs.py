@@ -59,10 +59,10 @@ if TYPE_CHECKING:
 class CdcTableSpec:
     """One upstream table of a change data capture source, as the source's reader reads it.
 
-    ``snapshot`` names the snapshot; the reader begins a new snapshot when the name changes. ``repeats``: a table has
-    rows of an earlier snapshot. ``tables`` are the ids of the tables that read it, ``columns`` the columns that they
-    read; its rows are read in the order of ``key_columns``. ``rate`` is the limit of its snapshot in rows per second,
-    None without a limit.
+    ``snapshot`` is the snapshot's name; the reader begins a new snapshot when the name changes. ``repeats``: a table
+    already has rows, for example of an earlier snapshot. ``tables`` are the ids of the tables that read the upstream
+    table, ``columns`` the columns that they read. A snapshot reads the rows in the order of ``key_columns``, at most
+    ``rate`` rows per second; None means no limit.
     """
 
     upstream: str
@@ -180,7 +180,7 @@ class ViewSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSpec:
-    """A sink's query. ``identity`` is its unique name in targets that record their writers.
+    """The job of a sink. ``identity`` is the sink's unique name in targets that record their writers.
 
     ``replaces``: a later row of its query replaces the earlier row with the same key of the shape. ``starts`` has a
     pair (input id, version after which the sink begins) for each input that it does not read from the beginning.
@@ -212,10 +212,10 @@ class SinkSpec:
 class RefreshSpec:
     """The job of a refreshable table.
 
-    It is the only writer of the table's rows; the catalog determines its next action.
+    The job is the only writer of the table's rows. The refresh state in the catalog determines its next action.
 
-    ``keys`` are its primary key. The name and the upstream are not part of the spec but are read when needed, so
-    that changing them does not cause a restart.
+    ``keys`` are the table's primary key. The table's name and upstream are not part of the spec; the job reads them
+    from the catalog when it needs them, so that a change of them does not restart the job.
     """
 
     job: str

@@ -22,13 +22,13 @@ def rollback_window_ms(snapshot: Snapshot) -> int | None:
 
 
 def kept_generation(view: MaterializedViewRecord) -> int:
-    """The generation whose rows are kept in addition to the current ones; 0 if there was no earlier generation."""
+    """The generation whose rows are kept beside those of the current generation; 0 if there was no earlier one."""
     return view.kept_generation or view.generation - 1
 
 
 def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[OperationRecord]) -> int | None:
-    """The time at which the current table replaced the previous one, in milliseconds since 1970, according to the
-    log of operations; None if no operation replaced it."""
+    """The time, in milliseconds since 1970, at which the view's current table replaced the table of an earlier
+    generation, according to the log of operations; None if no operation did that."""
     for record in newest_first:
         before = before_from_json(record.before).objects.get(view.id)
         if not isinstance(before, MaterializedViewRecord) or before.generation == view.generation:

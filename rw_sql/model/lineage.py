@@ -74,8 +74,8 @@ def _reached(start: int, along: dict[int, list[int]]) -> set[int]:
 
 
 def in_reading_order(views: Sequence[MaterializedViewRecord]) -> tuple[MaterializedViewRecord, ...]:
-    """The views, each after the views among them that it reads, directly or through others; otherwise in the given
-    order.
+    """The views in an order in which each view comes after those that it reads, directly or through other views.
+    Otherwise, the given order is kept.
 
     A view with a new query may read a view that was created later and has a higher id.
     """

@@ -1,5 +1,5 @@
-"""The complete WITH list of a source or sink for planning: connections are merged in, secrets are referenced but not
-resolved."""
+"""The complete WITH list of a source or sink for planning: it includes the options of the connection, and references to
+secrets instead of their values."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str
     connection = connection_of(snapshot, options)
     shared = () if connection is None else options_given(snapshot, connection, names or {})
     taken = {key for key, _ in shared}
-    called = {own: given for given, own in (names or {}).items()}  # The name to use in the connection.
+    called = {own: given for given, own in (names or {}).items()}  # The source's name → the connection's name.
     for option in options:
         if connection is not None and option.key in taken:
             theirs = called.get(option.key, option.key)
@@ -199,7 +199,8 @@ def place_of_error(error: OptionError, option: Option) -> Span:
 
 
 def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOptions:
-    """The options that affect a job, sorted. It does not matter whether the source or its connection sets them.
+    """The options that affect a job, sorted. The result is the same whether the source or its connection sets an
+    option.
 
     Options that the client ignores, and options of a connection that only repeat a default, are left out.
     """

@@ -20,10 +20,11 @@ ROLLBACK_WINDOW = "rollback_window"
 """The system parameter that ``rw-sql apply --keep`` sets."""
 
 STREAMING_PARALLELISM = "streaming_parallelism"
-"""The system parameter with the parallelism of new queries."""
+"""The system parameter with the number of state partitions of new queries of views and sinks."""
 
 IDLE_SECONDS = 60
-"""The default of ``idle_job_timeout``: polling for this long costs about as much CPU as one stop and one start."""
+"""The default of ``idle_job_timeout``, in seconds. For that time, the polling of an idle job costs about as much CPU as
+a stop and a start of the job."""
 
 IDLE_JOB_TIMEOUT = "idle_job_timeout"
 """The system parameter with the time after which a job without new input rests."""

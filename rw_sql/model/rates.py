@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import SourceRecord
 
 RATE_LIMIT = "source_rate_limit"
-"""Records per second over all splits."""
+"""The property with the maximum number of records per second that a source reads, over all splits."""
 
 BARRIER_INTERVAL = "barrier_interval_ms"
-"""The minimum time between two batches, in milliseconds."""
+"""The property with the minimum time between two batches of a source, in milliseconds."""
 
 THROTTLED = "THROTTLED"
 """The state of a source that is not paused but whose rate is 0."""

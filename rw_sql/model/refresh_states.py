@@ -23,11 +23,11 @@ REFRESH = "REFRESH TABLE"
 """The kind of the operation that starts a refresh."""
 
 STAGED, FINISHED, GIVEN_UP = "REFRESH STAGED", "REFRESH FINISHED", "REFRESH GIVEN UP"
-"""The kinds of operations that the owner commits: loading is complete; merging is complete; the refresh failed
-without changing the table."""
+"""The kinds of the operations by which the owner records the progress of a refresh: loading is complete; merging is
+complete; the refresh failed without changing the table."""
 
-KILLED = "the process that loaded it ended: the table is unchanged"
-"""The failure reason of a refresh whose loading process ended."""
+KILLED = "the process that loaded the upstream's rows ended: the table is unchanged"
+"""The failure reason of a refresh whose process ended during the loading phase."""
 
 
 def refresh_of(snapshot: Snapshot, table_id: int) -> RefreshRecord | None:
@@ -121,7 +121,7 @@ def refresh_state(
     if status is None or status.state == "STOPPED":
         return record.status, "no process runs the jobs of this warehouse yet"
     if status.state != "RUNNING":
-        return record.status, "its job is being started"
+        return record.status, "the table's job is being started"
     return record.status, "" if progress is None else progress_of(progress)
 
 

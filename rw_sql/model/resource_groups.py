@@ -35,7 +35,7 @@ def require_group_name(name: str, span: Span | None = None) -> str:
     if not _NAME.fullmatch(folded):
         raise SqlError(
             INVALID_PARAMETER,
-            f"'{name}' is not a name of a resource group: it takes letters, digits, _ and -, at most 63",
+            f"'{name}' is not a name of a resource group: a name has at most 63 letters, digits, _ and -",
             span=span,
             hint="write a name such as nightly or team_a",
         )
@@ -58,8 +58,8 @@ def written_group(options: Iterable[Option]) -> str:
 
 
 def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) -> _Grouped:
-    """The record in the group that its WITH list names. If this is not its present group, the next commit moves the
-    object.
+    """The record with the group that its WITH list names. If that is another group than before, the commit of the
+    record moves the object to that group.
     """
     group = written_group(options)
     if group == record.resource_group:

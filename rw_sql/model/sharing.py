@@ -38,7 +38,7 @@ def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:
             if not is_shared and isinstance(kind, ChangeConnector):
                 raise SqlError(
                     INVALID_PROPERTY,
-                    f"a source of connector '{kind.spec.name}' is always shared: one reader follows its server",
+                    f"a source of connector '{kind.spec.name}' is always shared: one reader reads all changes",
                     span=option.value.span,
                     hint="omit the property",
                 )

@@ -29,7 +29,7 @@ def shape_of(sink: SinkRecord) -> SinkShape:
 
 
 def key_encode(statement: CreateSink) -> str | None:
-    """The encoding of keys, as :class:`SinkShape` has it."""
+    """The value of ``SinkShape.key_encode`` for a sink."""
     clause = statement.format
     return None if clause is None or clause.key_encode in (None, clause.encode) else clause.key_encode
 

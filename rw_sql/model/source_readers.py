@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _USERS = (MaterializedViewRecord, SinkRecord, RebuildRecord)
 
-UNREAD = "no view reads it yet: each begins at scan.startup.mode when it is created"
+UNREAD = "no view reads the source yet: each view begins at scan.startup.mode when the view is created"
 """The status of a source that is not shared and has no reader."""
 
 
@@ -82,7 +82,7 @@ def only_fragment(snapshot: Snapshot, source: SourceRecord, span: Span) -> str:
             f'source "{source.name}" has no single position: '
             + (f"{views} read it separately" if views else "no view reads it yet"),
             span=span,
-            hint=f"SHOW SOURCE SPLITS {sql_name(source.name)} shows their positions; name the offsets with VALUES",
+            hint=f"SHOW SOURCE SPLITS {sql_name(source.name)} shows all positions; name the offsets with VALUES",
         )
     return readers[0].fragment
 

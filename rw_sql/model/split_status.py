@@ -32,7 +32,7 @@ def identity_status(state: SplitState, upstream: UpstreamSplit | SplitState) -> 
 
 
 def is_known_same(state: SplitState, upstream: UpstreamSplit | SplitState) -> bool:
-    """True if identities of a state and a split are known, so that a difference would be detected."""
+    """True if the cluster or the incarnation is known of both, and no known value differs."""
     return (
         bool((state.cluster and upstream.cluster) or (state.incarnation and upstream.incarnation))
         and identity_status(state, upstream) == OK
@@ -56,8 +56,8 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
 def at_offset(upstream: UpstreamSplit, offset: int) -> SplitState:
     """A position in a split as the upstream reports it now.
 
-    Its term is that of the upstream, unless the position is after the log's end: the records that will come before it
-    may be of a later term.
+    The position's term is the split's current term, unless the position is after the log's end: the records that the
+    log will get before the position may then belong to a later term.
     """
     return SplitState(
         split=upstream.split,

@@ -1,4 +1,5 @@
-"""The start of reading: the startup options, and the meaning of ``latest`` for views over a source."""
+"""Where a source begins to read: its startup options, and the splits' ends at its creation, where views begin if
+``scan.startup.mode`` is ``latest``."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ def without_startup(options: PlannedOptions) -> dict[str, str]:
 
 
 def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str:
-    """The end offsets of the splits when a source is created, in the form stored in its record.
+    """The end offsets of the splits when a source is created, as the text that the source's record stores.
 
-    Empty if the connector has no startup modes, because the text of 100,000 files would be long.
+    Empty if the connector has no startup modes: file sources have none, and the text of 100,000 files would be long.
     """
     kind = connector(kind_name)
     if kind.spec.option(MODE) is None:
@@ -46,9 +47,10 @@ def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str
 
 
 def births_in_doubt(source: SourceRecord, now: Mapping[str, UpstreamSplit]) -> dict[str, SplitState]:
-    """The ends of the splits when a source was created, if their logs may have lost records since.
+    """The ends at the source's creation of those splits whose logs may have lost records since then.
 
-    Records from a cut on were written after the source was created.
+    A log may have lost records if its term is greater now. If :meth:`TermConnector.diverged` finds that such a log has
+    lost records, the records now at and after the first lost offset were written after the source was created.
     """
     born = History.from_text(source.birth).splits if source.birth else ()
     return {

@@ -53,7 +53,7 @@ class ViewInput:
     the beginning (see :mod:`rw_sql.model.backfill_ranges`). ``path`` is set for an external Delta table;
     ``has_feed``: that table has a change feed. A table of a change data capture source decodes its input itself:
     ``decoded_by`` defines the form of its rows (:func:`rw_sql.model.definitions.cdc_rows`), and ``live_from`` is the
-    field of its record.
+    field of the same name in the table's record.
     """
 
     id: int
@@ -119,7 +119,7 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
                 # If a table was created before one of these columns existed, its query lacks that column.
                 hidden = [name for name, _ in order_columns(record)]
                 columns += tuple(name for name in hidden if name not in _LATER or name in view.maintenance.query)
-                # The query selects this column: see keyed_query.
+                # keyed_query makes the table's query select this column.
                 columns += (UNCHANGED_COLUMN[0],) if has_unchanged(statement) else ()
         elif isinstance(record, MaterializedViewRecord):
             columns = tuple(name for name, _ in seen_columns(record, view))

@@ -128,7 +128,7 @@ def test_a_job_that_moves_while_it_is_watched(tmp_path: Path, happens: str) -> N
 
     job = threading.Timer(0.2, run_on)
     job.start()
-    with pytest.raises(SqlError, match="a job is running on checkpoint") as caught:
+    with pytest.raises(SqlError, match="a job is using checkpoint") as caught:
         move(path, {"0": kafka(a=[2])}, watch_seconds=30)
     job.join()
     assert caught.value.code == "RW321"
@@ -148,7 +148,7 @@ def test_a_job_that_shows_itself_at_the_very_moment(tmp_path: Path, monkeypatch:
             plan_batch(path, 2, [kafka(a=[6])])
 
     monkeypatch.setattr(CheckpointFiles, "write", write)
-    with pytest.raises(SqlError, match="a job is running"):
+    with pytest.raises(SqlError, match="a job is using"):
         move(path, {"0": kafka(a=[2])})
     after = {name: data for name, data in tree(path).items() if not name.endswith(("offsets/2", ".2.crc"))}
     assert after == before
@@ -165,7 +165,7 @@ def test_a_checkpoint_that_moved_since_it_was_seen(tmp_path: Path) -> None:
     wanted = Rewrite(
         batch=found.batch, stamp=found.stamp, files=changes_of(found, {"0": kafka(a=[2])}), statement="MOVE"
     )
-    with pytest.raises(SqlError, match="a job is running"):
+    with pytest.raises(SqlError, match="a job is using"):
         rewrite(at, wanted, actor="operator", watch_seconds=0)
 
 

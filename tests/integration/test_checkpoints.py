@@ -325,13 +325,13 @@ def test_a_live_checkpoint(session: AttachedSession, live: tuple[StreamingQuery,
     query, checkpoint = live
     session.allow_unsafe()
     statement = f"INJECT CHECKPOINT OFFSETS '{checkpoint}' VALUES ('version' = 0) WITH (watch = '100ms')"
-    with pytest.raises(SqlError, match='query "live" runs on checkpoint') as caught:
+    with pytest.raises(SqlError, match='query "live" uses checkpoint') as caught:
         session.sql(statement)
     assert caught.value.code == "RW321"
     meanwhile = rw_sql(
         "set-offsets", str(checkpoint), "--set", "version=0", "--yes", "--assume-stopped", "--allow", "duplicates"
     )
-    assert any(told in str(meanwhile.error) for told in ("RW321: a job is running on", "planned but not committed"))
+    assert any(told in str(meanwhile.error) for told in ("RW321: a job is using", "planned but not committed"))
     assert query.exception() is None
     assert not session.questions
 
@@ -341,9 +341,7 @@ def test_a_live_checkpoint(session: AttachedSession, live: tuple[StreamingQuery,
     session.answer(False)
     with pytest.raises(SqlError, match="was not confirmed"):
         session.sql(statement)
-    assert (
-        "confirming also asserts that the job that runs on this checkpoint is stopped" in session.questions[-1].preview
-    )
+    assert "confirming also asserts that the job that uses this checkpoint is stopped" in session.questions[-1].preview
     session.answer(True)
     (injected,) = session.sql(statement)
     assert (injected.change, injected.detail) == ("INJECTED", "version at 0 (was 1)")

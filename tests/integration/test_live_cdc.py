@@ -305,7 +305,7 @@ def test_moves_between_servers_are_reported_and_never_continued_by_number(sessio
             move_to(standby, "a standby was promoted")
         # The slot of the first server is still there: its positions mean something only there.
         move_to(first, "timeline 1")
-        move_to(alien, "it is another server")
+        move_to(alien, "belongs to another server")
         # A backup of the same timeline has no slot: its numbers would be the same.
         with running_copy(alien, is_standby=False) as restored:
             alien.run("INSERT INTO t VALUES (2000, 'after the backup')")

@@ -408,7 +408,7 @@ def test_protobuf_messages_and_json_by_their_schemas(live: AttachedSession, topi
     assert live.rows_of("proto", columns) == [first, second]
     assert live.rows_of("latest", f"k, {columns}") == [(bytearray(b"k1"), *second)]
     assert sorted(row.reason for row in live.sql("SELECT reason FROM `proto$errors`")) == [
-        f"by schema {other}, the record is a message shop.Payment, not a message shop.Order",
+        f"according to schema {other}, the record is a message shop.Payment, not a message shop.Order",
         "failed to match the magic byte 0",
     ]
     tags = {"type": "array", "items": {"type": "string"}}

@@ -413,7 +413,7 @@ def test_a_log_that_lost_an_operation_is_not_read_as_if_it_had_not(
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
     table = StoredTable(f"{warehouse}/rw_catalog/operations")
     table.append(table.schema.empty_table(), transaction=("epoch", 5))
-    with pytest.raises(OSError, match="names epoch 5"):
+    with pytest.raises(OSError, match="its newest commit has epoch 5"):
         Metastore.open(warehouse)
 
 

@@ -58,7 +58,7 @@ def plan_rows(spec: ConnectorSpec, options: Mapping[str, str], columns: Mapping[
 
 
 def split_count(spec: ConnectorSpec, options: Mapping[str, str]) -> int:
-    """``datagen.split.num``."""
+    """The number of splits, from ``datagen.split.num``."""
     return int(spec.value(options, "datagen.split.num") or 1)
 
 
@@ -207,7 +207,7 @@ def _limit(bare: str, arguments: tuple[int, ...], scale: int) -> Decimal | None:
     if bare in INTEGER_LIMITS:
         return Decimal(INTEGER_LIMITS[bare])
     if bare == "NUMERIC":
-        # Only 18 digits, because values in units of the last digit are counted in 64 bits.
+        # At most 18 digits, because a value is generated as a number of units of the last digit in 64 bits.
         digits = min(arguments[0] if arguments else 18, 18)
         return (Decimal(10) ** digits - 1) / Decimal(10) ** scale
     return None

@@ -1,4 +1,4 @@
-"""The generator as a Spark Python data source. Its offset is a JSON map from split to next offset.
+"""The generator as a Spark Python data source. The stream's offset is a JSON map from split to next offset.
 
 Spark's workers receive this module and :mod:`rw_sql.connectors.datagen.rows` by value, because the package may not be
 on their path.
@@ -21,7 +21,7 @@ from rw_sql.connectors.support.data_sources import register_source
 
 try:
     from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-except ImportError:  # Spark 4.0 and 4.1, which give a reader no limit
+except ImportError:  # Spark 4.0 and 4.1, which do not pass a limit to latestOffset
 
     class SupportsTriggerAvailableNow: ...  # type: ignore[no-redef]
 
@@ -151,7 +151,7 @@ class UnaskedStreamReader(DatagenStreamReader):
 
 
 class DatagenReader(DataSourceReader):
-    """Generates the rows of given ranges, once."""
+    """Generates the rows of given ranges, for a batch read."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._plan: RowPlan = datagen_rows.row_plan(options["plan"])
@@ -253,7 +253,7 @@ def _register(spark: SparkSession) -> None:
 
 
 def _dealt(ranges: list[SplitRange], rows: int, tasks: int) -> Iterator[tuple[SplitRange, ...]]:
-    """Divides the ranges into ``tasks`` parts with about the same number of rows; long ranges are cut."""
+    """Divides the ranges into ``tasks`` parts with about the same number of rows; long ranges are split."""
     if not ranges:
         return
     size = -(-rows // tasks)

@@ -49,7 +49,7 @@ class FieldPlan:
 
     ``kind`` is INTEGER, REAL, DOUBLE, NUMERIC, TEXT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ, STRUCT or ARRAY. ``low``
     and ``high`` are the bounds of values: for NUMERIC in units of the last digit, for dates and times in
-    microseconds. ``path`` is the field's full name, which serves as the random seed unless ``seed`` is set.
+    microseconds. ``path`` is the field's full name, from which the random seed is computed unless ``seed`` is set.
     """
 
     name: str
@@ -69,7 +69,8 @@ class FieldPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
-    """The plan for the rows of a source: at most ``total`` rows; the first row's timestamp is ``origin_us``."""
+    """The plan for the rows of a source: at most ``total`` rows in all splits together (None: no limit). ``origin_us``
+    is the first row's timestamp, in microseconds since 1970."""
 
     splits: int
     seed: int
@@ -104,7 +105,7 @@ class SplitRange:
 
 
 def make_batches(plan: RowPlan, ranges: Iterable[SplitRange]) -> Iterator[pa.RecordBatch]:
-    """The rows of the ranges, in order, as record batches limited in rows and bytes."""
+    """The rows of the ranges, in order, as record batches with a limited number of rows and bytes."""
     size = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, sum(map(_width, plan.fields)))))
     waiting: list[SplitRange] = []
     room = size

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 CLUSTER = "datagen"
 ENDLESS = 2**62
-"""The reported end of a split without an end; any lower offset can be requested."""
+"""The end offset that :meth:`DatagenConnector.look` reports for a split without an end. Rows at any lower offset can be
+generated."""
 
 _SPLIT = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
 
@@ -49,7 +50,8 @@ class DatagenConnector(PlainConnector):
         datagen_plan.plan_rows(self.spec, options, columns)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """All splits, each from 0 to its end. With a rate they are endless: see UpstreamSplit."""
+        """All splits, each from 0 to its end. If the source has a rate, its splits are endless (see
+        :class:`~rw_sql.connectors.base.UpstreamSplit`)."""
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         count = datagen_plan.split_count(self.spec, options)
@@ -103,7 +105,7 @@ class DatagenConnector(PlainConnector):
         return (str(datagen_plan.split_count(self.spec, options)),)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """``4-0``; a bare number is the index of a split. Raises SqlError UNKNOWN_SPLIT."""
+        """The split's id, such as ``4-0``; a bare number is the index of a split. Raises SqlError UNKNOWN_SPLIT."""
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         count = datagen_plan.split_count(self.spec, options)
@@ -150,7 +152,7 @@ class DatagenConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """The rows of these offsets, generated again."""
+        """Generates the rows of these offsets, which are the same rows each time."""
         from rw_sql.connectors.datagen import plan as datagen_plan
         from rw_sql.connectors.datagen import reader as datagen_reader
 
@@ -161,5 +163,5 @@ class DatagenConnector(PlainConnector):
         return {split: int(offset) for split, offset in json.loads(source_offset).items()}
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
-        """``{"4-0":5}``."""
+        """The positions as JSON, such as ``{"4-0":5}``."""
         return json.dumps(dict(positions), separators=(",", ":"))

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_FILES = 32
-"""Tables with more files are read by Delta's reader, because Spark starts a job to list more paths than this."""
+"""The maximum number of files of a table that is read directly. To list more paths, Spark would start a job."""
 
 _MOST_PARTS = 4
-"""Tables with more partitions are read by Delta's reader, because each partition is a branch of the query's plan."""
+"""The maximum number of partitions of a table that is read directly. Each one is a branch of the query's plan."""
 
 _HARMLESS = frozenset({"timestampNtz"})
-"""Table features that do not prevent reading the files without Delta."""
+"""The reader features of tables whose files can nevertheless be read without Delta."""
 
 AS_WRITTEN = {"__globPaths__": "false"}
-"""The option of Spark's readers that removes the special meaning of characters such as ``*`` and ``{`` in a path."""
+"""The option with which Spark's readers take characters such as ``*`` and ``{`` in a path literally."""
 
 _PATTERN = re.compile(r"[*?\[\]{}\\%]")
 
@@ -57,10 +57,11 @@ def rows_now(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | None:
-    """The rows of a version.
+    """The rows of a version (None: the newest), read directly from the table's Parquet files.
 
     None if the Parquet files and the partitions of integers do not determine the rows (deletion vectors, renamed
-    columns, partitions of other types), or if delta-rs does not find the version.
+    columns, partitions of other types), if there are too many files or partitions or a file that is not local, or if
+    delta-rs does not find the version.
     """
     try:
         table = DeltaTable(path, version=version)

@@ -1,8 +1,9 @@
-"""Notices that a Delta table was deleted, and perhaps created again, while a handle of it is open.
+"""Detects that a Delta table was deleted, and perhaps created again, while this process has a handle on the table.
 
-delta-rs updates a handle from the commits after the handle's version. If another table at the same place has so many
-commits, the handle silently becomes a mixture of both. Therefore, the file of a known commit is compared first. This
-takes a tenth of a millisecond on a local path, and one request in an object store.
+delta-rs updates a handle by the commits after the handle's version. If the table was created again and already has
+commits with these versions, the handle silently becomes a mixture of the old and the new table. Before each update, the
+sink therefore checks that the file of a commit that it knows still has the same size and time. The check takes a tenth
+of a millisecond on a local path, and one request in an object store.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _Stamp = tuple[int | None, int | None]
 
 
 class SeenLog:
-    """The log of an open table, by the file of one of its commits. Not thread-safe."""
+    """Recognizes the log of an open table by the size and the time of one commit's file. Not thread-safe."""
 
     def __init__(self, table: deltalake.DeltaTable, storage: dict[str, str]) -> None:
         from deltalake.fs import DeltaStorageHandler
@@ -36,14 +37,14 @@ class SeenLog:
         self.see(table)
 
     def see(self, table: deltalake.DeltaTable) -> None:
-        """Remembers the newest commit of the handle, which has just been read or written."""
+        """Remembers the file of the commit that the handle has just read or written."""
         self._version = table.version()
         self._stamp = self._stamp_of(self._version)
 
     def same_table(self, table: deltalake.DeltaTable) -> deltalake.DeltaTable:
-        """The handle if the table is the same; a new handle if only the commit's file was cleaned up.
+        """The handle if the table is the same; a new handle if log cleanup removed the remembered file.
 
-        Raises TargetUnfitError if the table no longer exists, or is another table.
+        Raises TargetUnfitError if the table was deleted, or was deleted and created again.
         """
         if self._stamp[1] is not None and self._stamp_of(self._version) == self._stamp:
             return table

@@ -61,8 +61,8 @@ _CAST_ERROR = "Cast error: "
 """The text in the exception (whose class varies) when values do not fit the table's current types."""
 
 _REFUSED_COMMIT = re.compile(r"append-only|[Uu]nsupported table features")
-"""The texts in delta-rs's CommitFailedError if the table does not accept such commits. Other texts report a
-conflict."""
+"""The texts in delta-rs's CommitFailedError if the table does not accept the sink's commits at all. Any other text
+reports a conflict with another writer, after which the commit is retried."""
 
 _UNWRITABLE = frozenset(
     {
@@ -115,7 +115,7 @@ class DeltaSink:
             )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Checks nothing: any Delta table can store the rows of another."""
+        """Checks nothing: the rows come from Delta tables, so another Delta table can store every type."""
 
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
@@ -135,8 +135,8 @@ class DeltaSink:
             return SinkLook(error=f"{location}: {one_line(error)}")
         if (retention := _property(properties, _RETENTION)) is not None:
             return SinkLook(
-                misfit=f"the table at {location} discards after {retention} which batches were written, so one could "
-                "be written twice",
+                misfit=f"the table at {location} discards the record of written batches after {retention}, so a batch "
+                "could be written twice",
                 hint=f"ALTER TABLE {_in_sql(location)} UNSET TBLPROPERTIES ('{_RETENTION}')",
             )
         if shape.type == UPSERT and (_property(properties, _APPEND_ONLY) or "").lower() == "true":
@@ -190,7 +190,7 @@ class DeltaSink:
         return DeltaWriter(table, shape, identity, storage)
 
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
-        """The newest batch in the table; None if the table does not have the fence of a run of the sink."""
+        """The newest batch in the table; None if no run of the sink has written its fence to the table."""
         try:
             table = deltalake.DeltaTable(_uri(options["location"]), storage_options=self.storage(options))
             if table.transaction_version(identity) is None:
@@ -204,7 +204,7 @@ class DeltaSink:
 
 
 def _batches_of(identity: str, generation: int) -> str:
-    """The application whose transactions have the numbers of a generation's batches."""
+    """The name of the application transactions that store the batch numbers of a sink's generation."""
     return f"{identity}/{generation}"
 
 

@@ -51,12 +51,12 @@ class DeltaConnector(RangedConnector):
                 INVALID_PROPERTY,
                 f"property \"{PATH}\" must be an absolute path or a URI, not '{path}'",
                 key=PATH,
-                hint="other processes have other working directories",
+                hint="give a path that begins with /, because other processes have other working directories",
             )
         check_path(PATH, path)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The table, from offset 0 to the end of its newest version."""
+        """The table as one split, from offset 0 to the offset after its newest version."""
         path = _path(options)
         cluster = f"delta:{path}"
         try:
@@ -75,9 +75,9 @@ class DeltaConnector(RangedConnector):
         return Upstream(splits={split.split: split}, cluster=cluster)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The appends since the positions, up to the first commit that changed existing rows.
+        """The unread versions, up to the first version that changed existing rows.
 
-        Raises SqlError if such a commit comes first.
+        Raises SqlError if the first unread version changed existing rows.
         """
         upstream = self.look(options)
         if upstream.error is not None:
@@ -112,7 +112,7 @@ class DeltaConnector(RangedConnector):
             if commit is None:
                 raise SqlError(
                     UPSTREAM_MISSING,
-                    f"EXPIRED {_split(path)}: the commit of version {version} was removed from its log",
+                    f"EXPIRED {_split(path)}: the commit of version {version} was removed from the table's log",
                     hint=f"INJECT SOURCE OFFSETS … VALUES ('{_split(path)}' = 0) reads the current rows",
                 )
             yield TableCommit(version=version) if commit.changes and skips else commit
@@ -154,7 +154,7 @@ class DeltaConnector(RangedConnector):
         path = _path(options)
         known = next(iter((lives or {}).values()), None)
         if known is not None and str(deltalake.DeltaTable(path, without_files=True).metadata().id) != known:
-            raise OSError(f"RECREATED {_split(path)}: it is another table")
+            raise OSError(f"RECREATED {_split(path)}: the table was deleted and created again")
         (start, end) = next(iter(ranges.values()), (0, 0))
         commits = tuple(self._commits(options, start, end)) if start > 0 else ()
         bad = next((commit for commit in commits if commit.changes), None)

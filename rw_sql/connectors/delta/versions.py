@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BY_AGE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-"""Delta's setting, on by default: a version other than the newest is refused if it is older than the table's
-``delta.deletedFileRetentionDuration``, even if its files exist.
+"""A setting of Delta, on by default. With it, Delta reads no version that is older than the table's
+``delta.deletedFileRetentionDuration`` (except for the newest version), even if the version's files exist.
 
-A batch reads its inputs at the planned versions, and table upkeep keeps the files of planned versions. Their age
-therefore does not matter (decision 32).
+A batch reads its inputs at the versions that were planned for it, and table upkeep keeps the files of these versions.
+The age of these versions therefore does not matter (decision 32).
 """
 
 

@@ -1,8 +1,8 @@
 """Opens compressed files of lines for reading.
 
 Every frame, stream or member of a file is read, because pigz, pzstd and ``cat`` write several of them into one file. A
-file that ends early raises an error. It imports no other module of the package, because Spark's workers receive it by
-value.
+file that ends early raises an error. This module imports no other module of the package, because Spark's workers
+receive it by value.
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ def decompressed(file: Any, name: str) -> io.BufferedReader:
 
 
 class _Shared(io.RawIOBase):
-    """A file that stays open when its reader is closed. ``fault`` is the error that was raised while the file was
-    read."""
+    """A wrapper around an open file that does not close it. ``fault`` is the error that a read of the file raised."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -90,7 +89,8 @@ class _Shared(io.RawIOBase):
 
 
 class _Guarded(io.RawIOBase):
-    """A decompressing file. It raises CompressedError, except for errors of the compressed file that it reads."""
+    """The decompressed content of a file. Raises CompressedError for invalid content; if reading the compressed file
+    itself fails, raises that error."""
 
     def __init__(self, file: _Shared, name: str) -> None:
         self._file = file
@@ -117,7 +117,7 @@ class _Guarded(io.RawIOBase):
 
 
 def _unzipped(file: Any) -> Any:
-    """The only member of an archive. Folders and hidden members, which macOS adds, are ignored."""
+    """The only member of a zip archive. Folders are ignored, and so are hidden members, which macOS adds."""
     archive = zipfile.ZipFile(file)
     names = [
         member.filename

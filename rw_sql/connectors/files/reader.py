@@ -1,7 +1,7 @@
 """Reads ranges of files as a Spark Python data source. The driver decides which files a batch reads.
 
-Spark's workers receive this module, and the modules of the room that it imports, by value, because the package may not
-be on their path.
+Spark's workers receive this module, and the modules of ``files`` that it imports, by value, because the package may
+not be on their path.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _AHEAD = 16
 _FEW_BYTES = 512 * 1024
 _FEW_FILES = 100
 _MOST_HELD_BYTES = 32 * 1024 * 1024
-"""The maximum number of bytes of records that this process holds. A small file may contain any number of equal
-records."""
+"""The maximum number of bytes of records that the driver reads itself. The size of a file does not limit this number,
+because a small compressed file may contain any number of equal records."""
 _RECORDS = f"{RECORDS}, _rw_index bigint"
 
 Piece = tuple[str, int, int, "str | None"]
@@ -57,7 +57,7 @@ Piece = tuple[str, int, int, "str | None"]
 class FileReader(DataSourceReader):
     """Reads pieces of files on the executors.
 
-    The arguments for the store come from a file that only the driver's user can read.
+    The store's arguments, which may contain access keys, come from a file that only the driver's user can read.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -156,7 +156,7 @@ class FileReader(DataSourceReader):
                 yield self._batch(found, places, indexes, pa.array(texts, pa.binary()))
 
     def _order(self, opened: Any) -> tuple[list[int | None] | None, int]:
-        """Maps a file's fields to the columns by its header line; the second value is the header's number of fields."""
+        """The result of :func:`column_order` for a file's header line, and the number of fields in the header."""
         if not self._has_header:
             return None, 0
         header = file_rows.header_of(opened())
@@ -214,14 +214,14 @@ def _schema(row: str) -> str:
 
 def _require_same(path: str, now: str, known: str | None) -> None:
     if known is not None and now != known:
-        raise OSError(f"RECREATED {path}: it was {known} and is {now}")
+        raise OSError(f"RECREATED {path}: the file was replaced or changed: its version was {known} and is {now}")
 
 
 def dealt(pieces: Sequence[Piece], tasks: int, is_cuttable: Callable[[str], bool]) -> list[list[Piece]]:
     """Groups the pieces, in order, into at most ``tasks`` parts of similar size.
 
-    A long piece is split if its file allows it. Each file counts with a minimum size, because opening it takes time. If
-    there are few bytes, the number of parts is small.
+    A long piece is split if ``is_cuttable`` allows it for its file. A fixed number of bytes is added to the size of
+    each piece, because opening a file takes time. A small total size gives few parts.
     """
     weights = [end - start + _BYTES_PER_FILE for _, start, end, _ in pieces]
     count = min(tasks, -(-sum(weights) // BYTES_PER_TASK)) or 1
@@ -254,9 +254,9 @@ def read_batch(
 ) -> DataFrame:
     """The records of pieces of files.
 
-    ``compression`` is a name of :mod:`rw_sql.connectors.files.compression`, empty for none; if it is None, each
-    file's name determines it.
-    ``is_strict``: a column that is missing in a file's header or schema is an error.
+    ``compression`` is a name of :mod:`rw_sql.connectors.files.compression`, or empty for no compression; if it is
+    None, the compression of each file follows from its name. ``is_strict``: a column that is missing in a file's
+    header or schema is an error.
     """
     given = encoding.options
     config: dict[str, Any] = {

@@ -29,20 +29,20 @@ CHUNK = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
 MOST_LINE_BYTES = 128 * 1024 * 1024
 _PARQUET_ROWS = 1_000
-"""The rows that are decoded at once. In a dictionary-encoded column, repeated long values take no space, so their
-number must be limited."""
+"""The number of rows that are decoded at once. The size of a file does not limit the memory for its rows, because a
+dictionary-encoded column stores a repeated long value only once."""
 
 _BATCH_BYTES = 16 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
 _QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+')
-"""A quoted field up to the quote that ends it, or to the end of a line without such a quote."""
+"""A quoted field of a CSV line, up to its closing quote, or up to the end of the line if no quote closes it."""
 
 NO_VALUE = "\ue0f5\ue0f6\ue0f7\ue0f5"
-"""A field of a CSV line that is NULL. The characters have no meaning in Unicode, so no text contains them.
+"""The text of a CSV field that stands for NULL. It consists of private characters of Unicode, which texts do not
+contain.
 
-Usually, an empty field without quotes is NULL, but a line with only such a field would be empty and would not count as
-a line.
+An empty field without quotes is NULL too, but a line that consists of one empty field would not count as a line.
 """
 
 Lines = tuple["NDArray[np.int64]", list[bytes]]
@@ -119,9 +119,9 @@ def compressed_lines(
     opened: Callable[[], Any], size: int, start: int, end: int, *, chunk: int = CHUNK
 ) -> Iterator[Lines]:
     """The lines of a compressed file whose scaled offset is in ``[start, end)``. ``opened`` opens and decompresses the
-    file.
+    file; ``size`` is its compressed size.
 
-    The file is decompressed twice, because scaling needs the exact full length before the first line gets its offset.
+    The file is decompressed twice: scaling needs the decompressed length, which only the first pass shows.
     """
     inside = 0
     with opened() as file:
@@ -193,9 +193,9 @@ def _unquoted(field: bytes) -> bytes:
 def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter: str) -> list[bytes]:
     """Lines with their fields reordered. Fields keep their text and their quotes.
 
-    A line whose number of fields differs from the header's, or whose last quoted field does not end, stays malformed.
-    If the header has none of the columns, every line becomes malformed, because the file has other columns or no
-    header.
+    ``order`` and ``count`` are from :func:`column_order` and :func:`width_of`. A line is returned malformed, so that
+    decoding it fails, if its number of fields differs from the header's or a quote is not closed. If the header has
+    none of the columns, all lines are returned malformed, because the file has other columns or no header.
     """
     made = []
     separator = delimiter.encode()
@@ -213,7 +213,7 @@ def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter
 
 
 def fields_of(line: bytes, separator: bytes) -> list[bytes] | None:
-    """The fields of a CSV line as written, with their quotes; None if the last one is quoted and does not end."""
+    """The fields of a CSV line as written, with their quotes; None if the last field's quote is not closed."""
     if b'"' not in line:
         return line.split(separator)
     found: list[bytes] = []

@@ -98,7 +98,7 @@ class FileConnector(RangedConnector):
         return size is not None and state.offset >= size
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The files that are not fully read, by name."""
+        """The unread range of each file that is not fully read, in the order of the files' names."""
         is_packed = (options.get(COMPRESSION) or "none").lower() != "none"
         found = []
         for split in sorted(positions):
@@ -234,7 +234,7 @@ class PosixFsConnector(FileConnector):
                 INVALID_PROPERTY,
                 f"property \"posix_fs.root\" must be an absolute path, not '{root}'",
                 key="posix_fs.root",
-                hint="other processes have other working directories",
+                hint="give a path that begins with /, because other processes have other working directories",
             )
         return FileStore(protocol=LOCAL, root=root.rstrip("/") or "/")
 
@@ -341,7 +341,7 @@ class AzblobConnector(FileConnector):
 
 
 def _compression(options: Mapping[str, str]) -> str | None:
-    """The compression of all files; empty for none; None if each file's name determines it."""
+    """The compression of all files; empty for no compression; None if it follows from each file's name."""
     given = options.get(COMPRESSION)
     if given is None:
         return None
@@ -351,8 +351,8 @@ def _compression(options: Mapping[str, str]) -> str | None:
 
 def _said_of_name(path: str, root: str) -> str:
     return (
-        f"{root} has a file whose name is not UTF-8, {path!a}: rename it, or leave it out by {PATTERN}; until "
-        "then no new file is found"
+        f"{root} has a file whose name is not UTF-8, {path!a}: rename it, or exclude it by {PATTERN}; until "
+        "then, the source finds no new files"
     )
 
 

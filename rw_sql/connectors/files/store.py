@@ -1,4 +1,4 @@
-"""A place with files: a local folder or a bucket, listed and opened through fsspec.
+"""Lists and opens the files of a local folder or a bucket through fsspec.
 
 This module imports no other module of the package, because Spark's workers receive it by value.
 """
@@ -26,7 +26,8 @@ _LITERAL = re.compile(r"[^*?\[]*")
 class FoundFile:
     """A file, by its path below the root. ``incarnation`` identifies its version and begins with its size.
 
-    ``modified_ms`` is the time when it was written; None if the store does not report the time.
+    ``modified_ms`` is the time when the file was written, in milliseconds since 1970; None if the store does not report
+    the time.
     """
 
     path: str

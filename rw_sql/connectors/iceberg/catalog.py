@@ -117,7 +117,7 @@ _NO_CATALOG, _NOT_THERE = "iceberg_tables", re.compile("no such table|does not e
 
 
 def open_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> Catalog:
-    """Opens the catalog. It stays open and is shared by all tables with the same options."""
+    """Opens the catalog. The catalog stays open, and all tables with the same options share it."""
     properties = _properties(spec, options)
     name = spec.value(options, "catalog.name") or "risingwave"
     # Without the lock, two threads could open the catalog twice, and one database connection would stay open.
@@ -150,7 +150,8 @@ def _properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, st
     uri = options["catalog.uri"].strip()
     if _kind(spec, options) == "rest":
         return {**made, "type": "rest", "uri": uri}
-    # A look at a source must not write, so the first write creates the tables of a new catalog.
+    # init_catalog_tables is false, because reading the state of a source must not write. The sink creates the tables of
+    # a new catalog before its first write.
     return {**made, "type": "sql", "uri": _database(uri.removeprefix(_JDBC), options), "init_catalog_tables": "false"}
 
 
@@ -171,7 +172,7 @@ def _kind(spec: ConnectorSpec, options: Mapping[str, str]) -> str:
 
 
 def told(error: BaseException, options: Mapping[str, str]) -> str:
-    """The first line of an error's text, without secrets."""
+    """The first line of an error's text, with the secrets removed."""
     lines = str(error).strip().splitlines()
     text = lines[0] if lines else type(error).__name__
     for key in _SECRETS:
@@ -182,5 +183,5 @@ def told(error: BaseException, options: Mapping[str, str]) -> str:
 
 def properties_of_files(table: Table) -> dict[str, Any]:
     """The options that another process needs to read the table's files: the catalog's options and the credentials
-    that it issued for the table."""
+    that the catalog issued for the table."""
     return {key: value for key, value in table.io.properties.items() if key != "uri"}

@@ -31,10 +31,10 @@ class TableSnapshot:
 
 
 class HistoryLostError(Exception):
-    """Requested snapshots have expired. ``first`` is the oldest sequence number that still exists."""
+    """Requested snapshots may have expired. ``first`` is the sequence number of the oldest snapshot that exists."""
 
     def __init__(self, first: int) -> None:
-        super().__init__(f"snapshots before {first} were expired")
+        super().__init__(f"snapshots before {first} have expired")
         self.first = first
 
 
@@ -47,8 +47,8 @@ def end_of(table: Table) -> int:
 def snapshots(table: Table, start: int, end: int) -> tuple[TableSnapshot, ...]:
     """The snapshots of the main branch with sequence numbers in ``[start, end)``, oldest first.
 
-    Numbers without a snapshot belong to other branches. Raises HistoryLostError if any of the snapshots have
-    expired.
+    Sequence numbers for which no snapshot is returned belong to other branches. Raises HistoryLostError if any of the
+    snapshots may have expired.
     """
     found: list[TableSnapshot] = []
     first: Snapshot | None = None

@@ -29,7 +29,8 @@ _PART_BYTES = 64 * 1024 * 1024
 class _Planned:
     """The files of one snapshot that a range needs.
 
-    If ``parent`` is set, they are the files that the snapshot added to its parent; otherwise all of its files.
+    ``files`` has (path, size in bytes, number of rows) of each file. With ``is_whole`` these are all files of the
+    snapshot, otherwise the files that the snapshot added to its parent.
     """
 
     offset: int
@@ -47,8 +48,8 @@ def projected(table: Table, columns: Sequence[str]) -> Schema:
 
 
 def whole_table(table: Table, end: int, columns: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
-    """Divides the table, as of the newest snapshot before ``end``, into parts with offset 0; also returns their
-    total number of rows."""
+    """Divides the rows of the newest snapshot before ``end`` into parts, all with offset 0; also returns the total
+    number of rows."""
     snapshot = snapshot_before(table, end)
     if snapshot is None:
         return [], 0

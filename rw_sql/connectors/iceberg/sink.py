@@ -110,7 +110,7 @@ class IcebergSink:
         return IcebergWriter(table, shape, identity, options)
 
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
-        """The newest batch in the table; None if the table does not have the property with the sink's marks."""
+        """The newest batch in the table; None if the table has no property with the sink's runs and batches."""
         try:
             text = catalog.load_table(self.spec, options).metadata.properties.get(_marks_property(identity))
             return None if text is None else _done(json.loads(text), generation)
@@ -290,7 +290,7 @@ class IcebergWriter:
 
 
 def _done(marks: Mapping[str, int], generation: int) -> int:
-    """The newest batch of a generation by a sink's marks; -1 if there is none."""
+    """The newest batch of a generation, from the table property with a sink's runs and batches; -1 if there is none."""
     return marks["batch"] if marks["generation"] == generation else -1
 
 
@@ -335,7 +335,7 @@ def _rows_with(keys: pa.Table) -> BooleanExpression:
     from pyiceberg import expressions
     from pyiceberg.expressions import AlwaysFalse, And, Or
 
-    make: Any = expressions  # Any, because the declared types demand bound terms; the documented form uses names.
+    make: Any = expressions  # Typed as Any: names are documented as arguments, but not declared as such.
     names = keys.column_names
 
     singles = {name for name in names if keys.schema.field(name).type == pa.float32()}

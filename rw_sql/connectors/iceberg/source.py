@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 SKIP_CHANGES = "iceberg.skip_change_snapshots"
 SMALL_ROWS = 100_000
 SMALL_BYTES = 16 * 1024 * 1024
-"""Reads of at most this many rows and this many bytes of files run in this process.
-
-Larger reads run in Spark's processes.
-"""
+"""The maximum number of rows, and the maximum number of bytes of files, of a read that runs in this process. Larger
+reads run in Spark's processes."""
 
 MOST_SNAPSHOTS = 100
 """The maximum number of snapshots in one batch."""
@@ -77,9 +75,9 @@ class IcebergConnector(RangedConnector):
         return Upstream(splits={name: split}, cluster=place)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The appends since the positions, up to the first snapshot that changed existing rows.
+        """The unread snapshots, up to the first snapshot that changed existing rows.
 
-        Raises SqlError if such a snapshot comes first.
+        Raises SqlError if the first unread snapshot changed existing rows.
         """
         name = catalog.table_name(options)
         state = positions.get(name)
@@ -90,8 +88,8 @@ class IcebergConnector(RangedConnector):
         if (undone := history.rolled_back(table, state.offset)) is not None:
             raise SqlError(
                 UPSTREAM_MISSING,
-                f"snapshot {undone} of {name} was read and then rolled back: to continue with the next one "
-                f"INJECT SOURCE OFFSETS … VALUES ('{name}' = {end}), to read the current rows … = 0",
+                f"snapshot {undone} of {name} was read and then rolled back: to continue with the next snapshot, "
+                f"INJECT SOURCE OFFSETS … VALUES ('{name}' = {end}); to read the current rows, … VALUES ('{name}' = 0)",
                 hint="a source only appends: REFRESH TABLE reads the current rows",
             )
         if state.offset >= end:
@@ -106,7 +104,7 @@ class IcebergConnector(RangedConnector):
                 break
             upto = snapshot.sequence + 1
         else:
-            # The remaining sequence numbers belong to other branches.
+            # If the range has no snapshot of the main branch, its sequence numbers belong to other branches.
             upto = upto if upto > state.offset else end
         return (Stretch(split=name, start=state.offset, end=upto),)
 
@@ -121,8 +119,8 @@ class IcebergConnector(RangedConnector):
         except history.HistoryLostError as error:
             raise SqlError(
                 UPSTREAM_MISSING,
-                f"EXPIRED {name}: snapshots from {start} on were expired, the oldest is {error.first}: "
-                f"to read the current rows, INJECT SOURCE OFFSETS … VALUES ('{name}' = 0)",
+                f"EXPIRED {name}: the position is {start}, but the snapshots before {error.first} have expired: to "
+                f"read the current rows, INJECT SOURCE OFFSETS … VALUES ('{name}' = 0)",
                 hint="expire_snapshots should keep snapshots until they are read",
             ) from error
         skips = (options.get(SKIP_CHANGES) or "false").strip().lower() == "true"
@@ -143,7 +141,7 @@ class IcebergConnector(RangedConnector):
             raise SqlError(
                 UPSTREAM_UNREACHABLE,
                 f"the catalog does not answer: {error}",
-                hint="run the statement again once it answers",
+                hint="run the statement again once the catalog answers",
             ) from error
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
@@ -189,8 +187,8 @@ class IcebergConnector(RangedConnector):
         if (last := history.end_of(table)) < end:
             # The range was computed from an earlier answer of the catalog.
             raise OSError(
-                f"the catalog returns table {name} as of offset {last}, but had offset {end} before: it was rolled "
-                "back, or the answer is old"
+                f"the catalog returns table {name} at offset {last}, but returned it at offset {end} before: the table "
+                "was rolled back, or the catalog's answer is outdated"
             )
         row = (encoding or Encoding()).row
         wanted = self._known(table, options, list(columns or ()))
@@ -258,7 +256,7 @@ class IcebergConnector(RangedConnector):
         except (catalog.TableMissingError, catalog.CatalogError) as error:
             raise OSError(str(error)) from error
         if incarnation is not None and str(table.metadata.table_uuid) != incarnation:
-            raise OSError(f"RECREATED {catalog.table_name(options)}: it is another table")
+            raise OSError(f"RECREATED {catalog.table_name(options)}: the table was deleted and created again")
         return table
 
     def _known(self, table: Table, options: Mapping[str, str], columns: list[str]) -> list[str]:

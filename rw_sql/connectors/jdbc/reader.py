@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.jdbc.types import PostgresColumn
 
 _BLOCK_BYTES = 1 << 25
-"""The size of a parsed block of text in bytes. No row can be larger."""
+"""The size in bytes of the blocks in which Arrow parses the rows' text, and the maximum size of a row's text."""
 
 _READ_BYTES = 1 << 20
 
@@ -37,7 +37,7 @@ _SESSION = (
     # Otherwise the texts would be in the database's encoding, or in that of the role's settings.
     "SET client_encoding = 'UTF8'",
 )
-"""The settings that determine the texts that are read, regardless of the server's and the role's settings."""
+"""The statements that set the text form of values, so that it does not depend on settings of the server and role."""
 
 _LIMITS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 _WITH_TRANSACTION_TIMEOUT = 170_000
@@ -118,7 +118,7 @@ class TableReader(DataSourceReader):
 
 
 class TableDataSource(DataSource):
-    """``format("rw_sql_jdbc")``: all columns as text, numbered."""
+    """``spark.read.format("rw_sql_jdbc")``: all columns as text, named ``c0``, ``c1``, …"""
 
     @classmethod
     def name(cls) -> str:
@@ -132,8 +132,8 @@ class TableDataSource(DataSource):
 
 
 def _condition(start: int, end: int) -> str:
-    """The condition for pages ``[start, end)``. An end of 0 means no upper limit; if start is 0 too, there is no
-    condition."""
+    """The WHERE clause that selects the rows in the pages ``[start, end)``. An ``end`` of 0 means no upper limit; if
+    ``start`` is 0 too, the result is empty."""
     parts = [f"ctid >= '({start},0)'"] if start else []
     parts += [f"ctid < '({end},0)'"] if end else []
     return " WHERE " + " AND ".join(parts) if parts else ""
@@ -141,8 +141,8 @@ def _condition(start: int, end: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """A table in an exported snapshot of a database: its quoted name, its columns, and the parts in which it is
-    read."""
+    """A table in an exported snapshot of a database. ``table`` is its quoted name, ``snapshot`` the snapshot's id;
+    ``parts`` are the ranges of pages that separate tasks read."""
 
     server: Mapping[str, str]
     snapshot: str

@@ -68,7 +68,9 @@ class JdbcSink:
         quoted = ".".join('"' + part.replace('"', '""') + '"' for part in table)
         found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [quoted]).fetchone()
         if found is None or not found[0]:
-            return SinkLook(missing=f"table {name}", hint="create the table there first: a sink does not create tables")
+            return SinkLook(
+                missing=f"table {name}", hint="create the table in the database: a sink does not create tables"
+            )
         there = columns_of(connection, quoted)
         columns = shape.columns
         for column in columns:
@@ -77,7 +79,7 @@ class JdbcSink:
                 return SinkLook(
                     misfit=f'table {name} has no column "{column}"',
                     hint=(f'did you mean "{near[0]}"? AS SELECT {column} AS {near[0]} …; or ' if near else "")
-                    + f"ALTER TABLE {name} ADD COLUMN {column} … there, or omit it: CREATE SINK … AS SELECT …",
+                    + f"ALTER TABLE {name} ADD COLUMN {column} … in PostgreSQL; or omit it: CREATE SINK … AS SELECT …",
                 )
             if there[column].is_generated:
                 return SinkLook(
@@ -98,31 +100,33 @@ class JdbcSink:
             if found_keys and not fitting:
                 return SinkLook(
                     misfit=f"the constraint of table {name} on ({keys}) is DEFERRABLE: an upsert cannot use it",
-                    hint=f"ALTER TABLE {name} DROP CONSTRAINT …, ADD UNIQUE ({keys}) there",
+                    hint=f"in the database: ALTER TABLE {name} DROP CONSTRAINT …, ADD UNIQUE ({keys})",
                 )
             if fitting and not any(fitting):
                 return SinkLook(
                     misfit=f"table {name} accepts several rows with NULL in ({keys}), because its UNIQUE does "
                     "not compare NULLs",
-                    hint=f"ALTER TABLE {name} ADD UNIQUE NULLS NOT DISTINCT ({keys}) there, or a PRIMARY KEY",
+                    hint=f"in the database: ALTER TABLE {name} ADD UNIQUE NULLS NOT DISTINCT ({keys}), or ADD "
+                    f"PRIMARY KEY ({keys})",
                 )
             if not fitting:
                 return SinkLook(
                     misfit=f"table {name} has no PRIMARY KEY or UNIQUE constraint on ({keys})",
-                    hint=f"ALTER TABLE {name} ADD PRIMARY KEY ({keys}) there",
+                    hint=f"in the database: ALTER TABLE {name} ADD PRIMARY KEY ({keys})",
                 )
         for right in rights:
             granted = connection.execute("SELECT has_table_privilege(%s::regclass, %s)", [quoted, right]).fetchone()
             if granted is None or not granted[0]:
                 return SinkLook(
-                    misfit=f"the user lacks the privilege {right} on table {name}", hint=f"GRANT {right} there"
+                    misfit=f"the user lacks the privilege {right} on table {name}",
+                    hint=f"in the database: GRANT {right} …",
                 )
         if shape.type == UPSERT:
             granted = connection.execute("SELECT has_database_privilege(current_database(), 'TEMPORARY')").fetchone()
             if granted is None or not granted[0]:
                 return SinkLook(
                     misfit="the user lacks the privilege TEMPORARY on the database, which an upsert needs",
-                    hint="GRANT TEMPORARY ON DATABASE … there",
+                    hint="in the database: GRANT TEMPORARY ON DATABASE …",
                 )
         for column, kind in columns.items():
             if not fits_into(kind, there[column]):

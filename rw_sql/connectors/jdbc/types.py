@@ -26,7 +26,7 @@ ORDER BY a.attnum
 BOOLEAN, WHOLE, NUMERIC, FLOAT, MONEY, TEXT, BYTES = "boolean", "whole", "numeric", "float", "money", "text", "bytes"
 DATE, TIMESTAMP, JSON, ARRAY, COMPOSITE, OTHER = "date", "timestamp", "json", "array", "composite", "other"
 UNKNOWN = "unknown"
-"""The family of a domain over another domain. Such domains are not resolved."""
+"""The family of a domain whose base type is another domain, which this module does not resolve further."""
 
 _FAMILIES = {
     "bool": BOOLEAN,

@@ -121,7 +121,7 @@ class JdbcWriter:
             found = self._refusals(rows)
         except psycopg.Error as other:
             raise SinkError("stopped" if self._is_cancelled else without_password(other, self._options)) from other
-        # If the batch as a whole is refused but no single row is, it conflicts with another writer.
+        # If the table refuses the batch but none of its rows, the batch conflicts with another writer.
         raise RefusedRowsError(found) if found else SinkError(text) from error
 
     def _refusals(self, rows: pa.Table) -> list[Refusal]:

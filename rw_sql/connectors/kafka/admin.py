@@ -20,19 +20,20 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Answers: TypeAlias = "tuple[dict[K, V], dict[K, str]]"
-"""The answers to one request for many topics or partitions, and the errors of those without an answer."""
+"""The answers to one request for many topics or partitions, and the errors of the topics or partitions without an
+answer."""
 
 REFUSED_GRACE_SECONDS = 3.0
-"""How long requests are retried while all brokers refuse connections, in seconds. They may be restarting."""
+"""The seconds for which requests are retried while all brokers refuse connections, because they may be restarting."""
 
 _CONNECTING = {"reconnect.backoff.max.ms": 1000}
-"""Without this setting, an idle client waits up to 10 seconds after the brokers are back before it reconnects."""
+"""Without this setting, a client may notice only after 10 seconds that the brokers accept connections again."""
 
 _RETRY_SECONDS = 0.1
 _LOOK_SECONDS = 0.005
 QUIET = logging.getLogger("rw_sql.connectors.kafka.librdkafka")
 QUIET.addHandler(logging.NullHandler())
-# librdkafka logs every lost connection; the relevant part is in the error that the caller gets.
+# librdkafka logs every lost connection. The log is discarded: the error that the caller gets has the relevant part.
 QUIET.propagate = False
 
 _NO_TLS_THERE = re.compile(
@@ -156,7 +157,7 @@ class BrokerAdmin:
 
     def close(self) -> None:
         """Closes the connections."""
-        # Unanswered futures, for which no code waits, keep the handle alive until their timeout.
+        # The handle lives as long as a reference to it exists. An unanswered future has a reference until its timeout.
         self._admin = None
 
     def describe(self, topics: Iterable[str]) -> tuple[str | None, dict[str, TopicView], tuple[str, ...]]:
@@ -299,7 +300,7 @@ class BrokerAdmin:
         return found, failed
 
     def topic_views(self, topics: Iterable[str]) -> Answers[str, TopicView]:
-        """The existing topics, and the errors of topics that cannot be described. Missing topics are in neither.
+        """The existing topics, and the errors of topics that cannot be described. Missing topics are in neither map.
 
         Does not request the permitted operations. Raises BrokerError if no broker answers.
         """
@@ -312,11 +313,11 @@ class BrokerAdmin:
         return self._answers(futures, _topic_view)
 
     def _answers(self, futures: Mapping[K, Future[Any]], read: Callable[[Any], V]) -> Answers[K, V]:
-        """The results of futures, and the reasons of failed futures. Topics and partitions that do not exist are
+        """The results of futures, and the error texts of failed futures. Topics and partitions that do not exist are
         omitted.
 
-        A topic that may not be read does not affect the result for the others. Raises BrokerError if all futures fail
-        for reasons that do not concern their topics.
+        Raises BrokerError only if all futures fail for reasons that do not concern their topics: a topic that the user
+        must not read does not affect the results for the other topics.
         """
         self._wait(list(futures.values()))
         found: dict[K, V] = {}
@@ -436,7 +437,7 @@ LATEST = -1
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The offsets ``[start, end)`` of a partition, and the epoch of its leader; None if the brokers report none."""
+    """The offsets ``[start, end)`` of a partition. ``epoch`` is its leader's epoch; None if the brokers report none."""
 
     start: int
     end: int

@@ -36,7 +36,7 @@ Properties = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept(Generic[C]):
-    """A client, with the times of its creation and last return, by ``time.monotonic()``."""
+    """A client, with the times at which it was made and last returned to the pool, by ``time.monotonic()``."""
 
     client: C
     properties: Properties
@@ -54,8 +54,8 @@ class ClientPool(Generic[C]):
         self._make = make
         self._end = end
         self._idle: list[_Kept[C]] = []
-        # For each set of properties, the time before which clients are no longer used; entries older than LIFE_SECONDS
-        # have no effect.
+        # For each set of properties, the time of the last renewal: clients that were made earlier are no longer used.
+        # Entries older than LIFE_SECONDS have no effect.
         self._renewed: dict[Properties, float] = {}
         self._lock = threading.Lock()
         self._is_sweeping = False
@@ -74,7 +74,7 @@ class ClientPool(Generic[C]):
             try:
                 found = ask(kept.client)
             except BaseException as error:
-                # Applies to any exception, including Ctrl-C: no other code would close the client.
+                # After any exception, including Ctrl-C, this code must close the client: no other code would.
                 self._end(kept.client)
                 if not isinstance(error, BrokerError) or time.monotonic() - started > _STALE_SECONDS:
                     raise
@@ -86,7 +86,7 @@ class ClientPool(Generic[C]):
         try:
             found = ask(made.client)
         except BaseException:
-            # As above.
+            # See the comment above.
             self._end(made.client)
             raise
         self._give(made)

@@ -1,7 +1,8 @@
 """Reads the ends of many partitions in one call of librdkafka.
 
 The administrative client creates a Python future for each partition and waits for each future, which takes four times
-as much CPU time. Only the administrative client reports why a partition has no end and which brokers do not answer.
+the CPU time of this module's call. But only the administrative client reports why a partition has no end and which
+brokers do not answer.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _SCHEMA = pa.schema(
 
 
 class _GivenUpError(Exception):
-    """Raised if Spark's reader should read the batch; it will meet the same error and report it."""
+    """Raised if Spark's reader should read the batch instead. If there is an error, Spark's reader reports it."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class KafkaFetcher:
         Errors and slow answers are ignored; the first fetch reports them.
         """
         if self.with_headers:
-            return  # No fetch follows.
+            return  # fetch does not use a consumer for records with headers.
         import confluent_kafka as ck
 
         with self._lock, suppress(ck.KafkaException):
@@ -162,7 +162,7 @@ class KafkaFetcher:
                 if fault is None and at < end:
                     found.append(message)
                     size += len(message.value() or b"") + len(message.key() or b"")
-                # The partition's end shows, like a record after the last one, that there are only gaps in between.
+                # The partition's end, or a record after the range, shows that the range has no further record.
                 if (at + 1 if fault is None else at) >= end:
                     del waiting[part]
             if size > MOST_BYTES:

@@ -1,4 +1,4 @@
-"""Reads single records of Kafka partitions, to find gaps between offsets and the times of records.
+"""Reads single records of Kafka partitions, to find the times of records, and to find offsets without a record.
 
 Metadata shows whether a topic is compacted, but not whether it contains transactions. Each transaction ends with a
 marker, which occupies an offset without a record. This module therefore reads the last offsets of the partitions; an
@@ -37,8 +37,8 @@ Lives = dict[str, tuple[str | None, str | None]]
 
 _MOST_TOLD = 64
 _TOLD: dict[tuple[frozenset[Any], ...], frozenset[str]] = {}
-"""A cache of the topics with gaps, keyed by the identity and offsets of the topics that were read; oldest entry
-first."""
+"""A cache of the topics in which offsets without records were found. The key consists of the ids and the offsets of all
+topics of a request. The oldest entry comes first."""
 _telling = threading.Lock()
 
 
@@ -130,7 +130,7 @@ def _messages(
 
     deadline = time.monotonic() + seconds
     try:
-        # A pooled client looks up the leaders of an unknown topic only after a second.
+        # Without this request, a pooled client would look up the leaders of a new topic only after a second.
         for topic in {topic for topic, _ in starts}:
             consumer.list_topics(topic, timeout=seconds)
         consumer.assign([ck.TopicPartition(topic, number, at) for (topic, number), at in starts.items()])

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.sink import SinkShape
 
     Encode = Callable[[bytes, Any], bytes]
-    """Makes the bytes of a row from a head and the row's values."""
+    """Makes the bytes of a record from its first bytes (Confluent's frame) and the row's values."""
 
 
 def has_registry(shape: SinkShape) -> bool:

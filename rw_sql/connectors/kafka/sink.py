@@ -45,10 +45,10 @@ _POLL_EVERY = 1000
 _CLIENT_LIMIT = "properties.message.max.bytes"
 _CLIENT_LIMIT_DEFAULT, _CLIENT_LIMIT_MOST = 1_000_000, 1_000_000_000
 _TOGETHER_DEFAULT = 1_000_000
-"""The defaults of librdkafka."""
+"""librdkafka's default of ``batch.size``, the maximum size in bytes of records that are sent together."""
 
 _FRAME_BYTES = 200
-"""The bytes of a request that are not part of its records."""
+"""An upper bound of the bytes of a request that are not part of its records."""
 
 _Record = tuple[bytes | None, bytes | None]
 

@@ -120,7 +120,8 @@ class KafkaConnector(PlainConnector):
     def diverged(
         self, options: Mapping[str, str], states: Mapping[str, SplitState], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
-        """Asks the leader of each partition where the log of the position's epoch ends now."""
+        """Compares each position with the offset at which, according to the partition's leader, the records of the
+        position's epoch end."""
         from rw_sql.connectors.kafka.admin import BrokerError
         from rw_sql.connectors.kafka.truncation import diverged
 
@@ -189,7 +190,7 @@ class KafkaConnector(PlainConnector):
             raise SqlError(
                 UPSTREAM_UNREACHABLE,
                 f"the brokers do not answer: {error}",
-                hint="run the statement again once they answer",
+                hint="run the statement again once the brokers answer",
             ) from error
         return {
             kafka_reader.split_id(*part): at[part] if 0 <= at[part] <= ends[part] else ends[part] for part in wanted
@@ -244,7 +245,7 @@ class KafkaConnector(PlainConnector):
             raise SqlError(
                 UPSTREAM_UNREACHABLE,
                 f"the brokers do not answer: {error}",
-                hint="run the statement again once they answer",
+                hint="run the statement again once the brokers answer",
             ) from error
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
@@ -289,7 +290,7 @@ class KafkaConnector(PlainConnector):
             raise SqlError(
                 UNKNOWN_SPLIT,
                 f'"{written}" is not a split of a Kafka source',
-                hint=f"a split is named topic:partition, as '{topics[0]}:0'",
+                hint=f"a split is named topic:partition, such as '{topics[0]}:0'",
             )
         return kafka_reader.split_id(topic, int(number))
 
@@ -303,7 +304,7 @@ class KafkaConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Spark's own reader for exactly these partitions. Its jars (:meth:`spark_packages`) must be loaded."""
+        """Spark's own reader for exactly these partitions. The jars of :meth:`spark_packages` must be loaded."""
         return kafka_reader.read_stream(
             spark,
             kafka_secrets.hide(
@@ -323,7 +324,7 @@ class KafkaConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Spark's own batch reader for exactly these offsets. Its jars (:meth:`spark_packages`) must be loaded."""
+        """Spark's own batch reader for exactly these offsets. The jars of :meth:`spark_packages` must be loaded."""
         return kafka_reader.read_batch(
             spark,
             kafka_secrets.hide(

@@ -29,7 +29,7 @@ KEPT_CONSUMERS = 512
 Creating a consumer delays a batch by 50 ms per partition; a cached consumer takes about 200 kB of memory.
 """
 
-# Set once per JVM, because each call to the JVM costs time.
+# The contexts for which keep_consumers has run; it runs once per JVM, because each call to the JVM costs time.
 _keeps: WeakSet[SparkContext] = WeakSet()
 _columns: WeakKeyDictionary[SparkContext, dict[bool, tuple[Column, ...]]] = WeakKeyDictionary()
 
@@ -39,7 +39,7 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 def known_time(milliseconds: int) -> int | None:
-    """A record's timestamp; None if the record has none, or if it is not in the years 1 to 9999.
+    """A record's timestamp; None if the record has none, or if the timestamp is not in the years 1 to 9999.
 
     A producer may write any number, such as microseconds.
     """
@@ -50,9 +50,8 @@ def known_time(milliseconds: int) -> int | None:
 def keep_consumers(spark: SparkSession) -> None:
     """Enlarges this JVM's consumer cache for topics with many partitions.
 
-    Has no effect after the JVM's first read from Kafka.
-
-    Executors on other machines use the setting from the session's start.
+    Must be called before the JVM's first read from Kafka, which creates the cache. Executors on other machines use the
+    setting that the session had at its start.
     """
     session: Any = spark
     if spark.sparkContext in _keeps:
@@ -65,7 +64,7 @@ def keep_consumers(spark: SparkSession) -> None:
 
 
 def split_id(topic: str, partition: int) -> str:
-    """``orders:0``."""
+    """The id of a partition's split, such as ``orders:0``."""
     return f"{topic}:{partition}"
 
 
@@ -122,9 +121,10 @@ def fetching(partitions: int) -> dict[str, str]:
     A broker cuts a response at the size limit, even inside a record batch, and sends that record batch again in the
     next response. With record batches of 350 kB and responses of 1 MB, a sixth of all bytes is sent twice. Spark also
     requests a partition's first and last offset after each poll, which returns 500 records by default. Unless a poll
-    returns some thousand records, these requests take longer than reading the records. All consumers of a query
-    together keep at most 64 MiB of fetched bytes (at least 1 MiB per partition) and 40,000 unpacked records, because
-    each consumer keeps the records of its last poll until the next one.
+    returns several thousand records, these requests take longer than reading the records. On the other hand, each
+    consumer keeps the records of its last poll until the next one. The limits therefore depend on the number of
+    partitions: all consumers of a query together keep at most 64 MiB of fetched bytes (but at least 1 MiB per
+    partition) and 40,000 unpacked records.
     """
     fetch = min(max(_ALL_FETCH_BYTES // partitions, _FETCH_BYTES), _MOST_FETCH_BYTES)
     polled = min(max(_ALL_POLL_RECORDS // partitions, _LEAST_POLL_RECORDS), _POLL_RECORDS)
@@ -139,7 +139,7 @@ def read_stream(
     max_records: int | None,
     with_headers: bool,
 ) -> DataFrame:
-    """The stream, with the columns of every connector's reader. ``options`` are Spark's."""
+    """The stream of records, with the columns of ``Connector.read_stream``. ``options`` are those of Spark's reader."""
     if not positions:
         raise ValueError("a reader needs at least one split")
     keep_consumers(spark)
@@ -167,7 +167,8 @@ def read_stream(
 def read_batch(
     spark: SparkSession, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]], *, with_headers: bool
 ) -> DataFrame:
-    """The records ``[start, end)`` of each partition, in the same columns. ``options`` are Spark's."""
+    """The records ``[start, end)`` of each partition, with the columns of the stream. ``options`` are those of Spark's
+    reader."""
     if not ranges:
         raise ValueError("a batch needs at least one split")
     return _records(
@@ -196,8 +197,8 @@ def _records(frame: DataFrame, *, with_headers: bool) -> DataFrame:
 def _columns_of_records(*, with_headers: bool) -> tuple[Column, ...]:
     from pyspark.sql import functions as f
 
-    # The same rule as known_time. It does not compare the column itself, because that would look like a bound of the
-    # query.
+    # The same rule as known_time. It compares milliseconds and not the column itself, because
+    # rw_sql.plan.queries.scan_bounds would take a comparison of the column for a condition of the user's query.
     at = f.unix_millis("timestamp")
     time = f.when((at != _NO_TIME) & at.between(_FIRST_MS, _LAST_MS), f.col("timestamp"))
     headers = f.col("headers") if with_headers else f.lit(None).cast("array<struct<key:string,value:binary>>")

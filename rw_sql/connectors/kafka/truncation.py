@@ -1,9 +1,9 @@
 """Finds partitions whose log lost records, by the epochs of their leaders (Kafka's KIP-320).
 
-Each leader of a partition has an epoch, and its records carry it. A leader that was elected although it lacked records
-(an unclean election), or whose disk lost them, continues the log with other records at the same offsets. The broker
-therefore reports where the records of an earlier epoch end now. If that is before a position, records that were read
-before the position are no longer in the log.
+Each leader of a partition has an epoch, which is stored with the records that it writes. A leader that was elected
+although it lacked records (an unclean election), or whose disk lost records, continues the log with other records at
+the same offsets. A broker reports the offset at which the records of an earlier epoch end now. If a reader has reached
+a higher position in that epoch, the log no longer contains the last records of the epoch that it has read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Part = tuple[str, int]
 
 _TRUNCATED = re.compile(r"truncation detected .*broker end offset is (\d+)")
-"""librdkafka checks this too, but reports the result only in the text of an error."""
+"""The text of librdkafka's error for a truncated log. Only this text contains the offset at which the epoch ends."""
 
 _POLL_SECONDS = 0.05
 _RETRY_SECONDS = 0.02
@@ -35,9 +35,10 @@ def diverged(
 ) -> dict[Part, int]:
     """The partitions in whose log the records of the position's epoch end before the position.
 
-    ``positions`` are the next offset to read and a leader epoch in which the record before it was in the log. The
-    result maps each partition to the first offset whose record of that epoch was lost. Partitions that the brokers do
-    not check are omitted. Raises BrokerError if the brokers do not answer within ``timeout`` seconds.
+    ``positions`` maps each partition to the next offset to read and a leader epoch during which the log contained the
+    record before that offset. The result maps a partition to the first offset whose record was lost. Partitions whose
+    brokers cannot compare epochs are omitted. Raises BrokerError if the brokers do not answer within ``timeout``
+    seconds.
     """
     return (
         _CONSUMERS.with_client(properties, lambda consumer: _check(consumer, positions, timeout)) if positions else {}
@@ -90,7 +91,7 @@ def _note(message: Message, waiting: set[Part], found: dict[Part, int]) -> None:
 
     part, fault = (str(message.topic()), int(message.partition() or 0)), message.error()
     if fault is not None and fault.code() in (ck.KafkaError._ALL_BROKERS_DOWN, ck.KafkaError._TRANSPORT):
-        return  # It is retried.
+        return  # librdkafka retries the request.
     if fault is not None and (cut := _TRUNCATED.search(fault.str())) is not None and part in waiting:
         found[part] = int(cut[1])
     # Any other error concerns the position, for example a removed offset; the reader's next start reports it.

@@ -1,4 +1,4 @@
-"""Requests to Kinesis: clients that stay open, errors as texts without secrets, repeated requests."""
+"""Makes requests to Kinesis: keeps clients open, retries requests, and turns errors into texts without secrets."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class StreamMissingError(KinesisError):
 
 
 class IteratorExpiredError(KinesisError):
-    """An iterator is older than five minutes. A new iterator continues at the same record."""
+    """The shard iterator has expired, because it is older than five minutes. The caller makes a new iterator for the
+    same record."""
 
 
 class NotANumberError(KinesisError):
@@ -83,10 +84,10 @@ def address_of(options: Mapping[str, str]) -> Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """A shard as the stream lists it. ``start`` is less than or equal to all its sequence numbers.
+    """A shard as the stream lists it. No record of the shard has a sequence number below ``start``.
 
-    ``is_open``: it may get records. ``parents`` are the shards from which a split or a merge made it. ``low`` and
-    ``high`` are the hash keys that it contains, both included.
+    ``is_open``: the shard may get further records. ``parents`` are the shards that were split or merged into this
+    shard. Records with hash keys from ``low`` to ``high``, both included, belong to the shard.
     """
 
     id: str
@@ -99,7 +100,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A stream and its shards, by their ids. ``created`` is the time of its creation."""
+    """A stream. ``shards`` has its shards by their ids; ``created`` is the time of the stream's creation."""
 
     arn: str
     created: str
@@ -128,7 +129,7 @@ class Page:
 
 
 class _Clients:
-    """The clients of this process by their addresses. They are safe to use from several threads."""
+    """The clients of this process by their addresses. Several threads may use a client at once."""
 
     def __init__(self) -> None:
         self._known: dict[Address, tuple[float, Any]] = {}
@@ -147,7 +148,7 @@ class _Clients:
             return client
 
     def renew(self, address: Address) -> None:
-        """Uses a new client from now on."""
+        """Makes later calls of :meth:`of` use a new client."""
         with self._lock:
             self._known.pop(address, None)
 
@@ -170,7 +171,7 @@ def _new_client(options: Mapping[str, str]) -> Any:
     config = Config(
         connect_timeout=seconds("kinesis.sdk.connect_timeout_ms", 10_000),
         read_timeout=seconds("kinesis.sdk.read_timeout_ms", 10_000),
-        # Requests are repeated here, within the time that the caller has.
+        # This module retries requests itself, within the caller's time limit.
         retries={"total_max_attempts": 1, "mode": "standard"},
         user_agent_extra="rw_sql",
     )
@@ -306,8 +307,8 @@ def iterator_at(address: Address, stream: str, shard: Shard, offset: int, timeou
     """An iterator whose next record is the first record with at least this sequence number, unless that record was
     removed.
 
-    A position is the number of an existing record, or one more than such a number: Kinesis accepts only numbers that it
-    has assigned.
+    ``offset`` must be the sequence number of a record, or one more than such a number: Kinesis accepts only numbers
+    that it has assigned to records.
     """
     if offset <= shard.start:
         return iterator(address, stream, shard.id, "TRIM_HORIZON", timeout)

@@ -1,7 +1,7 @@
-"""Finds the next ranges of a run by reading them: Kinesis does not list sequence numbers.
+"""Finds the next ranges of a run by reading their records, because Kinesis does not list sequence numbers.
 
-The records stay in this process until their batch reads them. If this process no longer has the records then, they are
-read again.
+The records are kept in this process for the batch that gets their range. If the process has dropped them by then, the
+batch reads them again.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ if TYPE_CHECKING:
     from rw_sql.connectors.kinesis.client import Address, Page, Shard, Stream
 
 MOST_BYTES = 64 * 1024 * 1024
-"""At this size, no further shards are read for the next batch."""
+"""The size in bytes of the records for the next batch at which no further shards are read for this batch."""
 
 _LIST_SECONDS = 2.0
 
 
 @dataclass(slots=True)
 class Poller:
-    """Reads the shards of one run. One thread at a time uses it. See ``Stretches`` of ``range_stream``.
+    """Reads the shards of one run. Implements :class:`rw_sql.connectors.support.range_stream.Stretches`. One thread at
+    a time uses a poller.
 
-    A shard is read after its parents have been read completely, because the parents' records of a partition key come
-    first.
+    A shard is read after its parents have been read completely, because the records of a partition key are in the
+    parents before they are in the shard.
     """
 
     max_records: int
@@ -79,31 +80,31 @@ class Poller:
         return tuple(found)
 
     def _listed(self, address: Address, name: str, positions: Mapping[str, SplitState]) -> Stream:
-        """The stream and its shards. They are listed again at intervals, because shards end and the stream may be
-        re-created."""
+        """The stream with its shards, which is requested again at intervals, because shards end and the stream may be
+        deleted and created again. Raises OSError if a position no longer applies to the stream."""
         now = time.monotonic()
         is_old = now - self.listed_at > _LIST_SECONDS
         if self.stream is None or is_old or not positions.keys() <= self.stream.shards.keys():
             self.stream, self.listed_at = stream_of(address, name, ANSWER_SECONDS), now
         stream = self.stream
         for split, state in positions.items():
-            # The next start of the reader compares them again and shows the statement that solves the problem.
+            # The next start of the reader makes the same comparison and shows the statement that solves the problem.
             if state.cluster is not None and state.cluster != stream.arn:
                 raise OSError(
                     f"OTHER_CLUSTER {split}: the position belongs to {state.cluster}, but the stream is {stream.arn}"
                 )
             if state.incarnation is not None and state.incarnation != stream.created:
                 raise OSError(
-                    f"RECREATED {name}: it was created at {stream.created}, the one that was read at "
-                    f"{state.incarnation}"
+                    f"RECREATED {name}: the stream was created at {stream.created}, but the stream that was read was "
+                    f"created at {state.incarnation}"
                 )
             if split not in stream.shards and state.offset != ENDED:
                 raise OSError(f"EXPIRED {split}: the shard was removed before it was read completely")
         return stream
 
     def _ready(self, stream: Stream, positions: Mapping[str, SplitState]) -> list[Shard]:
-        """The shards to read now, in turns. Leaves out shards that were read completely, and shards whose parents were
-        not.
+        """The shards to read now, beginning with another shard in each turn. Shards that were read completely are
+        omitted, and so are shards whose parents were not read completely.
         """
 
         def is_read(parent: str) -> bool:
@@ -136,7 +137,7 @@ class Poller:
             at = iterator_at(address, name, shard, offset, ANSWER_SECONDS)
             page, is_new = next_page(address, at, limit, ANSWER_SECONDS), True
         if is_new:
-            # Checked after the first records were read, so records that exist now existed then.
+            # Checks after the first records were read: records that exist now existed during the read too.
             require_whole(address, name, stream, shard, offset)
         if not page.behind_ms and len(page.records) < limit:
             end = page.records[-1].number + 1 if page.records else offset
@@ -144,7 +145,8 @@ class Poller:
         return page
 
     def _kept(self, address: Address, name: str, stream: Stream, shard: Shard, start: int, page: Page) -> list[Stretch]:
-        """The range of a page, whose records are kept for its batch; none if there is nothing new."""
+        """The range of a page, whose records are kept for the batch of this range; empty if the page has no new record
+        and the shard has not ended."""
         records = [record for record in page.records if record.number >= start]
         has_ended = page.next is None or (not shard.is_open and not page.records and page.behind_ms == 0)
         end = ENDED if has_ended else records[-1].number + 1 if records else start

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.kinesis.client import Address, Page, RawRecord, Shard, Stream
 
 ANSWER_SECONDS = 60.0
-"""The time limit of a request and its repetitions."""
+"""The time limit in seconds of a request including its retries."""
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
@@ -39,13 +39,13 @@ SCHEMA = pa.schema(
         ("headers", _HEADERS),
     ]
 )
-"""The columns of records: as in ``Connector.read_stream``, with the offset as a text."""
+"""The Arrow schema of records: the columns of ``Connector.read_stream``, with the offset as text."""
 
 RECORDS = (
     "_rw_split string, _rw_offset string, key binary, value binary, partition string, timestamp timestamp, "
     "headers array<struct<key:string,value:binary>>"
 )
-"""The same for Spark."""
+"""The schema of records as Spark's DDL."""
 
 
 class RangeLostError(KinesisError):
@@ -64,7 +64,8 @@ def read_range(
     stream = stream_of(address, name, ANSWER_SECONDS)
     if created is not None and stream.created != created:
         raise RangeLostError(
-            f"RECREATED {name}: it was created at {stream.created}, the one that was read at {created}"
+            f"RECREATED {name}: the stream was created at {stream.created}, but the stream that was read was created "
+            f"at {created}"
         )
     shard = stream.shards.get(split)
     if shard is None:
@@ -86,11 +87,11 @@ def read_range(
 
 
 def require_whole(address: Address, name: str, stream: Stream, shard: Shard, offset: int) -> None:
-    """Checks that no record from an offset on was removed. Raises RangeLostError.
+    """Checks that no record at or after an offset was removed. Raises RangeLostError.
 
-    Kinesis itself would begin at the oldest remaining record. Records are removed in order, so if a record before the
-    offset still exists, no record after it is missing. Otherwise, it is unknown whether records are missing, unless
-    this process has seen the end of the shard within the minimum retention.
+    Without this check, Kinesis would silently begin at the oldest remaining record. Records are removed in order: if a
+    record before the offset still exists, no record after the offset was removed. The check makes no request if the
+    shard, or all records at or after the offset, are younger than the retention.
     """
     is_new = is_surely_whole(stream, shard) if offset > shard.start else is_young(stream, shard)
     if is_new or TAILS.is_whole(address, stream, shard.id, offset):
@@ -98,11 +99,11 @@ def require_whole(address: Address, name: str, stream: Stream, shard: Shard, off
     first = first_record(address, name, shard, shard.start, time.monotonic() + ANSWER_SECONDS)
     if first is None and offset > shard.start:
         raise RangeLostError(
-            f"EXPIRED {shard.id}: it has no records, and the position is {offset}: records from there on may "
-            "have been removed"
+            f"EXPIRED {shard.id}: the shard has no records now, so records after the position {offset} may have been "
+            "removed"
         )
     if first is not None and first > offset:
-        raise RangeLostError(f"EXPIRED {shard.id}: its first record is {first}, after the position {offset}")
+        raise RangeLostError(f"EXPIRED {shard.id}: the shard's first record is {first}, after the position {offset}")
 
 
 def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> Iterator[Page]:
@@ -125,9 +126,10 @@ def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> I
 
 
 def table_of(shard: Shard, records: Sequence[RawRecord]) -> pa.Table:
-    """The records as a table; a packed record is replaced by the records that it contains.
+    """The records as a table; a record that packs several user records is replaced by these.
 
-    Packed records that belong to another shard are ignored, because their producer sends them to that shard again.
+    A packed user record whose hash key belongs to another shard is ignored, because its producer sends it to that
+    shard again.
     """
     offsets: list[str] = []
     keys: list[bytes] = []

@@ -1,8 +1,8 @@
-"""The bounds of shards: their first and last records, which Kinesis does not list.
+"""Finds the first and the last record of shards, which Kinesis does not list.
 
 To find the newest record of a shard, the module first searches the last seconds, then the last minutes, and so on.
-Later searches continue from the record found. The first record matters only for a shard that is older than the stream's
-retention, because a younger shard has lost no records.
+The next search for that shard continues from the record found. The first record is searched only in a shard that is
+older than the stream's retention, because a younger shard has lost no records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.kinesis.client import Address, RawRecord, Shard, Stream
 
 ENDED = MOST
-"""The end of a closed shard, and the position of a shard that was read completely. No sequence number is as large."""
+"""The end of a closed shard, and the position of a shard that was read completely. All sequence numbers are smaller."""
 
 AT_ONCE = 10_000
 """The maximum number of records in one request, which Kinesis limits to 10 MiB too."""
@@ -39,15 +39,16 @@ AT_ONCE = 10_000
 THREADS = 8
 _WINDOWS_SECONDS = (10, 120, 1_800, 21_600, 86_400, 8_784 * 3_600)
 _NARROW_SECONDS = 10.0
-"""The age of the newest record is bisected down to this difference."""
+"""The bisection of the newest record's age ends when its bounds differ by at most this number of seconds."""
 
 _KEPT = 10_000
 _APART_SECONDS, _MOST_ENDS = 900.0, 100
-"""The interval between the remembered ends of a shard, and their number, which suffices for a day."""
+"""For each shard, its end at several times is remembered: the interval between two of these times in seconds, and the
+maximum number of them. Together they cover a day."""
 
 
 LEAST_RETENTION_SECONDS = 23 * 3_600.0
-"""The minimum time for which a record stays in its shard: Kinesis keeps records for a day or more."""
+"""The time in seconds for which a record certainly stays in its shard. Kinesis keeps records for 24 hours or more."""
 
 
 class _Tails:
@@ -82,7 +83,7 @@ class _Tails:
             del seen[:-_MOST_ENDS]
 
     def is_whole(self, address: Address, stream: Stream, shard: str, offset: int) -> bool:
-        """True if every record from an offset on arrived so recently that none can have been removed."""
+        """True if all records at or after an offset arrived so recently that none of them can have been removed."""
         with self._lock:
             seen = tuple(self._ends.get((address, stream.arn, stream.created, shard), ()))
         now = time.time()
@@ -99,7 +100,7 @@ TAILS = _Tails()
 
 
 def bounds(address: Address, name: str, stream: Stream, timeout: float) -> dict[str, UpstreamSplit]:
-    """The shards as splits. Raises KinesisError."""
+    """The stream's shards as splits with their bounds. Raises KinesisError."""
     deadline = time.monotonic() + timeout
     find = partial(_bounds, address, name, stream, deadline)
     shards = tuple(stream.shards.values())
@@ -112,8 +113,8 @@ def bounds(address: Address, name: str, stream: Stream, timeout: float) -> dict[
 def is_young(stream: Stream, shard: Shard, retention_ms: float | None = None) -> bool:
     """True if the shard is younger than the stream's retention, so that it still has all its records.
 
-    A parent is listed until its last record is older than the retention. ``retention_ms`` is another retention to
-    compare with.
+    A shard is also young while the stream lists one of its parents: a parent is listed until its last record is older
+    than the retention. ``retention_ms``, if given, replaces the stream's retention.
     """
     age = time.time() * 1000 - stream.created_ms
     retention = stream.retention_ms if retention_ms is None else retention_ms
@@ -121,10 +122,8 @@ def is_young(stream: Stream, shard: Shard, retention_ms: float | None = None) ->
 
 
 def is_surely_whole(stream: Stream, shard: Shard) -> bool:
-    """True if no record of the shard can have been removed, even if the stream's retention was shorter before.
-
-    Raising the retention does not restore removed records.
-    """
+    """True if no record of the shard can have been removed, even if the stream's retention was shorter before. (Records
+    that were removed do not return when the retention is raised.)"""
     return is_young(stream, shard, min(stream.retention_ms, LEAST_RETENTION_SECONDS * 1000))
 
 
@@ -152,13 +151,13 @@ def _bounds(address: Address, name: str, stream: Stream, deadline: float, shard:
 
 
 def first_record(address: Address, name: str, shard: Shard, offset: int, deadline: float) -> int | None:
-    """The number of the first record that exists at an offset or after it; None if there is none."""
+    """The number of the first record that exists at or after an offset; None if no such record exists."""
     at = iterator_at(address, name, shard, offset, _left(deadline))
     return next((each.number for each in _records(address, at, deadline) if each.number >= offset), None)
 
 
 def first_at(address: Address, name: str, shard: Shard, milliseconds: int, deadline: float) -> int | None:
-    """The number of the first record that arrived at or after a time; None if there is none."""
+    """The number of the first record that arrived at or after a time; None if no such record exists."""
     at = _at_time(address, name, shard, milliseconds / 1000, deadline)
     return next((each.number for each in _records(address, at, deadline) if each.at_us >= milliseconds * 1000), None)
 
@@ -170,7 +169,7 @@ def time_of(address: Address, name: str, shard: Shard, offset: int, deadline: fl
 
 
 def _last_record(address: Address, name: str, stream: Stream, shard: Shard, deadline: float) -> int | None:
-    """The number of the newest record of an open shard; None if it has none."""
+    """The number of the newest record of an open shard; None if the shard has no record."""
     known, began = TAILS.get(address, stream, shard.id), time.time()
     if known is not None:
         try:
@@ -206,11 +205,11 @@ def _last_record(address: Address, name: str, stream: Stream, shard: Shard, dead
 def _last_within(
     address: Address, name: str, shard: Shard, now: float, ages: tuple[float, float], deadline: float
 ) -> int | None:
-    """The number of the newest record, if its age is below the second of ``ages`` (seconds); no record is younger than
-    the first.
+    """The number of the newest record, if its age is between the two ``ages`` in seconds; the caller knows that no
+    record is younger than the first of them.
 
-    A shard returns 2 MB per second, so an hour of records could not be read within the time limit. If one request does
-    not reach the end, the age of the newest record is therefore bisected.
+    A shard returns 2 MB per second, so all records of an hour could not be read within the time limit. If the first
+    page does not reach the newest record, its age is therefore found by bisection.
     """
     younger, older = ages
     last, is_end = _first_page(address, name, shard, now - older, deadline)
@@ -227,7 +226,8 @@ def _last_within(
 
 
 def _first_page(address: Address, name: str, shard: Shard, seconds: float, deadline: float) -> tuple[int | None, bool]:
-    """The last record of the first page with records from a time on, and whether that is the newest record."""
+    """The last record of the first page that contains records of a time or later, and whether that is the shard's
+    newest record. ``seconds`` is the time in seconds since 1970."""
     next_at: str | None = _at_time(address, name, shard, seconds, deadline)
     while next_at is not None:
         page = next_page(address, next_at, AT_ONCE, _left(deadline))
@@ -254,8 +254,8 @@ def _read_to_the_end(address: Address, at: str, deadline: float) -> int | None:
 def _records(address: Address, at: str, deadline: float) -> Iterator[RawRecord]:
     """The records from an iterator up to the newest one.
 
-    The page that reaches the newest record is the last one. In a shard that is written to all the time, every further
-    page would have records.
+    Ends after the page that reaches the newest record: in a shard that is written to all the time, every further page
+    would have records.
     """
     next_at: str | None = at
     while next_at is not None:

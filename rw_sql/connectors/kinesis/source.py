@@ -1,4 +1,5 @@
-"""The Kinesis connector. A split is a shard; a position is the sequence number of the next record, or follows one."""
+"""The Kinesis connector. A split is a shard. A position is the sequence number of the next record, or one more than the
+sequence number of the last record that was read."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ class KinesisConnector(RangedConnector):
 
     other_targets = "TO EARLIEST, TO LATEST or TO TIMESTAMP"
     has_wide_offsets = True
-    # The distance of two sequence numbers does not count records, so plans treat any range as one piece.
+    # The difference of two sequence numbers does not count records. With this value, every range counts as one record.
     offsets_per_record = MOST
 
     @property
@@ -81,11 +82,11 @@ class KinesisConnector(RangedConnector):
         check_startup(self.spec, options)
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Uses new connections from now on."""
+        """Makes later requests use new connections."""
         kinesis_client.CLIENTS.renew(kinesis_client.address_of(options))
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The shards, from their first to their last record; a closed shard ends at the greatest offset."""
+        """The shards, from their first to their last record. A closed shard ends at the greatest possible offset."""
         address, name = kinesis_client.address_of(options), options.get("stream", "")
         deadline = time.monotonic() + timeout
         try:
@@ -115,7 +116,7 @@ class KinesisConnector(RangedConnector):
         return RangeFeed(poller, options, positions, first, most_offsets=MOST**2, poll_seconds=seconds)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The next range of each shard, without state. A run uses :meth:`range_feed`."""
+        """The next range of each shard, without the readers of a run, which uses :meth:`range_feed` instead."""
         from rw_sql.connectors.kinesis.poller import Poller
 
         return Poller(max_records=MOST_RECORDS).stretches(options, positions)
@@ -184,7 +185,8 @@ class KinesisConnector(RangedConnector):
         return {"": _UNKNOWN}
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The time when the next record of each shard arrived, if the service responds soon."""
+        """The time when the next record of each shard arrived; shards are absent if the service does not respond
+        quickly."""
         address, name = kinesis_client.address_of(options), options["stream"]
         deadline = time.monotonic() + _TIMES_SECONDS
         found: dict[str, int] = {}

@@ -1,5 +1,5 @@
-"""Topics of an MQTT broker as sources. The broker keeps no positions: it repeats unacknowledged messages.
+"""Topics of an MQTT broker as sources. The broker stores no positions; it sends unacknowledged messages again.
 
 Imports: the public modules of ``connectors``. Begin with ``source``; ``session`` receives messages and acknowledges
-them. All other rooms use paho-mqtt only through these.
+them. All code outside this folder uses paho-mqtt only through these modules.
 """

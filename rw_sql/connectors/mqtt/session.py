@@ -32,7 +32,7 @@ SPLIT = "0"
 
 CONNECT_SECONDS = 10.0
 NEVER = 0xFFFFFFFF
-"""The session expiry of a session that the broker keeps until it is removed."""
+"""The session expiry interval with which a broker never removes a session by itself."""
 
 _KEEPALIVE_SECONDS = 30
 _PORTS = {"tcp": 1883, "mqtt": 1883, "ssl": 8883, "mqtts": 8883}
@@ -48,14 +48,14 @@ SCHEMA = pa.schema(
         ("headers", _HEADERS),
     ]
 )
-"""The columns of records, as in ``Connector.read_stream``."""
+"""The Arrow schema of records: the columns of ``Connector.read_stream``."""
 
 
 _NO_QOS = "the broker offers only QoS 0, by which messages are lost; qos = 'at_most_once' accepts that"
 
 
 _CONFIRM_SECONDS = 2.0
-"""The maximum time in seconds, at the end of a connection, in which the broker must read the acknowledgements."""
+"""The maximum time in seconds for which :meth:`Session.close` waits until the broker has read all acknowledgements."""
 
 
 class MqttError(Exception):
@@ -75,9 +75,9 @@ class _Message:
 
 @dataclass(slots=True)
 class Session:
-    """One connection with a session.
+    """A session at a broker, over one connection.
 
-    The client's own thread receives messages; other threads take and acknowledge them.
+    The client's own thread receives messages; other threads read and acknowledge them.
     """
 
     options: Mapping[str, str]
@@ -171,11 +171,11 @@ class Session:
             self._client.loop_stop()
 
     def _confirm(self) -> None:
-        """Waits until the broker has read the acknowledgements, which it does not answer itself.
+        """Waits until the broker has read all acknowledgements.
 
         When the connection ends, the broker may discard acknowledgements that it has not read, and would send these
-        messages again. A broker reads a connection's packets in order, so its answer to any later request shows that it
-        has read them.
+        messages again. It does not answer acknowledgements. But it reads the packets of a connection in order, so its
+        answer to a later request shows that it has read them.
         """
         if not self._has_acknowledged or not self._client.is_connected():
             return
@@ -198,7 +198,8 @@ class Session:
         else:
             if self._first and not flags.session_present:
                 logger.warning(
-                    "the broker of MQTT client %s has lost its session: messages since then are lost", self.client_id
+                    "the broker has lost the session of MQTT client %s: messages that it received since then are lost",
+                    self.client_id,
                 )
             self._subscribe(client)
 
@@ -212,7 +213,7 @@ class Session:
     def _subscribe(self, client: Any) -> None:
         from paho.mqtt.subscribeoptions import SubscribeOptions
 
-        # A retained message is sent only once, when the session begins.
+        # With this option, the broker sends a retained message only when a session begins, not at each reconnect.
         how = SubscribeOptions(qos=self._qos, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
         client.subscribe([(topic, how) for topic in topics_of(self.options)])
 
@@ -247,7 +248,7 @@ class Session:
 
 
 class MqttFeed(RangeFeed):
-    """The ranges of a run: the messages that its session has received. They are acknowledged after their commit."""
+    """The ranges of a run: the messages that its session has received. A message is acknowledged after its commit."""
 
     def __init__(self, session: Session, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> None:
         super().__init__(self, options, positions, (), most_offsets=1_000_000, poll_seconds=0.02)
@@ -313,7 +314,7 @@ def topics_of(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _filter_of(topic: str) -> str:
-    """The filter of a subscription, without the group of a shared one: ``$share/group/filter``."""
+    """The topic filter of a subscription: of a shared subscription ``$share/group/filter``, the last part."""
     return topic.split("/", 2)[2] if topic.startswith("$share/") and topic.count("/") > 1 else topic
 
 

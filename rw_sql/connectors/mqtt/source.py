@@ -57,12 +57,12 @@ class MqttConnector(RangedConnector):
                 raise OptionError(MISSING_PROPERTY, f'missing property "{other}"', key=one, hint=f"{one} needs {other}")
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options with an identifier of the client, by which the broker knows the session."""
+        """The options, with a generated client identifier if it is missing. The broker finds the session by it."""
         prefix = options.get("client_prefix") or "rw_sql"
         return {**options, "client_id": options.get("client_id") or f"{prefix}_{unique}"}
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The only split, whose end is unknown, if the broker accepts a connection."""
+        """The only split, without a known end; an error if the broker accepts no connection."""
         from rw_sql.connectors.mqtt.session import SESSIONS, MqttError, Session
 
         running = SESSIONS.get(_client_id(options))
@@ -118,8 +118,8 @@ class MqttConnector(RangedConnector):
 
 
 def _client_id(options: Mapping[str, str]) -> str:
-    """The client's identifier. After an ALTER, a table's source may have no identifier; the topics then serve as its
-    name."""
+    """The client's identifier. After an ALTER, the options of a table's source may lack it; the identifier is then made
+    from the topics."""
     if (given := options.get("client_id")) is not None:
         return given
     read = f"{options.get('url')} {options.get('topic')}"

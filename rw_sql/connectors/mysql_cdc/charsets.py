@@ -30,7 +30,8 @@ _COLLATIONS = (
     "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL",
     "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL",
 )
-"""Queries for the ids; the first is for MariaDB from 10.10 on, whose view COLLATIONS omits them."""
+"""Queries for the ids of collations with their character sets. The first is for MariaDB 10.10 and later, whose view
+COLLATIONS has no ids."""
 
 _NO_COLUMN = 1054
 
@@ -74,7 +75,7 @@ class Charsets:
                 raise ValueError(f"is of the character set {name}, which rw_sql does not know")
 
             return refuse
-        # This is the server's own table, because its latin1 is neither ISO 8859-1 nor Python's cp1252.
+        # Uses the server's own conversion of all 256 bytes: its latin1 is neither ISO 8859-1 nor Python's cp1252.
         every = "".join(f"{byte:02x}" for byte in range(256))
         ((converted,),) = rows_of(self._sql(), f"SELECT HEX(CONVERT(CONVERT(x'{every}' USING {name}) USING utf32))")
         table = dict(enumerate(bytes.fromhex(converted).decode("utf-32-be")))

@@ -26,8 +26,9 @@ else:
 SETTINGS = "SET time_zone = '+00:00', sql_mode = '', net_write_timeout = 600, wait_timeout = 31536000"
 
 _ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
-"""The socket's options, if the system has them. They prevent a firewall from dropping a rarely used connection, and end
-a connection after a minute, before the longest wait for rows, if its packets are not confirmed."""
+"""Options of a connection's socket, which are set if the operating system has them. Keepalives prevent a firewall from
+dropping a rarely used connection. A connection whose packets are not confirmed ends after a minute, which is shorter
+than the longest wait for rows."""
 
 _SYNTAX = 1064
 _REFUSED = frozenset({1044, 1045, 1049, 1054, 1142, 1143, 1146, 1227, 1236, 1251, 1370, 1698, 3118, 3159, 1064})
@@ -123,7 +124,8 @@ def rows_of(connection: Connection[Any], query: str, values: Sequence[object] = 
 
 
 def named_rows(connection: Connection[Any], query: str) -> list[dict[str, Any]]:
-    """The rows of a SHOW statement by the lower-case names of their columns, which differ among versions."""
+    """The rows of a SHOW statement, as dicts by the lower-case names of the columns: versions of the server return the
+    columns in different orders."""
     with connection.cursor() as cursor:
         cursor.execute(query)
         names = [column[0].lower() for column in cursor.description or ()]

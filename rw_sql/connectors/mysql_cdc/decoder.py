@@ -36,7 +36,8 @@ _MICROSECONDS = 1_000_000
 class KnownTable:
     """A table of the stream: ``table`` is its name in the records, ``key`` the columns of its primary key.
 
-    ``names`` are the columns in the log's order; those in ``left_out`` (generated ones) are not in the records.
+    ``names`` are the columns in the log's order. The columns in ``left_out``, such as generated columns, are not in the
+    records.
     """
 
     table: str
@@ -63,7 +64,7 @@ class KnownTable:
 
 
 class Records:
-    """Records of a batch, in order, as lists."""
+    """The records of a batch, in order. Each column of :func:`records_schema` is a list."""
 
     def __init__(self, split: str) -> None:
         self._split = split
@@ -82,7 +83,7 @@ class Records:
     def add(
         self, table: str, op: str, key: str | None, row: str | None, position: int, ordinal: int, time: int
     ) -> None:
-        """One record."""
+        """Adds a record."""
         self.tables.append(table)
         self.ops.append(op)
         self.keys.append(key)
@@ -93,7 +94,7 @@ class Records:
         self.size += len(row) if row is not None else 0
 
     def has_room(self, rows: int) -> bool:
-        """True if there are fewer than ``rows`` records, with fewer than BATCH_BYTES characters."""
+        """True if the batch has fewer than ``rows`` records, and these have fewer than BATCH_BYTES characters."""
         return len(self.ops) < rows and self.size < BATCH_BYTES
 
     def cut(self, count: int) -> None:
@@ -103,11 +104,11 @@ class Records:
         self.size = sum(len(row) for row in self.rows if row is not None)
 
     def truncate(self, table: str, position: int, ordinal: int, seconds: int) -> None:
-        """The record of a TRUNCATE."""
+        """Adds the record of a TRUNCATE."""
         self.add(table, TRUNCATE, None, None, position, ordinal, seconds * _MICROSECONDS)
 
     def snapshot(self, table: str, rows: Sequence[str], position: int, first: int) -> None:
-        """The records of a chunk."""
+        """Adds the records of a snapshot's chunk; ``first`` is the ``_rw_index`` of the first of them."""
         count = len(rows)
         self.tables += [table] * count
         self.ops += [SNAPSHOT] * count
@@ -146,8 +147,8 @@ def decode_rows(
     seconds: int,
     touched: dict[str, int] | None,
 ) -> int:
-    """Adds the rows of an event; returns their number. ``touched`` receives the keys of the rows, each with the
-    position.
+    """Adds the rows of an event to ``into``; returns their number. If ``touched`` is given, adds the keys of the rows
+    to it, each with ``position``.
 
     Raises CaptureError for a row that cannot be read.
     """
@@ -158,7 +159,7 @@ def decode_rows(
     if not part.is_full or part.count != len(known.names):
         raise CaptureError(
             UPSTREAM_MISSING,
-            f"a change of table {known.table} lacks columns of its row",
+            f"a change of table {known.table} does not contain all columns of its row",
             hint=f"SET GLOBAL binlog_row_image = 'FULL', for sessions that set it too; then {AGAIN}",
         )
     while at < size:

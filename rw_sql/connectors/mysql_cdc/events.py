@@ -55,7 +55,8 @@ class BrokenEventError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of an event. ``end`` is the position after it in its file; 0 for an event that is in no file."""
+    """The header of an event. ``end`` is the position in the log file after the event; 0 for an event that the server
+    sends although no file contains it."""
 
     time: int
     kind: int
@@ -72,7 +73,7 @@ def parse_header(packet: bytes) -> Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamColumn:
-    """A column as the log describes it. ``meta`` are the bytes that its type adds.
+    """A column as the log describes it. ``meta`` are the parameters of the column's type, such as a precision.
 
     ``name``, ``is_unsigned``, ``collation`` (an id) and ``labels`` are None if the log omits them.
     """
@@ -97,8 +98,8 @@ class TableMap:
     signs: tuple[bool, ...] = ()
 
     def with_signs(self, *, counts_years: bool) -> tuple[StreamColumn, ...]:
-        """The columns for which the log states whether they are unsigned. MariaDB and some versions of MySQL count YEAR
-        as a number."""
+        """The columns, with ``is_unsigned`` set where the log states it. The log has one bit per number column;
+        ``counts_years``: YEAR columns have a bit too, as in MariaDB and some versions of MySQL."""
         numbers = _NUMBERS | {_YEAR} if counts_years else _NUMBERS
         at = 0
         made = []
@@ -126,7 +127,7 @@ def lenenc(data: bytes, at: int) -> tuple[int, int]:
 
 
 def parse_table_map(body: bytes, *, is_mariadb: bool) -> TableMap:
-    """A table map event. Raises BrokenEventError."""
+    """Parses a table map event. Raises BrokenEventError."""
     try:
         return _table_map(body, is_mariadb)
     except (IndexError, UnicodeDecodeError) as error:
@@ -165,7 +166,7 @@ def _table_map(body: bytes, is_mariadb: bool) -> TableMap:
 
 @dataclass(slots=True)
 class _Optional:
-    """The optional metadata of a table map, as lists of one entry per column of a kind."""
+    """The optional metadata of a table map. Each list has one entry for each column of the kind that it describes."""
 
     names: list[str] = field(default_factory=list)
     unsigned: list[bool] = field(default_factory=list)
@@ -264,7 +265,7 @@ def _label_lists(data: bytes) -> Iterator[tuple[bytes, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class RowsPart:
-    """The rows of an event. ``data`` contains them from offset ``at`` on. ``is_full`` is true if every row has all
+    """The rows of an event. The first row begins at offset ``at`` of ``data``. ``is_full`` is true if every row has all
     columns.
     """
 
@@ -277,7 +278,7 @@ class RowsPart:
 
 
 def parse_rows(kind: int, body: bytes) -> RowsPart:
-    """An event with rows. Raises BrokenEventError."""
+    """Parses an event with rows. Raises BrokenEventError."""
     what, version = ROWS[kind]
     try:
         number = int.from_bytes(body[:6], "little")
@@ -333,7 +334,7 @@ def parse_xa_prepare(body: bytes) -> tuple[bool, bytes]:
 
 
 def xid_key(form: int, gtrid: bytes, bqual: bytes) -> bytes:
-    """An xid as one text."""
+    """An xid in the one form in which the reader compares the xids of events and of statements."""
     return b"%d:%s:%s" % (form, gtrid.hex().encode(), bqual.hex().encode())
 
 

@@ -1,5 +1,5 @@
-"""Checks that the log contains every change of a table's rows, and finds the changes that an ALTER makes without
-events."""
+"""Checks that the log contains every change of a table's rows, and finds changes of values by an ALTER, for which the
+log has no row events."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def require_readable(connection: Connection[Any], table: CatalogTable, progress: TableProgress) -> None:
-    """Raises CaptureError if the key by which the rows were read does not identify them, or if the log lacks changes of
-    the rows. Raises pymysql.Error.
+    """Raises CaptureError if the table's rows cannot be captured: if it has no primary key, if the key by which its
+    rows were read has changed, or if the log does not contain all changes of its rows. Raises pymysql.Error.
     """
     name = progress.table
     if not table.key:
@@ -52,8 +52,8 @@ def altered(
 ) -> tuple[TableProgress, SchemaChange | None]:
     """The progress after an ALTER that dropped or renamed columns, and the resulting change of the known columns.
 
-    A name that exists again, because a column was added again or names were exchanged, counts as dropped and added: the
-    values in existing rows differ, and the log contains no event for them.
+    If a dropped or renamed column's name exists again, because a column was added or names were exchanged, the name
+    counts as dropped and added: existing rows then have other values under this name, without an event in the log.
     """
     named = {column.lower() for column in columns}
     known = {column: kind for column, kind in progress.columns.items() if column.lower() in named}

@@ -1,6 +1,5 @@
-"""Enlarges the batches of a snapshot while the log is idle, because the number of batches at one position is
-limited.
-"""
+"""Enlarges the batches of a snapshot while the server's log does not grow, because only a limited number of batches can
+end at one position of the log."""
 
 from __future__ import annotations
 
@@ -34,8 +33,9 @@ class Gathering:
     def rows_at(self, position: int, progress: Iterable[TableProgress]) -> int:
         """The minimum number of rows in the next batch of chunks; 0 while few batches have ended at this position.
 
-        Later, it is a fraction of all rows that were emitted at this position; the remaining batch numbers then suffice
-        for a much larger table. After a restart, ``progress`` provides the number of these rows.
+        After many batches, the minimum is a fraction of all rows that were emitted at this position, so that the
+        remaining batch numbers suffice for a much larger table. After a restart, the number of emitted rows is taken
+        from ``progress``.
         """
         place, step = divmod(position, STEPS)
         if step < _FEW_STEPS:

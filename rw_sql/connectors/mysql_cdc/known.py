@@ -1,4 +1,4 @@
-"""The columns of the rows of a table: the log's description, completed from the catalog."""
+"""The columns of a table's rows in the log, from the log's own description and from the server's catalog."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ _SAME = {
     15: ("varchar", "varbinary"), 254: ("char", "binary", "uuid", "inet4", "inet6"), 247: ("enum",), 248: ("set",),
     252: ("tinyblob", "blob", "mediumblob", "longblob", "tinytext", "text", "mediumtext", "longtext"),
 }  # fmt: skip
-"""The catalog's type for each type of the log, for servers whose log does not name columns."""
+"""For each type of the log, the types that such a column can have in the catalog. If the log does not name the columns,
+these types show whether the catalog still describes the same columns."""
 
 
 class KnownTables:
-    """The tables of the stream. The catalog is read when a table's description changes."""
+    """The tables of the stream. The server's catalog is read when the log's description of a table changes."""
 
     def __init__(self, sql: Callable[[], Connection[Any]], charsets: Charsets) -> None:
         self._sql = sql
@@ -48,7 +49,7 @@ class KnownTables:
         self._known: dict[str, tuple[bytes, KnownTable, dict[str, str]]] = {}
 
     def use(self, *, is_mariadb: bool, has_names: bool) -> None:
-        """The server's kind, and whether its log names the columns."""
+        """Sets the server's kind, and whether its log names the columns."""
         self._is_mariadb, self._has_names = is_mariadb, has_names
 
     def forget(self, name: str) -> None:
@@ -56,7 +57,7 @@ class KnownTables:
         self._known.pop(name, None)
 
     def has_seen(self, name: str, found: TableMap) -> bool:
-        """True if the last rows had the same description."""
+        """True if the log described the table in the same way before its previous rows."""
         known = self._known.get(name)
         return known is not None and known[0] == found.signature
 
@@ -81,7 +82,7 @@ class KnownTables:
         if lacking:
             raise CaptureError(
                 UPSTREAM_MISSING,
-                f'column "{lacking[0]}" of the primary key of table {name} is not in the log any more',
+                f'the log no longer contains column "{lacking[0]}" of the primary key of table {name}',
                 hint=AGAIN,
             )
         left_out = frozenset(
@@ -109,8 +110,8 @@ class KnownTables:
         return made, types
 
     def _signed(self, found: TableMap, catalog: Mapping[str, CatalogColumn]) -> TableMap:
-        """The description with its unsigned columns marked. Whether YEAR counts as a number is chosen so that the
-        result agrees with the catalog.
+        """The description, with ``is_unsigned`` set for number columns. The log does not state whether YEAR columns
+        count as number columns. If one of the two interpretations contradicts the catalog, the other one is used.
         """
         ways = [found.with_signs(counts_years=each) for each in (self._is_mariadb, not self._is_mariadb)]
         for columns in ways:
@@ -164,7 +165,7 @@ def _described(
         raise CaptureError(
             UPSTREAM_MISSING,
             f"the columns of table {name} at {shown(position)} differ from its present columns, and the log "
-            "contains no names",
+            "contains no column names",
             hint=AGAIN,
         )
     return tuple(replace(column, name=each.name) for each, column in zip(catalog, found.columns, strict=True))

@@ -1,5 +1,5 @@
-"""The data that is stored with a table's progress, in the commit of its rows: the position at which the table begins in
-the log, and the identity of that log."""
+"""The position in the log at which a table's changes begin, and the identity of that log. They are stored with the
+table's progress (:attr:`TableProgress.identity`), in the commit of the rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """``begin``: changes up to this position are ignored for this table. ``file`` is the sequence number of the
-    position's file, ``created`` when that file was made, in seconds, and ``server`` the id of the server that made it.
-    ``prepared`` are the start positions of XA transactions that were prepared but have not ended. ``names`` are the
-    table's columns in order, if the log does not contain their names.
+    """Changes of the table up to the position ``begin`` are ignored. ``file`` is the sequence number of the log file
+    that was read last, ``created`` the time when it was made, in seconds since 1970, and ``server`` the id of the
+    server that made it. ``prepared`` are the start positions of XA transactions that were prepared but have not ended.
+    ``names`` are the table's columns in order, if the log does not contain their names.
     """
 
     begin: int

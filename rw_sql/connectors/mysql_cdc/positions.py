@@ -1,8 +1,8 @@
 """Positions in the binary log as whole numbers.
 
-A number contains the sequence number of the file (20 bits), the position in it (32 bits), and the number of batches
-that ended at that position (11 bits), so that a snapshot of an idle database can continue although the log does not
-grow.
+A number contains the sequence number of the log file (20 bits), the position in the file (32 bits), and a count of the
+batches that ended there (11 bits). Because of the count, batches of a snapshot have different positions even while the
+log does not grow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _SUFFIX = re.compile(r".*\.([0-9]+)")
 def number_of(sequence: int, at: int, step: int = 0) -> int:
     """The number of a position. Raises CaptureError for a file that has no number.
 
-    The server itself has no positions above 4 GiB; a transaction that ends there is the last one of its file.
+    A position above 4 GiB becomes the beginning of the next file, because a transaction that ends there is the last one
+    of its file.
     """
     if at >= _POSITIONS:
         sequence, at = sequence + 1, FIRST
@@ -35,7 +36,7 @@ def number_of(sequence: int, at: int, step: int = 0) -> int:
         raise CaptureError(
             UPSTREAM_MISSING,
             f"the binary log has reached file {sequence}, but positions can only name files up to {_MOST_FILES - 1}",
-            hint="RESET MASTER on the server begins at 1 again; then read the tables again",
+            hint="after RESET MASTER, the server's files begin at 1 again; then read the tables again",
         )
     return (sequence * _POSITIONS + at) * STEPS + step
 

@@ -1,4 +1,4 @@
-"""The reader of a binary log: changes and snapshots of a source's tables, in one order. See :class:`ChangeReader`."""
+"""The reader of a binary log: merges changes and snapshots of a source's tables. See :class:`ChangeReader`."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ else:
 _LONGEST_WAIT = 0.2
 
 _CHUNK_ORDINALS = 1 << 32
-"""The ``_rw_index`` of the first row of a snapshot, which is after the changes of a transaction at the same
-position."""
+"""The ``_rw_index`` of the first row of a snapshot at a position. All changes of a transaction at the same position
+have a lower index."""
 
 _CATALOG_SECONDS = 60.0
-"""The longest wait for the answer to a query of the catalog."""
+"""The longest wait, in seconds, for the answer to a query of the server's catalog."""
 
 
 class MysqlReader:
@@ -176,7 +176,7 @@ class MysqlReader:
         if file is None:
             raise CaptureError(
                 OFFSET_OUT_OF_RANGE,
-                f"the server has purged the beginning of an XA transaction that is not committed yet, file {sequence}",
+                f"the server has purged log file {sequence}, the beginning of an XA transaction that is not committed",
                 hint=AGAIN,
             )
         self._stream = Stream(self._options, self._server_id, is_mariadb=facts.is_mariadb, timeout=self._timeout)
@@ -191,7 +191,7 @@ class MysqlReader:
         return name.lower() if self._folded else name
 
     def _accept(self, tables: Mapping[str, TableProgress], facts: Facts) -> None:
-        """Reads these tables from now on. Raises CaptureError if one does not exist or cannot be captured."""
+        """Replaces the set of tables that are read. Raises CaptureError if one does not exist or cannot be captured."""
         accepted: dict[str, TableProgress] = {}
         for name, progress in tables.items():
             accepted[name] = progress if name in self._progress else self._found(name, progress, facts)
@@ -224,7 +224,7 @@ class MysqlReader:
             if mark.names and (mark.names != names or (progress.columns and dict(progress.columns) != table.types)):
                 raise CaptureError(
                     UPSTREAM_MISSING,
-                    f"the columns of table {name} have changed while it was not read, and the log contains no names",
+                    f"the columns of table {name} changed while it was not read, and the log contains no column names",
                     hint=AGAIN,
                 )
             mark = replace(mark, names=names)
@@ -233,7 +233,7 @@ class MysqlReader:
         return replace(progress, key_columns=table.key, rows_estimated=estimated)
 
     def _check_log(self) -> None:
-        """Waits for the first event, and checks that this log was read before."""
+        """Waits for the first event, and checks that the log file is the one that earlier runs read."""
         assert self._stream is not None
         sequence, _, _ = parts_of(min((self._position, *self._prepared)))
         deadline = time.monotonic() + self._timeout
@@ -241,7 +241,7 @@ class MysqlReader:
             received, _ = self._stream.get(0.02)
             self._backlog.extend(received)
             if time.monotonic() > deadline:
-                raise CaptureError(UPSTREAM_UNREACHABLE, "the server sends no event", is_temporary=True)
+                raise CaptureError(UPSTREAM_UNREACHABLE, "the server sends no event of its log", is_temporary=True)
         for mark in self._marks.values():
             if mark.created and mark.file == sequence and (mark.created, mark.server) != created:
                 raise CaptureError(
@@ -293,7 +293,7 @@ class MysqlReader:
             raise self._failure
 
     def _mark(self, stream: Stream) -> None:
-        """Updates the marks of the tables whose file or prepared transactions have changed."""
+        """Updates the tables' marks with the current log file and the prepared transactions, if these have changed."""
         sequence, _, _ = parts_of(self._position)
         created = stream.created(sequence)
         for name, progress in self._progress.items():
@@ -306,7 +306,7 @@ class MysqlReader:
                 self._progress[name] = replace(progress, identity=text)
 
     def _step(self, into: Records, max_rows: int, idle: int, *, has_taken: bool) -> int:
-        """Decodes transactions until there is no room for more. Returns their number."""
+        """Decodes transactions until the batch has no room for another row. Returns the number of transactions."""
         done = 0
         while self._backlog and into.has_room(max_rows):
             transaction = self._backlog[0]
@@ -336,7 +336,8 @@ class MysqlReader:
         return done
 
     def _is_turning(self, transaction: Transaction) -> bool:
-        """True if a transaction may stop the reader: it changes a definition, or its rows have other columns."""
+        """True if the reader may be unable to read a transaction, which must then begin a batch: the transaction
+        contains an ALTER or another statement, or its rows have other columns than before."""
         for part in transaction.parts:
             if isinstance(part, RowsPart):
                 continue
@@ -372,8 +373,8 @@ class MysqlReader:
         return not self._progress[name].is_done
 
     def _forget_touched(self) -> None:
-        """Discards the keys that no chunk needs: no chunk is being read, and later chunks are not older than the
-        position.
+        """Discards the keys of changes for tables of which no chunk is being read or waits: a chunk that begins later
+        contains all changes up to the present position.
         """
         for name in list(self._touched):
             if self._snapshot is not None and not self._snapshot.is_reading(name):
@@ -392,8 +393,8 @@ class MysqlReader:
         if effect.did == "changed":
             raise CaptureError(
                 UPSTREAM_MISSING,
-                f"a statement before {shown(position)} is in the log instead of the rows that it changed: its session "
-                "had binlog_format STATEMENT or MIXED",
+                f"the log contains a statement before {shown(position)} instead of the rows that the statement "
+                "changed: its session had binlog_format STATEMENT or MIXED",
                 hint=f"SET GLOBAL binlog_format = 'ROW', for all sessions; then {AGAIN}",
             )
         if effect.did == "database":
@@ -405,7 +406,7 @@ class MysqlReader:
         if other is not None and position > self._marks[other].begin:
             raise gone(
                 f"table {other} is not the table that was read: at {shown(position)} "
-                f"{effect.database}.{effect.table} was renamed to it"
+                f"{effect.database}.{effect.table} was renamed to that name"
             )
         name = self._name_of(effect.database, effect.table)
         if name is None or position <= self._marks[name].begin:
@@ -446,8 +447,8 @@ class MysqlReader:
             )
 
     def _leave_all(self, snapshot: SnapshotThread, into: Records, max_rows: int) -> bool:
-        """Emits the chunks whose positions the stream has passed. Their rows get a position that no earlier batch
-        had.
+        """Emits the chunks whose positions the stream has passed. Their rows get a position at which no earlier batch
+        ended.
         """
         has_left = False
         gathered = self._gathering.rows_at(self._position, self._progress.values())
@@ -456,7 +457,7 @@ class MysqlReader:
                 break
             if self._position <= self._returned:
                 if self._position % STEPS + 1 >= STEPS or not snapshot.has_gathered(gathered):
-                    break  # After the last batch number of a position, the log must grow first.
+                    break  # Either no batch number is left at this position, or more chunks are to be read first.
                 self._position += 1
             self._leave(snapshot, chunk, into)
             has_left = True

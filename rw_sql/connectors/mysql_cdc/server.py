@@ -26,7 +26,7 @@ AGAIN = "RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH (FORGET_OFFSETS = true)
 
 
 def gone(message: str) -> CaptureError:
-    """The error for a table that is not the table that was read, or whose changes are missing."""
+    """The error for a table that was replaced by another table of its name, or whose changes are not in the log."""
     return CaptureError(UPSTREAM_MISSING, message, hint=AGAIN)
 
 
@@ -54,7 +54,8 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The server at one moment. ``settings`` are its global variables; ``logs`` is empty without a binary log."""
+    """The state of the server at one moment. ``settings`` are its global variables; ``logs`` are the files of its
+    binary log, empty if it has none."""
 
     settings: Mapping[str, str]
     logs: tuple[LogFile, ...]
@@ -82,7 +83,7 @@ class Facts:
 
     @property
     def start(self) -> int:
-        """The first position that can be read."""
+        """The first position of the log that the server still has."""
         return number_of(self.logs[0].sequence, FIRST) if self.logs else self.end
 
     def file_of(self, position: int) -> LogFile | None:
@@ -99,8 +100,8 @@ class Facts:
 
 
 def read_facts(options: Mapping[str, str], timeout: float) -> Facts:
-    """The server. Raises CaptureError if the server does not answer, or if the user lacks the privilege to read its
-    log.
+    """Reads the state of the server. Raises CaptureError if the server does not answer, or if the user lacks the
+    privilege to read its log.
     """
     try:
         with connect(options, timeout) as connection:
@@ -110,7 +111,7 @@ def read_facts(options: Mapping[str, str], timeout: float) -> Facts:
 
 
 def facts_over(connection: Connection[Any]) -> Facts:
-    """:func:`read_facts` over a connection. Raises pymysql.Error, CaptureError."""
+    """Like :func:`read_facts`, over an open connection. Raises pymysql.Error, CaptureError."""
     settings = settings_of(connection)
     try:
         (status, *_) = first_of(connection, STATUS) or [{}]
@@ -157,7 +158,7 @@ def _listed(text: str | None) -> tuple[str, ...]:
 
 
 def details(facts: Facts) -> SlotDetails | None:
-    """The log in the form that SHOW SOURCE SPLITS shows; None if the server has no log."""
+    """The facts about the log that SHOW SOURCE SPLITS shows; None if the server has no binary log."""
     if not facts.logs:
         return None
     return SlotDetails(
@@ -178,9 +179,9 @@ def details(facts: Facts) -> SlotDetails | None:
 
 
 def await_prepared(connection: Connection[Any], table: str, timeout: float) -> None:
-    """Waits until the XA transactions that are prepared now have ended. A snapshot does not contain their rows, and in
-    the log their rows precede the position where the table begins. MySQL does not need this, because its snapshots wait
-    for locks.
+    """Waits until the XA transactions that are prepared now have ended. Otherwise their changes could be missing: a
+    snapshot does not contain them, and in the log they are before the position from which the table's changes are
+    read. Only MariaDB needs this; MySQL's snapshots wait for the locks of such transactions.
 
     Raises CaptureError if one of these transactions is still prepared after ``timeout`` seconds; also raises
     pymysql.Error.
@@ -191,8 +192,8 @@ def await_prepared(connection: Connection[Any], table: str, timeout: float) -> N
         if time.monotonic() > deadline:
             raise CaptureError(
                 UPSTREAM_UNREACHABLE,
-                f"the snapshot of table {table} waits for {len(waiting)} prepared XA transactions: their changes would "
-                "be missing",
+                f"the snapshot of table {table} waits for {len(waiting)} prepared XA transactions, because their "
+                "changes would be missing",
                 hint="XA RECOVER on the server lists them; XA COMMIT or XA ROLLBACK ends one",
                 is_temporary=True,
             )
@@ -201,7 +202,7 @@ def await_prepared(connection: Connection[Any], table: str, timeout: float) -> N
 
 
 def check_position(facts: Facts, position: SplitState) -> LogFile:
-    """The file of a position. Raises CaptureError if the server does not have everything after the position."""
+    """The log file that contains a position. Raises CaptureError if the server does not have all changes after it."""
     if position.cluster is not None and position.cluster != facts.cluster:
         raise CaptureError(
             UPSTREAM_MISSING,
@@ -226,8 +227,8 @@ def check_position(facts: Facts, position: SplitState) -> LogFile:
         oldest = facts.logs[0].name
         raise CaptureError(
             OFFSET_OUT_OF_RANGE,
-            f"the server has purged its log up to {oldest}, the position is {shown(position.offset)}: the changes "
-            f"between are missing. Its log {facts.expiry}",
+            f"the server has purged its log up to {oldest}, and the position is {shown(position.offset)}: the changes "
+            f"between the two are missing. The server's log {facts.expiry}",
             hint=f"{AGAIN}; to keep the log for longer: SET GLOBAL {_expiry_setting(facts)}",
         )
     return found
@@ -236,8 +237,8 @@ def check_position(facts: Facts, position: SplitState) -> LogFile:
 def other_server(before: str, now: str) -> str:
     """The message for a position of another server."""
     return (
-        f"the server has {_identity(now)}, the position is of {_identity(before)}: it is another server, whose log has "
-        "other positions"
+        f"the server has {_identity(now)}, but the position belongs to a server with {_identity(before)}, whose log "
+        "has other positions"
     )
 
 

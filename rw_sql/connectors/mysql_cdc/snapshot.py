@@ -1,8 +1,8 @@
 """Reads tables in chunks of their keys, while the stream is read.
 
 Each chunk has a position of the log that is exact for its rows: the rows contain every change up to the position and no
-later change. The chunk is emitted when the stream has passed that position. Rows whose key the stream has changed since
-are omitted, because the stream contains their newer values.
+later change. The chunk is emitted when the stream has passed that position. Rows with keys that occur in later changes
+of the stream are omitted, because the stream contains their newer values.
 
 MariaDB reports the position of a consistent snapshot (``binlog_snapshot_position``), so that nothing is locked. MySQL
 reports no such position, and its log contains a commit for a moment before snapshots see the commit. On MySQL, the rows
@@ -67,7 +67,7 @@ else:
     pymysql = deferred("pymysql")
 
 CHUNK_BYTES = 4 << 20
-"""The target size of a chunk, to which the number of rows is adapted."""
+"""The target size of a chunk in bytes, to which the number of rows is adapted."""
 
 FIRST_ROWS, LEAST_ROWS, MOST_ROWS = 2_000, 50, 50_000
 _MOST_LOCKED = 5_000
@@ -78,12 +78,13 @@ _READ_AHEAD = 3
 _GATHERED_BYTES = 64 << 20
 _LONG = 60.0
 _CHUNK_SECONDS = 600.0
-"""The longest wait for the rows of a chunk."""
+"""The longest wait, in seconds, for the rows of a chunk."""
 _LOCK_SECONDS = 2
 _LATE_SECONDS = 0.05
 _TOO_OLD = -1
 _AGAIN = frozenset({1205, 1213, 1412, _TOO_OLD})
-"""After a lock timeout, a deadlock, or a change of the table since the snapshot began, the chunk is read again."""
+"""The codes of errors after which a chunk is read again: a lock timeout, a deadlock, a change of the table's definition
+since the snapshot began, and this module's own error for a snapshot that is too old."""
 
 _MOST_TRIES = 30
 
@@ -105,8 +106,8 @@ class Chunk:
 
 @dataclass(slots=True)
 class _Job:
-    """A table whose snapshot is being read. ``least`` is the smallest valid position of a chunk. ``sent`` counts the
-    chunks that are not emitted yet; ``begun`` is the stream's position when the current chunk was started."""
+    """A table whose snapshot is being read. A chunk with a position below ``least`` is too old. ``sent`` counts the
+    chunks that were read but not emitted yet; ``begun`` is the stream's position when the current chunk was started."""
 
     progress: TableProgress
     next_key: str | None
@@ -143,7 +144,7 @@ class SnapshotThread:
     def set_tables(self, tables: Mapping[str, TableProgress], marks: Mapping[str, Mark]) -> None:
         """Sets the tables to read; tables that are being read continue.
 
-        ``marks`` have the positions up to which the stream's changes are omitted, because the chunks contain them.
+        ``marks`` have the positions up to which the changes of a table are omitted, so that a chunk must contain them.
         """
         with self._changed:
             for name in [name for name in self._jobs if name not in tables or tables[name].is_done]:
@@ -180,10 +181,8 @@ class SnapshotThread:
             return None
 
     def has_gathered(self, rows: int) -> bool:
-        """True if ``rows`` rows can be emitted, or a quarter of this number if they have many bytes, or if no further
-        rows follow.
-
-        If False, further chunks are read first.
+        """True if chunks with ``rows`` rows wait to be emitted, if chunks with a quarter of that number and many bytes
+        do, or if no further rows follow. If False, the thread reads further chunks ahead.
         """
         with self._changed:
             self._wanted = rows
@@ -227,7 +226,7 @@ class SnapshotThread:
         while thread is not None and thread.is_alive():
             sock = getattr(self._connection, "_sock", None)
             if sock is not None:
-                # The connection may end in the meantime, and the thread then ends too.
+                # The connection may have ended after the check above; the thread then ends too.
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
             thread.join(0.2)
@@ -258,7 +257,7 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def _next(self) -> _Job | None:
-        """The table whose next chunk is read; waits until there is one. None at the end."""
+        """Waits until a table needs another chunk, and returns the table; None after :meth:`close`."""
         with self._changed:
             while not self._is_closing:
                 wait = _LONG
@@ -323,7 +322,7 @@ class SnapshotThread:
         position = 0 if lock else _snapshot_position(connection)
         least = max(job.begun or 0, job.least)
         if not lock and position < least - least % STEPS:
-            # The log contains a commit for a moment before snapshots see it, or for seconds if the commit waits for a
+            # A commit is in the log a moment before it is visible in snapshots, or seconds before if it waits for a
             # replica.
             raise pymysql.OperationalError(_TOO_OLD, "a commit that is in the log cannot be seen yet")
         # The lock of a SELECT keeps the columns as they are until the end of the transaction.
@@ -384,7 +383,8 @@ def _locked(connection: Connection[Any], name: str) -> CatalogTable:
 
 
 def _bounds(table: CatalogTable, next_key: str | None) -> str:
-    """The condition for the rows after a key. MySQL uses no index range for ``(a, b) > (1, 2)``."""
+    """The WHERE clause for the rows after a key; empty without a key. It compares column by column, because MySQL uses
+    no index range for ``(a, b) > (1, 2)``."""
     if next_key is None:
         return ""
     values: dict[str, str] = json.loads(next_key)
@@ -425,7 +425,8 @@ def _compared(column: CatalogColumn, value: str) -> tuple[str, str]:
 
 
 def _packets(connection: Connection[Any], query: str) -> list[bytes]:
-    """The rows of a query, one after another as the server sends them. PyMySQL's own rows take three times as long."""
+    """The rows of a query in the form of the server's packets. To parse them, PyMySQL takes three times as long as this
+    module."""
     connection.query(query, unbuffered=True)
     result: Any = connection._result
     made: list[bytes] = []

@@ -61,7 +61,7 @@ class MysqlCdcConnector(ChangeBase):
         check_root_certificate(options, "add ssl.root.cert = '/path/to/ca.pem'")
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The databases, as one split."""
+        """The only split, which is named by all databases of the source."""
         return (options["database.name"],)
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
@@ -96,7 +96,8 @@ class MysqlCdcConnector(ChangeBase):
         return other_server(before.cluster or "", now.cluster or "")
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with the number by which the server distinguishes this reader from its replicas."""
+        """The options, with a number for ``server.id`` if it is missing. The server distinguishes this reader from its
+        replicas by that number."""
         return {"server.id": str(_LEAST_ID | (zlib.crc32(unique.encode()) % _LEAST_ID))} | dict(options)
 
     def change_reader(self, options: Mapping[str, str]) -> MysqlReader:
@@ -154,5 +155,5 @@ class MysqlCdcConnector(ChangeBase):
     def slot_details(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SlotDetails | None:
-        """The server's log now."""
+        """The current state of the server's log."""
         return details(read_facts(options, timeout))

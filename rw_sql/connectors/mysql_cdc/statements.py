@@ -27,13 +27,13 @@ Did = Literal["truncated", "dropped", "renamed", "created", "altered", "emptied"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """An event of a table.
+    """The effect of a statement on a table. ``did`` is one of these words:
 
-    ``truncated``, ``dropped``, ``renamed`` (to ``other``), ``created``, ``altered`` (its definition; ``columns`` are
-    those that were dropped or renamed, by their names before), ``emptied`` (rows were added or removed that the log
-    does not contain, for example with a partition), ``versioned`` (system versioning was added or dropped),
-    ``database`` (dropped with all tables), ``changed`` (the log contains a statement instead of rows; ``table`` is
-    empty if unknown).
+    ``truncated``, ``dropped``, ``renamed`` (to ``other``), ``created``, ``altered`` (the definition; ``columns`` are
+    the columns that were dropped or renamed, by their names before), ``emptied`` (rows that the log does not contain
+    were added or removed, for example with a partition), ``versioned`` (system versioning was added or dropped),
+    ``database`` (the database was dropped with all its tables), ``changed`` (the log contains the statement instead of
+    the changed rows; ``table`` is empty if unknown).
     """
 
     did: Did
@@ -65,7 +65,7 @@ class _Words:
         self.at = 0
 
     def peek(self, ahead: int = 0) -> str:
-        """A word in upper case; empty at the end."""
+        """The word that is ``ahead`` words after the next one, in upper case; empty after the last word."""
         place = self.at + ahead
         return self.words[place].upper() if place < len(self.words) else ""
 
@@ -77,7 +77,7 @@ class _Words:
         return False
 
     def name(self, database: str) -> tuple[str, str]:
-        """The next name of a table."""
+        """Takes the name of a table, and returns its database and name; ``database`` is the default database."""
         first = self._part()
         if self.peek() == ".":
             self.at += 1
@@ -90,7 +90,7 @@ class _Words:
         return _unquoted(word)
 
     def rest(self) -> list[str]:
-        """The next words, in upper case."""
+        """All words that were not taken yet, in upper case."""
         return [word.upper() for word in self.words[self.at :]]
 
 

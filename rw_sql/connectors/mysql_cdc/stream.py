@@ -45,9 +45,9 @@ _NO_TABLES: frozenset[tuple[str, str]] = frozenset()
 
 @dataclass(slots=True, kw_only=True)
 class Transaction:
-    """The changes of a transaction to the tables that are read, in order. ``position`` is its end, ``time`` its commit
-    in seconds. ``prepared`` are the start positions of the XA transactions that are prepared but not ended at this
-    position."""
+    """The changes of a transaction to the tables that are read, in order. ``position`` is the transaction's end,
+    ``time`` its commit in seconds since 1970. ``prepared`` are the start positions of the XA transactions that are
+    prepared but not ended at this position."""
 
     position: int
     time: int
@@ -80,7 +80,7 @@ class Watched:
 
 
 class Stream:
-    """Reads from a position on. :meth:`get` returns the transactions that arrived; an error ends the stream."""
+    """A thread that reads the log. :meth:`get` returns the transactions that have arrived; an error ends the stream."""
 
     def __init__(self, options: Mapping[str, str], server_id: int, *, is_mariadb: bool, timeout: float) -> None:
         self._options = options
@@ -114,7 +114,7 @@ class Stream:
             with connection.cursor() as cursor:
                 cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
                 cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
-                # The first event precedes the event that describes the format of the log.
+                # The checksum's kind is queried here, because the first event arrives before the event that states it.
                 cursor.execute("SELECT @master_binlog_checksum")
                 ((checksum,),) = cursor.fetchall()
                 self._has_checksum = checksum not in (b"NONE", None)
@@ -129,9 +129,10 @@ class Stream:
         self._thread.start()
 
     def get(self, wait_seconds: float) -> tuple[list[Transaction], int]:
-        """The transactions since the last call, and a position up to which there are no others. Waits for news.
+        """The transactions that arrived since the last call, and a position up to which the log has no others. Waits
+        at most ``wait_seconds`` for a transaction.
 
-        Raises the error that ended the stream, after all transactions before it have been returned.
+        After all transactions have been returned, raises the error that ended the stream.
         """
         with self._changed:
             if not self._ready and wait_seconds > 0:
@@ -261,7 +262,7 @@ class Stream:
         if name != self._file or is_real:
             self._file, self._sequence = name, sequence_of(name)
             self._maps.clear()
-            self._group = None  # A transaction that a crash of the server cuts off was not committed.
+            self._group = None  # A transaction without an end was cut off by a crash of the server: it did not commit.
         self._last_end, self._wraps = at, 0
         if self._group is None:
             self._pass(number_of(self._sequence, at))
@@ -374,7 +375,7 @@ def _stream_error(error: Exception, options: Mapping[str, str], place: str) -> C
         text = without_password(str(error.args[1]), options)
         return CaptureError(
             OFFSET_OUT_OF_RANGE,
-            f"the server cannot send its log from {place} on: {text}",
-            hint=f"the changes after it are missing: {AGAIN}",
+            f"the server cannot send its log after {place}: {text}",
+            hint=f"the changes after {place} are missing: {AGAIN}",
         )
     return unreachable(error, options)

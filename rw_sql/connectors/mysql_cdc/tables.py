@@ -83,7 +83,7 @@ class CatalogTable:
 
     @property
     def types(self) -> dict[str, str]:
-        """The columns in the stream, with their types in the server's spelling."""
+        """The columns that the records contain, with their types in the server's spelling."""
         return {column.name: column.type_name for column in self.columns if not column.is_generated}
 
 
@@ -146,7 +146,7 @@ def columns_of(connection: Connection[Any], database: str, name: str) -> tuple[C
 
 
 def _checked_as_json(connection: Connection[Any], database: str, name: str) -> tuple[str, ...]:
-    """The columns of MariaDB's JSON, a text with a check."""
+    """The columns of MariaDB's type JSON: texts with a CHECK that they are valid JSON."""
     try:
         rows = rows_of(connection, _CHECKS, [database, name])
     except pymysql.Error as error:
@@ -194,7 +194,7 @@ def shared_lock(version: str) -> str:
 
 
 def missing_table(connection: Connection[Any], options: Mapping[str, str], table: str) -> CaptureError:
-    """The error for a table that does not exist, with near names."""
+    """The error for a table that does not exist. The hint lists similar names."""
     databases = databases_of(options)
     query = _OTHERS.format(", ".join(["%s"] * len(databases)))
     others = [str(row[0]) for row in rows_of(connection, query, databases)]

@@ -1,4 +1,4 @@
-"""Rows as JSON objects."""
+"""Writes rows as JSON objects from cells that are JSON texts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Template:
         self._key = _template(key)
 
     def row(self, cells: Sequence[str]) -> str:
-        """The whole row."""
+        """The JSON object of a row."""
         return self._row % tuple(cells)
 
     def key(self, cells: Sequence[str]) -> str:
-        """The key of a row with these cells."""
+        """The JSON object of the key of a row with these cells."""
         return self._key % tuple([cells[at] for at in self.key_at])
 
     def key_of(self, cells: Sequence[str]) -> str:
-        """The key that consists of these cells, which are in the key's order."""
+        """The JSON object of a key with these cells, which are in the key's order."""
         return self._key % tuple(cells)
 
 

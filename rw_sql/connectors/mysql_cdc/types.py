@@ -11,7 +11,7 @@ from dataclasses import dataclass
 WHOLE, NUMERIC, FLOAT, BIT, TEXT, BYTES, JSON = "whole", "numeric", "float", "bit", "text", "bytes", "json"
 DATE, TIMESTAMP, TIMESTAMPTZ, TIME, YEAR = "date", "timestamp", "timestamptz", "time", "year"
 LABEL, LABELS, OTHER = "enum", "set", "other"
-"""The families of types: columns of one family have the same text form."""
+"""Families of types. The values of all types of a family have the same text form."""
 
 _VARYING = "CHARACTER VARYING"
 _WIDEST_DECIMAL = 38
@@ -56,7 +56,8 @@ _RANKS = {"SMALLINT": 2, "INT": 4, "BIGINT": 8, "REAL": 4, "DOUBLE": 8, "NUMERIC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MysqlType:
-    """A column's type. ``canonical`` is its type for ``(*)``; None if no type of rw_sql can hold the values."""
+    """A column's type. ``canonical`` is the type that a table with the column list ``(*)`` gets; None if rw_sql cannot
+    read the values."""
 
     name: str
     canonical: str | None
@@ -65,13 +66,13 @@ class MysqlType:
 
     @property
     def also(self) -> tuple[str, ...]:
-        """Further types that the values can have, beyond wider types."""
+        """The types with which the column can be declared beside ``canonical`` and wider types."""
         if self.name == "tinyint":
             return ("BOOLEAN",)
         return ("DOUBLE",) if self.family in (WHOLE, NUMERIC) else ()
 
     def fits_into(self, declared: str) -> bool:
-        """True if values of this type can have a declared (canonical) type."""
+        """True if values of this type can be read as a declared (canonical) type."""
         if self.canonical is None:
             return False
         if declared in (_VARYING, self.canonical) or declared.startswith(_VARYING + "("):
@@ -103,7 +104,7 @@ def type_of(data_type: str, column_type: str, precision: int | None, scale: int 
     if name in _PLAIN:
         canonical, family = _PLAIN[name]
         return MysqlType(name=name, canonical=canonical, family=family)
-    return MysqlType(name=name, canonical=None, family=OTHER, refusal="rw_sql does not know how the log writes it")
+    return MysqlType(name=name, canonical=None, family=OTHER, refusal="rw_sql does not know this type")
 
 
 def bits_of(column_type: str) -> int:

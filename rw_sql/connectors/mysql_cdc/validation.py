@@ -99,14 +99,14 @@ def _server(connection: Connection[Any], facts: Facts) -> Iterator[Lack]:
     if has_copies.upper() == "OFF" and _is_replica(connection):
         yield Lack(
             check="server",
-            message="the server is a replica and does not log what it copies (log_slave_updates)",
+            message="the server is a replica and does not log the changes that it copies (log_slave_updates)",
             hint="set log_slave_updates = ON in its configuration and restart it, or set hostname to the primary's",
         )
     grants = " ".join(str(value) for row in named_rows(connection, "SHOW GRANTS") for value in row.values()).upper()
     may_replicate = any(
         word in grants for word in ("REPLICATION SLAVE", "REPLICATION REPLICA", "ALL PRIVILEGES ON *.*")
     )
-    # The list does not contain the rights of roles.
+    # SHOW GRANTS does not list the privileges of the user's roles.
     has_roles = any(" ON " not in str(value) for row in named_rows(connection, "SHOW GRANTS") for value in row.values())
     if not may_replicate and not has_roles:
         yield Lack(

@@ -1,7 +1,7 @@
 """Converts cells of the log and of a SELECT to members of a JSON object, so that equal values have equal texts.
 
-A reader receives the bytes of an event's rows and the offset of a cell, and returns the cell as JSON and the offset of
-the cell's end. It raises ValueError for a value that it cannot read.
+A :data:`Reader` receives the bytes of an event's rows and the offset of a cell, and returns the cell as JSON and the
+offset of the cell's end. A reader raises ValueError for a value that it cannot read.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def reader_of(column: StreamColumn, data_type: str, decode: Callable[[bytes], st
 
 
 def skip_of(column: StreamColumn, read: Reader) -> Callable[[bytes, int], int]:
-    """The function that returns the end of a cell without reading its value."""
+    """A function that returns the offset of a cell's end without converting its value."""
     kind, meta = column.type, column.meta
     sizes = {**_INTS, 4: 4, 5: 8, 10: 3, 13: 1, 12: 8}
     if kind == 246:
@@ -268,7 +268,7 @@ def _inet6(part: bytes) -> str:
 
 
 def select_of(quoted: str, column_type: str, family: str) -> str:
-    """The expression of a column in a SELECT, so that its text is exact: MySQL rounds a plain FLOAT to six digits."""
+    """The expression that selects a column with all its digits: of a plain FLOAT, MySQL would return only six."""
     if family == FLOAT:
         return f"({quoted} + 0e0)"
     return f"({quoted} + 0)" if family == BIT or "zerofill" in column_type.lower() else quoted

@@ -51,11 +51,11 @@ class StreamMissingError(NatsError):
 
 
 class FilterRefusedError(NatsError):
-    """The server does not accept the subject of a consumer for this stream."""
+    """The server refuses to create a consumer with this subject, because the stream does not list the subject."""
 
 
 class _Loop:
-    """The event loop of this process, in a separate thread. A forked process starts its own."""
+    """The event loop of this process, in a separate thread. A forked process starts another loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -118,7 +118,7 @@ class NatsClient:
 
     @property
     def is_open(self) -> bool:
-        """True if the connection can be used."""
+        """True while the connection is neither closed nor broken."""
         return self._connection is not None and self._connection.is_connected
 
     async def _ask(self, ask: Callable[[Client], Awaitable[T]]) -> T:
@@ -174,24 +174,24 @@ async def _connected(address: Address) -> Client:
 
 
 _MESSAGE = rb"\A%sMSG[ \t]+([^ \t\r\n]+)[ \t]+([^ \t\r\n]+)[ \t]+(([^ \t\r\n]+)[ \t]+)?%s(\d+)[ \t]*\r\n"
-"""The line before a message: subject, subscription, reply subject, size of the headers, size.
-
-The groups are those of nats-py's expressions.
+"""The regular expression of the protocol line before a message: subject, subscription, reply subject, size of the
+headers, total size. Its groups are those of nats-py's expressions, which it replaces.
 """
 
 
 @cache
 def _client_class() -> type[Client]:
-    """The client of nats-py, for messages of any bytes.
+    """A subclass of nats-py's client that accepts subjects and headers of any bytes.
 
-    Servers forward subjects and headers without a check. If nats-py cannot decode them, its reader ends, and the
-    connection's requests get no answers. A subject may also contain whitespace other than blanks, tabs and ends of
-    lines.
+    Servers forward subjects and headers without a check. If nats-py's own client cannot decode them, it stops reading,
+    and no request over the connection gets an answer. A subject may also contain whitespace other than blanks, tabs and
+    ends of lines.
     """
     from nats.aio.client import Client
     from nats.protocol import parser
 
-    # The expressions are global names of nats-py's module, which other clients in the process use too.
+    # nats-py's expressions are global names of its module. Other clients in this process use them too, so they are
+    # replaced only in a copy of the parser's function.
     words = {
         "MSG_RE": re.compile(_MESSAGE % (b"", b"")),
         "HMSG_RE": re.compile(_MESSAGE % (b"H", rb"(\d+)[ \t]+")),
@@ -333,12 +333,12 @@ POOL = _Pool()
 class StreamInfo:
     """A stream at one moment.
 
-    It contains the sequence numbers ``[first, end)``, except for ``deleted`` messages in between.
+    The stream's messages have sequence numbers in ``[first, end)``; ``deleted`` of these numbers have no message.
 
-    ``created`` is the time of its creation, as the server writes it. ``most_per_subject`` is the maximum number of
-    messages kept per subject; 0 means no limit. ``is_copy``: the stream copies messages from other streams, so it
-    may contain subjects that it does not list. ``retention`` is ``limits`` unless the stream removes messages after
-    consumers have acknowledged them.
+    ``created`` is the time of the stream's creation, as the server writes it. ``most_per_subject`` is the maximum
+    number of messages kept per subject; 0 means no limit. ``is_copy``: the stream copies messages from other streams,
+    so it may contain subjects that it does not list. ``retention`` is ``limits`` unless the stream removes messages
+    after consumers have acknowledged them.
     """
 
     name: str
@@ -383,7 +383,7 @@ async def info_of(nc: Client, stream: str, timeout: float) -> StreamInfo:
     return StreamInfo(
         name=str(config["name"]),
         created=str(found["created"]),
-        # The first sequence of a new stream is 0, and that of its first message 1.
+        # The server reports 0 as the first sequence number of an empty new stream; the first message gets number 1.
         first=min(max(1, int(state["first_seq"])), end),
         end=end,
         messages=int(state["messages"]),

@@ -43,8 +43,8 @@ _ANSWER_SECONDS = 10.0
 _READ_SECONDS = 600.0
 _IDLE_NANOSECONDS = 60_000_000_000
 _LAG_SECONDS = 0.25
-"""The pause in seconds before a read is repeated because it met a lagging copy of the stream. The new consumer may run
-on another server.
+"""The pause in seconds before a read is repeated, if the consumer's server had a copy of the stream that lags behind
+the leader's. The consumer of the next attempt may run on another server.
 """
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -116,7 +116,7 @@ def read_range(
 
 
 def _of_whole_copy(read: Callable[[], T], seconds: float) -> T:
-    """The result of ``read``, which is repeated while it meets a lagging copy. Raises CopyBehindError after a time."""
+    """Calls ``read`` again while it raises CopyBehindError, for at most ``seconds``; then raises the error."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -221,8 +221,8 @@ class _Found:
             self.is_merged = len(chosen) > 1
             for pull in pulls[: len(chosen)]:
                 await self._drain(pull)
-            # The number of the first message only increases, and no incarnation occurs twice. If the check passes now,
-            # it would therefore have passed at any earlier time.
+            # The number of the stream's first message only increases, and a stream that is created again has another
+            # incarnation. If this check passes now, it would have passed at any time during the read.
             self._require_there(await info_of(nc, wanted.stream, _ANSWER_SECONDS), is_read=True)
         finally:
             for pull in pulls:
@@ -263,8 +263,8 @@ class _Found:
         wanted = self.wanted
         if wanted.created is not None and info.created != wanted.created:
             raise RangeLostError(
-                f"RECREATED {wanted.stream}: it was created at {info.created}, the one that was read at "
-                f"{wanted.created}"
+                f"RECREATED {wanted.stream}: the stream was created at {info.created}, but the stream that was read "
+                f"was created at {wanted.created}"
             )
         first = min(info.first, wanted.end)
         if first <= wanted.start:
@@ -273,7 +273,7 @@ class _Found:
         if is_read and len({row[0] for row in self.rows if row[0] < first}) == first - wanted.start:
             return
         raise RangeLostError(
-            f"EXPIRED {wanted.stream}: its first message is {info.first}, after the position {wanted.start}"
+            f"EXPIRED {wanted.stream}: the stream's first message is {info.first}, after the position {wanted.start}"
         )
 
     def table(self) -> pa.Table:
@@ -307,7 +307,7 @@ class _Pull:
 
     async def open(self, config: Mapping[str, Any]) -> None:
         """Creates the consumer. Raises StreamMissingError, NatsError."""
-        # The timeout counts from the last request: the consumer disappears by itself if this process is killed.
+        # The server removes a consumer that gets no request for this time, also if this process is killed.
         request = {
             "stream_name": self._stream,
             "config": {
@@ -330,7 +330,8 @@ class _Pull:
         )
 
     async def next(self, count: int, most_bytes: int | None) -> int:
-        """Requests the next messages and waits for them. Returns their number; 0 if the next message is too large."""
+        """Requests the next messages and waits for them. Returns the number of messages; 0 if the first of them has
+        more than ``most_bytes``."""
         self._done.clear()
         self._asked, self._taken = count, 0
         request: dict[str, Any] = {"batch": count, "no_wait": True}

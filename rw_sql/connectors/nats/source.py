@@ -42,16 +42,12 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 SMALL_OFFSETS = 10_000
-"""Reads of at most this many offsets run in this process, over its open connection.
-
-Larger reads run in Spark's processes.
-"""
+"""The maximum number of offsets of a read that runs in this process, over its open connection. Larger reads run in
+Spark's processes."""
 
 SMALL_BYTES = 32 * 1024 * 1024
-"""The maximum size in bytes of a read in this process, which holds all messages in memory.
-
-Larger reads run in Spark's processes.
-"""
+"""The maximum size in bytes of the messages of a read that runs in this process, because they are held in memory.
+Larger reads run in Spark's processes."""
 
 _PART_OFFSETS = 50_000
 _PART_BYTES = 32 * 1024 * 1024
@@ -59,7 +55,7 @@ _TIMES_SECONDS = 2.0
 _STREAM = re.compile(r"[^\s.*>/\\]+")
 _SERVER = re.compile(r"((nats|tls)://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:,/\[\]@]+)(:([0-9]{1,5}))?")
 _LOGIN = {"user_and_password": ("username", "password"), "credential": ("jwt", "nkey")}
-_AGAIN = "run the statement again once they answer"
+_AGAIN = "run the statement again once the servers answer"
 
 
 class NatsConnector(RangedConnector):
@@ -139,16 +135,18 @@ class NatsConnector(RangedConnector):
             seen = upstream.splits.get(split)
             if seen is None:
                 raise OSError(f"MISSING stream {split}")
-            # The reader's next start compares them again, and reports the statement that fixes the problem.
+            # The reader's next start makes the same comparison, and reports the statement that fixes the problem.
             if state.incarnation is not None and seen.incarnation != state.incarnation:
                 raise OSError(
-                    f"RECREATED {split}: it was created at {seen.incarnation}, the one that was read at "
-                    f"{state.incarnation}"
+                    f"RECREATED {split}: the stream was created at {seen.incarnation}, but the stream that was read "
+                    f"was created at {state.incarnation}"
                 )
             if state.offset < seen.start:
-                raise OSError(f"EXPIRED {split}: its first message is {seen.start}, after the position {state.offset}")
+                raise OSError(
+                    f"EXPIRED {split}: the stream's first message is {seen.start}, after the position {state.offset}"
+                )
             if state.offset > seen.end:
-                raise OSError(f"AHEAD {split}: its end is {seen.end}, before the position {state.offset}")
+                raise OSError(f"AHEAD {split}: the stream's end is {seen.end}, before the position {state.offset}")
             if seen.end > state.offset:
                 found.append(Stretch(split=split, start=state.offset, end=seen.end))
         return tuple(found)
@@ -411,7 +409,7 @@ def _look(
                 infos.append(await nats_client.info_of(nc, stream, timeout))
             except nats_client.StreamMissingError:
                 missing.append(stream)
-        # Sends a request that every server answers, because a connection does not name a stream.
+        # For CREATE CONNECTION, whose options name no stream, the list of streams shows whether the servers answer.
         present = await nats_client.stream_names(nc, timeout) if missing or not streams else ()
         return tuple(infos), tuple(missing), present
 

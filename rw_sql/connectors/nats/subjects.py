@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 _APART = " \t\r\n\0"
-"""The characters that end a word of NATS's protocol, and the one that JetStream refuses."""
+"""The characters that a subject must not contain: those that separate words in NATS's protocol, and NUL, which
+JetStream refuses."""
 
 
 def is_valid(subject: str) -> bool:

@@ -47,8 +47,9 @@ _WITH_USER_TIMEOUT = 120_000
 _SSL_MODES = {"disabled": "disable", "preferred": "prefer", "required": "require"}
 _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 _UNANSWERED = {"tcp_user_timeout": "60000"}
-"""Ends a connection whose packets are not confirmed. While packets are unconfirmed, the system sends no keepalives and
-repeats the packets for a quarter of an hour."""
+"""The libpq parameter that ends a connection a minute (in milliseconds) after packets were sent that are not confirmed.
+Without it, the operating system would send these packets again for a quarter of an hour; keepalives do not help,
+because they are not sent meanwhile."""
 
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:
@@ -108,7 +109,7 @@ def _connected(made: Mapping[str, Any], options: Mapping[str, str]) -> Connectio
     try:
         connect_to = psycopg.connect
         limits: Mapping[str, Any] = _UNANSWERED if psycopg.pq.version() >= _WITH_USER_TIMEOUT else {}
-    except ImportError as error:  # Without libpq, psycopg raises an ImportError without a module's name.
+    except ImportError as error:  # If libpq is missing, psycopg raises an ImportError that names no module.
         raise CaptureError(
             PACKAGE_MISSING,
             "a postgres-cdc source needs the package psycopg, which this installation lacks",

@@ -50,8 +50,8 @@ _OP_NAMES = pa.array([INSERT, UPDATE, DELETE], pa.string())
 class KnownTable:
     """A table in the stream: ``table`` is its name in the records, ``key`` the columns of its primary key.
 
-    ``converters`` maps column numbers to functions that convert the column's text. ``is_tracked``: the keys of
-    changes are recorded, to discard outdated snapshot rows.
+    ``converters`` maps column numbers to functions that convert the column's text. ``is_tracked``: the table's snapshot
+    is being read, so the keys of changes are recorded, by which outdated rows of the snapshot are discarded.
     """
 
     table: str
@@ -90,7 +90,8 @@ class TrackedChange:
 
 @dataclass(slots=True)
 class Decoded:
-    """The records of some transactions, in order, and other information about these transactions."""
+    """The records of decoded transactions, in order. ``tracked`` are their changes of tables whose snapshot is being
+    read."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     tracked: list[TrackedChange] = field(default_factory=list)
@@ -106,15 +107,16 @@ class Decoded:
         return sum(batch.nbytes for batch in self.batches)
 
     def has_room(self, rows: int) -> bool:
-        """True if there are fewer than ``rows`` records, of fewer than BATCH_BYTES bytes."""
+        """True if there are fewer than ``rows`` records, and these have fewer than BATCH_BYTES bytes."""
         return self.rows < rows and self.size < BATCH_BYTES
 
 
 class Decoder:
     """Decodes the transactions of one connection in order.
 
-    ``on_relation`` returns the table for a Relation message and the position of its transaction; None if the table is
-    not read. Without a position, the message was received earlier, and the table's columns may have changed since.
+    ``on_relation`` is called with each Relation message and the position of its transaction, and returns the table;
+    None if the table is not read. If the position is None, the message was received earlier, and the table's columns
+    may have changed since.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class Decoder:
         self._tables = {oid: self._on_relation(relation, None) for oid, relation in self._relations.items()}
 
     def decode(self, transactions: Sequence[Transaction], into: Decoded) -> None:
-        """Adds the records of whole transactions. Raises CaptureError for a row that cannot be read."""
+        """Adds the records of the transactions to ``into``. Raises CaptureError for a row that cannot be read."""
         messages: list[bytes] = []
         owners: list[tuple[Transaction, int, int]] = []
         size = 0

@@ -1,8 +1,10 @@
-"""Checks that an upstream table is still the table that was read, and that the stream has all of its changes.
+"""Checks that an upstream table was not replaced by another table of its name, and that the stream has all changes of
+its rows.
 
 Some changes of rows are not in the stream: changes made while the publication omits the table or the kind of change;
 partitions that are dropped, detached, attached or truncated; and columns whose values an ALTER TABLE replaces. They are
-detected by comparing the catalog with the traits that are stored in :attr:`TableProgress.traits`.
+detected by comparing the server's catalog with :attr:`TableProgress.traits`, the properties of the table, its columns,
+its partitions and the publication that the catalog had at the previous check.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnu
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
 WHERE c.oid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
 """
-"""The columns of a table with their numbers, which are never reused, and the transactions that last altered each column
-and the table. (Unlike a query for defaults in some versions, this query does not wait for locks.)"""
+"""Queries the columns of a table with their numbers, which are never reused, and the transactions that last altered
+each column and the table. (It does not query the columns' defaults: in some versions, such a query waits for locks.)"""
 
 _PARTITIONS = """
 WITH RECURSIVE part (id, attached, command) AS (
@@ -54,8 +56,8 @@ SELECT c.oid::bigint, c.oid::regclass::text, part.attached::text, part.command::
     pg_catalog.has_table_privilege(c.oid, 'SELECT') AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
 FROM part JOIN pg_catalog.pg_class c ON c.oid = part.id WHERE c.relkind = 'r'
 """
-"""The partitions of a table that contain rows, each with the newest transaction that attached it or a table above
-it."""
+"""Queries the partitions of a table that contain rows, each with the newest transaction that attached the partition or
+one of the partitioned tables above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ class _Partition:
 
     @property
     def trait(self) -> str:
-        """The transaction that attached it, the file of its rows, whether the file is empty, and its name."""
+        """The value of the partition's trait: the transaction that attached the partition, the file of its rows,
+        whether this file is empty, and the partition's name."""
         return f"{self.attached}/{self.file}/{'empty' if self.is_empty else 'rows'}/{self.name}"
 
     def is_rewritten(self, traits: Mapping[str, str]) -> bool:
@@ -88,9 +91,9 @@ class _Partition:
 def followed(
     connection: Connection[Any], progress: TableProgress, publication: str, position: int
 ) -> tuple[TableProgress, SchemaChange | None]:
-    """The table's progress with its present identity and traits, and the columns that were replaced.
+    """The table's progress with its present identity and traits, and the columns whose values an ALTER TABLE replaced.
 
-    Raises CaptureError if the table is missing or is another table, or if changes are not in the stream; also raises
+    Raises CaptureError if the table is missing or was created again, or if changes are not in the stream; also raises
     psycopg.Error.
     """
     name = progress.table
@@ -137,7 +140,7 @@ def _require_key(table: CatalogTable, progress: TableProgress) -> None:
 
 
 def _require_logged(table: CatalogTable, progress: TableProgress) -> None:
-    if table.persistence != "p":  # PostgreSQL itself refuses such changes only for tables that the publication names.
+    if table.persistence != "p":  # PostgreSQL itself refuses UNLOGGED only for tables that the publication names.
         raise CaptureError(
             UPSTREAM_MISSING,
             f"table {progress.table} is UNLOGGED: its changes are not in the server's log",
@@ -167,7 +170,8 @@ def _require_membership(table: CatalogTable, progress: TableProgress, publicatio
 def _publication_traits(
     connection: Connection[Any], table: CatalogTable, progress: TableProgress, publication: str
 ) -> dict[str, str]:
-    """Checks that the publication has all changes of the table, and had them since the traits were stored."""
+    """Checks that the publication publishes all changes of the table, and that it did so ever since the traits were
+    stored. Returns the publication's new traits."""
     (options, xmin, owner), *_ = connection.execute(_PUBLICATION.encode(), [publication]).fetchall() or [({}, "", "")]
     kinds = ("insert", "update", "delete", "truncate")
     left_out = [kind for kind in kinds if not options.get(f"pub{kind}", True)]
@@ -182,7 +186,7 @@ def _publication_traits(
     flags = "".join("t" if options.get(f"pub{word}", False) else "f" for word in (*kinds, "viaroot", "alltables"))
     traits = {"publication": f"{xmin}/{owner}/{flags}"}
     before = progress.traits.get("publication", traits["publication"])
-    # If two alterations undo each other, only the version of the catalog row shows them.
+    # Two alterations that undo each other are visible only in the catalog row's xmin.
     if before.partition("/")[0] != xmin and before.partition("/")[2] == f"{owner}/{flags}":
         raise CaptureError(
             UPSTREAM_MISSING,
@@ -215,9 +219,9 @@ def _replaced_columns(
     position: int,
 ) -> SchemaChange | None:
     """The columns that were dropped and added again, whose names were exchanged, or whose values an ``ALTER COLUMN …
-    TYPE … USING`` computed: the stream may show no difference, but the values in the existing rows differ.
+    TYPE … USING`` computed. Existing rows then have other values, but the stream may not contain them.
 
-    Columns with the same type as before count as dropped and added, others as columns whose type changed.
+    Replaced columns with the same type as before count as dropped and added, others as columns whose type changed.
     """
     replaced: dict[str, str] = {}
     rewritten = {each.altered for each in partitions if each.is_rewritten(progress.traits)}
@@ -229,7 +233,7 @@ def _replaced_columns(
         if before is None or name not in progress.columns:
             continue
         known_number, _, known_altered = before.partition("/")
-        # VACUUM FULL and others rewrite a table too, but do not alter a column in the same transaction.
+        # VACUUM FULL and other commands rewrite a table too, but do not alter a column in the same transaction.
         if known_number != number or (known_altered != altered and altered in rewritten):
             replaced[name] = kind
     if not replaced:
@@ -253,7 +257,8 @@ def _partition_traits(
     traits: dict[str, str],
     partitions: Sequence[_Partition],
 ) -> None:
-    """Checks that the stream contains every change by which rows of the table's partitions came or went."""
+    """Adds the partitions' traits to ``traits``. Raises CaptureError if rows were added or removed with a partition,
+    which the stream does not contain."""
     alters = {value.partition("/")[2] for key, value in traits.items() if key.startswith("column ")}
     known = {key: value.split("/", 3) for key, value in progress.traits.items() if key.startswith("partition ")}
     traits |= {each.key: each.trait for each in partitions}
@@ -268,8 +273,8 @@ def _partition_traits(
         is_new = attached != each.attached
         if is_new and _has_rows_before(connection, table, each, each.attached, each.command):
             raise _unlogged(progress.table, f"partition {each.name} was attached with rows")
-        # VACUUM FULL and others rewrite a partition too, but its rows keep their earlier transactions. An ALTER of a
-        # column rewrites partitions too, but the column's traits show it.
+        # VACUUM FULL and other commands rewrite a partition too, but the rows keep their xmin. An ALTER of a column
+        # rewrites partitions too, but changes the column's traits.
         is_rewritten = each.is_rewritten(progress.traits) and each.altered not in alters and content != "empty"
         if is_rewritten and not is_whole and not _has_rows_before(connection, table, each, each.altered, "0"):
             raise _unlogged(progress.table, f"partition {each.name} was truncated")
@@ -278,7 +283,8 @@ def _partition_traits(
 def _has_rows_before(
     connection: Connection[Any], table: CatalogTable, partition: _Partition, xid: str, command: str
 ) -> bool:
-    """True if a partition has a row of an earlier transaction, or of an earlier command of that transaction."""
+    """True if a partition has a row that was written before the transaction ``xid``, or by a command of that
+    transaction before ``command``."""
     source = f"ONLY {partition.name}" if partition.is_readable else table.quoted
     row = connection.execute(
         f"SELECT EXISTS (SELECT 1 FROM {source} p WHERE p.tableoid = %(oid)s::oid AND (age(p.xmin) > age(%(xid)s::xid) "

@@ -61,7 +61,7 @@ def first_at(options: Mapping[str, str], milliseconds: int, position: int, timeo
         at = datetime.fromtimestamp(milliseconds / _MILLI, UTC).isoformat(sep=" ", timespec="seconds")
         raise CaptureError(
             OFFSET_OUT_OF_RANGE,
-            f'replication slot "{options["slot.name"]}" no longer has the changes since {at}: it begins at '
+            f'replication slot "{options["slot.name"]}" no longer has the changes since {at}: the slot begins at '
             f"{lsn_text(position)}, and earlier changes were read and acknowledged",
             hint="TO EARLIEST reads the changes that the slot has; RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH "
             "(FORGET_OFFSETS = true) reads the tables again",
@@ -87,7 +87,7 @@ def count_changes(
 
 
 _FEW = 500
-"""The maximum number of changes that are searched for the next transaction."""
+"""The maximum number of messages of the slot in which :func:`next_commit` searches for a transaction."""
 
 
 def next_commit(options: Mapping[str, str], position: int, timeout: float) -> int | None:

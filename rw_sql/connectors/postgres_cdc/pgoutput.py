@@ -58,7 +58,7 @@ class Transaction:
     """A committed transaction: its messages between Begin and Commit, in memory or in a file.
 
     ``position`` is the end of its commit record, ``time`` its commit in microseconds since 1970, ``count`` the number
-    of its messages. ``size`` are the bytes in memory, ``spooled`` those in the file.
+    of its messages. ``size`` is the number of bytes of messages in memory, ``spooled`` that of messages in the file.
     """
 
     xid: int
@@ -126,7 +126,7 @@ def parse_commit(message: bytes) -> tuple[int, int]:
 
 
 def parse_relation(message: bytes) -> Relation:
-    """Parses a Relation message. Its LSN in the stream is 0/0 and must not be used as a position."""
+    """Parses a Relation message. (Such messages have the LSN 0/0 in the stream, which is not a position.)"""
     try:
         (oid,) = _LENGTH.unpack_from(message, 1)
         schema, at = _text(message, 5)

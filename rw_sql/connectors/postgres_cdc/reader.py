@@ -46,33 +46,35 @@ else:
     psycopg = deferred("psycopg")
 
 _RECENT = 200_000
-"""The number of recent transactions that are remembered for snapshots that begin later."""
+"""The number of recent transactions whose ids are remembered. If the snapshot of a new table does not contain all of
+them, its chunk is read again."""
 
 _CHECK_SECONDS = 10.0
-"""The interval in seconds between two checks that the tables, and their entries in the publication, were not
-replaced."""
+"""The minimum interval in seconds between two checks that the stream has all changes of the tables (:mod:`followed
+<rw_sql.connectors.postgres_cdc.followed>`)."""
 
 _LOCK_SECONDS = 10
 """The longest wait in seconds for a lock that an ALTER TABLE holds, while such a check reads a partition."""
 
 _CHECK_SHARE = 20
-"""The minimum ratio of the interval to the duration of a check, which matters for sources with many tables."""
+"""The interval between two checks is at least this many times the duration of a check, which may be long for a source
+with many tables."""
 
 _SLOT_SECONDS = 10.0
-"""The seconds for which opening waits for a slot in use, because the server notices the end of a client with a
-delay."""
+"""The seconds for which :meth:`PostgresReader.open` waits while another client uses the slot: the server notices the
+end of a client with a delay."""
 
 _LONGEST_WAIT = 0.2
 
 _UNREADABLE: dict[tuple[str, ...], int] = {}
-"""For each slot, the end of the last group of transactions that contained an unreadable transaction.
+"""For each slot, the end of the last group of transactions that could not be decoded.
 
-Up to this position, a reader returns transactions one by one. All transactions before the unreadable one are then
-committed, and SKIP skips only that one.
+Up to this position, the next readers return transactions one by one. All transactions before the unreadable one are
+then committed, and SKIP skips only the unreadable one.
 """
 
 _CHUNK_ORDINALS = 1 << 32
-"""The ``_rw_index`` of the first row of a chunk. It is higher than the index of any change at the same position."""
+"""The ``_rw_index`` of the first row of a chunk. All changes at the same position have a lower index."""
 
 
 class PostgresReader:
@@ -205,7 +207,8 @@ class PostgresReader:
         return self._catalog
 
     def _accept(self, tables: Mapping[str, TableProgress]) -> None:
-        """Adopts these tables. Raises CaptureError if a table is missing, was recreated, or is not published."""
+        """Replaces the set of tables that are read. Raises CaptureError if a table is missing, was recreated, or is not
+        published."""
         connection = self._sql()
         accepted: dict[str, TableProgress] = {}
         for name, progress in tables.items():
@@ -274,7 +277,7 @@ class PostgresReader:
         )
 
     def _step(self, into: Decoded, max_rows: int, idle: int) -> int:
-        """Decodes transactions until the batch is full. Returns their number."""
+        """Decodes transactions until the batch is full. Returns the number of transactions."""
         group: list[Transaction] = []
         room = max_rows - into.rows if self._position >= _UNREADABLE.get(self._key, 0) else 1
         space = BATCH_BYTES - into.size
@@ -296,9 +299,8 @@ class PostgresReader:
         return len(group)
 
     def _leave_all(self, snapshot: SnapshotThread, into: Decoded, max_rows: int) -> bool:
-        """Emits the chunks whose position the stream has passed.
-
-        Their rows get a position that no earlier batch had.
+        """Emits the chunks whose position the stream has passed. Their rows get a position at which no earlier batch
+        ended.
         """
         has_left = False
         while into.has_room(max_rows) and (chunk := snapshot.first()) is not None:
@@ -334,7 +336,8 @@ class PostgresReader:
         self._progress[table] = replace(progress, again=tuple(again))
 
     def _leave(self, snapshot: SnapshotThread, chunk: Chunk, into: Decoded) -> None:
-        """Emits a chunk without the rows that transactions invisible to the chunk's snapshot have changed."""
+        """Emits a chunk, except for the rows that were changed by transactions which the chunk's snapshot does not
+        see."""
         unsure = self._unsure.get(chunk.table, frozenset())
         if unsure:
             if not all(chunk.snapshot.sees(xid) for xid in unsure):
@@ -413,11 +416,11 @@ class PostgresReader:
         flagged = {column.name for column in relation.columns if column.is_key}
         lacking = [column for column in progress.key_columns if column not in kinds]
         if lacking or not flagged.issuperset(progress.key_columns):
-            self._found(self._sql(), progress)  # If the key has changed, the error states it.
+            self._found(self._sql(), progress)  # If the table's key has changed, this raises an error that says so.
         if lacking:
             raise CaptureError(
                 UPSTREAM_MISSING,
-                f'column "{lacking[0]}" of the primary key of table {name} is not in the stream any more',
+                f'the stream no longer contains column "{lacking[0]}" of the primary key of table {name}',
                 hint=AGAIN,
             )
         if relation.identity != "n" and not flagged.issuperset(progress.key_columns):
@@ -441,9 +444,8 @@ class PostgresReader:
                 if other == name:
                     raise CaptureError(
                         UPSTREAM_MISSING,
-                        f"table {other} is not the table that was read: it was dropped or renamed, and another "
-                        "table has "
-                        "its name",
+                        f"table {other} is not the table that was read: that table was dropped or renamed, and another "
+                        "table has its name now",
                         hint=AGAIN,
                     )
                 raise CaptureError(

@@ -1,7 +1,7 @@
-"""The server and the slot: reads their state, and checks whether reading can continue at a position.
+"""Reads the state of the server and of the slot, and checks whether reading can continue at a position.
 
-If an older position than a slot's ``confirmed_flush_lsn`` is requested, PostgreSQL silently starts at the latter.
-Every start therefore compares the two first.
+If a reader requests a position before the slot's ``confirmed_flush_lsn``, PostgreSQL silently starts at
+``confirmed_flush_lsn``. Every start therefore compares the two positions first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ else:
     psycopg = deferred("psycopg")
 
 AGAIN = "RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH (FORGET_OFFSETS = true) reads every table again"
-"""The remedy for missing changes. The source's name is filled in where it is known."""
+"""The hint for missing changes. Code that knows the source replaces SOURCE_NAME by the source's name."""
 
 _FACTS = """
 SELECT json_build_object(
@@ -54,7 +54,7 @@ SELECT json_build_object(
 class Facts:
     """The state of the server at one moment.
 
-    ``slot`` is None if the slot does not exist; ``plugin`` and ``slot_database`` are the slot's.
+    ``slot`` is None if the slot does not exist; ``plugin`` and ``slot_database`` are the slot's plugin and database.
     """
 
     version: int
@@ -134,8 +134,8 @@ _PAGE_HEADERS = (24, 40)
 def _record_end(insert: int) -> int:
     """The end of the last log record, from the insert position.
 
-    At the start of a page, the insert position is after the page's header, but a reader passes the header only with the
-    next record.
+    If the last record ends at a page boundary, the insert position is after the next page's header, but a reader stays
+    at the boundary until the next record.
     """
     return insert - insert % _PAGE_BYTES if insert % _PAGE_BYTES in _PAGE_HEADERS else insert
 
@@ -164,7 +164,7 @@ def _lsn(text: str | None) -> int | None:
 
 
 def is_lost(slot: SlotDetails) -> bool:
-    """True if the server removed log that the slot needs; nothing can be read from it any more."""
+    """True if the server removed log that the slot needs, so that no change can be read from the slot any more."""
     return slot.status == "lost" or slot.restart is None
 
 
@@ -213,29 +213,30 @@ def check_position(facts: Facts, options: Mapping[str, str], position: SplitStat
         raise CaptureError(
             OFFSET_OUT_OF_RANGE,
             f'replication slot "{slot.name}" begins at {reached}, after the position {lsn_text(position.offset)}: '
-            "another program moved it, or it was dropped and created again; the changes between are missing",
+            "another program moved the slot, or it was dropped and created again; the changes between the two are "
+            "missing",
             hint=AGAIN,
         )
     if facts.end < position.offset:
         raise CaptureError(
             OFFSET_OUT_OF_RANGE,
             f"the server's log ends at {lsn_text(facts.end)}, before the position {lsn_text(position.offset)}: "
-            "it was restored from a backup",
+            "the server was restored from a backup",
             hint=AGAIN,
         )
     return slot
 
 
 def other_server(before: str | None, now: str | None) -> str | None:
-    """The difference between a server's identity (system identifier and timeline) and the identity that was read; None
-    if there is none."""
+    """The message for a server whose identity (system identifier and timeline) ``now`` differs from the identity
+    ``before`` of the server that was read; None if both are equal."""
     if before is None or now is None or before == now:
         return None
     system, _, timeline = before.partition("/")
     new_system, _, new_timeline = now.partition("/")
     if system == new_system:
         return (
-            f"the server is on timeline {new_timeline}, the position is of timeline {timeline}: "
-            "a standby was promoted, or a backup restored"
+            f"the server is on timeline {new_timeline}, but the position belongs to timeline {timeline}: "
+            "a standby was promoted, or a backup was restored"
         )
-    return f"the server has the system identifier {new_system}, the position is of {system}: it is another server"
+    return f"the position belongs to another server: its system identifier is {system}, that of this one {new_system}"

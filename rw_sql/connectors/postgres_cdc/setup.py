@@ -25,7 +25,7 @@ _WITH_ROOT = 130_000
 """The first version with ``publish_via_partition_root``."""
 
 _UNUSED_SECONDS = 5.0
-"""The longest wait for the reader of a slot that is to be dropped."""
+"""The longest wait, in seconds, until the reader of a slot that is to be dropped has ended."""
 
 
 def prepare(options: Mapping[str, str], tables: Sequence[str], timeout: float) -> Prepared:
@@ -75,8 +75,9 @@ def _make_publication(connection: Connection[Any], options: Mapping[str, str]) -
 def _wait_for_others(connection: Connection[Any], timeout: float) -> None:
     """Waits for the end of all transactions that began before the publication was created.
 
-    Otherwise the server would look up the publication as of the log positions of these transactions, fail to find it,
-    and end the stream. (The creation of a slot waits for them anyway.)
+    The server decodes the changes of a transaction with the publication that existed at that time. For an earlier
+    transaction, it would find no publication and end the stream. (The creation of a slot waits for such transactions
+    too, so this wait matters for an existing slot.)
     """
     deadline = time.monotonic() + timeout
     (last,) = connection.execute(b"SELECT txid_snapshot_xmax(txid_current_snapshot())").fetchone() or (0,)

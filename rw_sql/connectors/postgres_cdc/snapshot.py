@@ -1,10 +1,11 @@
 """Reads tables in chunks of their keys, concurrently with the stream and without locks that block writers.
 
-A chunk is read in one database snapshot, which determines for each transaction whether its changes are visible in
-the chunk. The chunk is emitted when the stream has passed a position that was taken after the snapshot. Transactions
-up to that position that are not visible in the chunk may have changed its rows. Rows whose key such a transaction
-touched are left out, because the stream contains their newer versions. (DBLog uses marks in the log instead. But a
-transaction that commits before a mark may stay invisible to snapshots until a synchronous standby confirms it.)
+A chunk is read in one database snapshot, which determines for each transaction whether the chunk contains its changes.
+The chunk is emitted when the stream has passed a position that was read after the snapshot was taken. Transactions
+before that position whose changes the chunk does not contain may have changed its rows. If such a transaction changed
+the row of a key, the row is left out, because the stream contains its newer version. (The method DBLog writes marks
+into the log instead. But a transaction that commits before a mark may stay invisible to snapshots until a synchronous
+standby confirms it.)
 """
 
 from __future__ import annotations
@@ -69,15 +70,15 @@ SELECT DISTINCT l.virtualtransaction FROM pg_catalog.pg_locks l JOIN part ON l.r
 WHERE l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
     AND l.granted AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
 """
-"""The query for running transactions that have written to a table or its partitions."""
+"""Queries the running transactions that hold a lock for writing to a table or its partitions."""
 
 
 @dataclass(slots=True)
 class Chunk:
     """Rows of a table in key order, as of ``snapshot``.
 
-    It is emitted when the stream has passed ``position``, which is after every transaction visible in the snapshot.
-    If ``again`` is not empty, the chunk re-reads the rows with these keys, and ``next_key`` does not change.
+    The chunk is emitted when the stream has passed ``position``, which is after every transaction that the snapshot
+    sees. If ``again`` is not empty, the chunk re-reads the rows with these keys, and ``next_key`` does not change.
     ``is_last``: the table has no further rows.
     """
 
@@ -156,12 +157,13 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def floor(self) -> Snapshot | None:
-        """A snapshot that is at most as new as every chunk's snapshot. Transactions visible in it need not be
-        tracked."""
+        """A snapshot that is at most as new as the snapshot of any chunk that is emitted later. The keys of
+        transactions that it sees need not be remembered."""
         return self._floor
 
     def first(self) -> Chunk | None:
-        """The oldest pending chunk. If there is none, raises the CaptureError that ended the thread, if any."""
+        """The oldest chunk that is not emitted yet; None if there is none. In that case, raises the CaptureError that
+        ended the thread, if one did."""
         with self._changed:
             if not self._ready and self._error is not None:
                 raise self._error
@@ -189,7 +191,8 @@ class SnapshotThread:
             return is_done
 
     def reject(self, chunk: Chunk) -> None:
-        """Discards a chunk that may be older than an already emitted transaction, and reads it again."""
+        """Discards the chunks of a table, because the first one may lack changes of a transaction that was already
+        emitted, and reads them again."""
         with self._changed:
             self._drop(chunk)
             self._ready = deque(each for each in self._ready if each.table != chunk.table)
@@ -266,7 +269,7 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def _next(self) -> _Job | _Write | _Look | None:
-        """Waits for the next work: a chunk of a table, a write to the log, or a new floor. None at the end."""
+        """Waits for the next work: a chunk of a table, a write to the log, or a new floor. None after :meth:`close`."""
         with self._changed:
             while not self._is_closing:
                 if self._is_write_wanted:
@@ -291,7 +294,7 @@ class SnapshotThread:
             return None
 
     def _look(self, connection: Connection[Any]) -> None:
-        """Renews the floor, unless a pending chunk is older."""
+        """Renews the floor, unless a chunk is not emitted yet, whose snapshot is older."""
         self._looked_at = time.monotonic()
         row = connection.execute(b"SELECT txid_current_snapshot()::text").fetchone()
         with self._changed:
@@ -383,8 +386,8 @@ class SnapshotThread:
         return table
 
     def _bounds(self, table: CatalogTable, next_key: str | None, again: tuple[str, ...]) -> tuple[str, bool]:
-        """The condition of a chunk, and whether it has a limit. Untyped literals get the column's type and
-        collation."""
+        """The WHERE clause of a chunk's query, and whether the query has a LIMIT. Keys are written as untyped literals,
+        so that they get the type and the collation of their columns."""
         left = f"({', '.join(map(quoted, table.key))})"
         if again:
             return f" WHERE {left} IN ({', '.join(_key_literal(table, key) for key in again)})", False
@@ -402,7 +405,7 @@ class SnapshotThread:
         told = False
         while writers and not self._is_closing:
             if not told:
-                self._notices.append(f"the snapshot of {name} waits for transactions that wrote to it before")
+                self._notices.append(f"the snapshot of {name} waits for running transactions that write to the table")
                 told = True
             self._wait_a_little(connection)
             writers &= {row[0] for row in connection.execute(query).fetchall()}
@@ -430,8 +433,8 @@ class SnapshotThread:
             self._look(connection)
 
     def _position_now(self, connection: Connection[Any]) -> int:
-        """A position after everything in the last snapshot. It is the end of a log record, because the stream cannot
-        reach an insert position that is after a page header."""
+        """A position after all changes that the last snapshot sees: the end of the last log record. (The insert
+        position may be after a page header, where the stream does not arrive before the next record.)"""
         connection.execute(b"SELECT txid_current()")
         row = connection.execute(b"SELECT pg_catalog.pg_current_wal_flush_lsn()::text").fetchone()
         if row is None:

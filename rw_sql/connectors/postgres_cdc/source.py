@@ -32,13 +32,13 @@ _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 _LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 _LONGEST_NAME = 63
 _LAG_SECONDS = 2.0
-"""The time for which SHOW SOURCE SPLITS waits for the time of the next transaction."""
+"""The longest time, in seconds, that SHOW SOURCE SPLITS takes to find the commit time of the next transaction."""
 
 
 class PostgresCdcConnector(ChangeBase):
     """See :class:`rw_sql.connectors.base.Connector` and :class:`rw_sql.connectors.changes.ChangeConnector`.
 
-    A source has one split, the database. Its offsets are positions of the server's log (LSN) as numbers. They have
+    A source has one split, the database. Its offsets are positions of the server's log (LSN) as numbers. An offset has
     the same meaning for all slots of a server.
     """
 
@@ -112,10 +112,10 @@ class PostgresCdcConnector(ChangeBase):
         why = other_server(before.cluster, now.cluster) or (
             "the database was dropped and created again" if before.incarnation != now.incarnation else "it is the same"
         )
-        return f"{why}; its slot does not exist unless it was created there"
+        return f"{why}; the slot exists only if it was created on this server"
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with names for the slot and the publication."""
+        """The options, with generated names for the slot and the publication if they are missing."""
         word = re.sub(r"[^a-z0-9_]", "_", unique.lower())
         names = {
             "slot.name": f"rw_cdc_{word}"[:_LONGEST_NAME],

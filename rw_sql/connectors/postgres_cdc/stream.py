@@ -41,9 +41,8 @@ else:
     psycopg = deferred("psycopg")
 
 QUEUE_BYTES = 64 << 20
-"""The maximum size in bytes of queued transactions in memory.
-
-At this size, the thread stops receiving until transactions are taken.
+"""The size in bytes of the queued transactions in memory at which the thread stops receiving, until the reader takes
+transactions from the queue.
 """
 
 SPOOL_BYTES = 32 << 20
@@ -56,18 +55,18 @@ The server drops a silent client after ``wal_sender_timeout`` (60 s by default).
 """
 
 _STATUSES, _MILLISECONDS = 4, 1000
-"""The minimum number of statuses that are sent within that timeout."""
+"""The minimum number of status messages that are sent within ``wal_sender_timeout``."""
 
 _KEEPALIVE = struct.Struct(">QqB")
 _STATUS = struct.Struct(">cQQQqB")
 _DATA, _ALIVE = ord("w"), ord("k")
 _BODY = 25
-"""The offset of a message's content, which follows ``w``, the message's start position, the server's end and the
-time."""
+"""The offset of the content in a message with log data. Before the content are the byte ``w``, the message's position,
+the end of the server's log, and the time."""
 
 
 class Stream:
-    """One connection that reads a slot. ``start`` begins reading; errors are raised by :meth:`get`."""
+    """One connection that reads a slot in a thread. The errors of the thread are raised by :meth:`get`."""
 
     def __init__(self, options: Mapping[str, str], slot: str, publication: str, timeout: float) -> None:
         self._options = options
@@ -92,7 +91,7 @@ class Stream:
         self._connection: psycopg.Connection[object] | None = None
 
     def start(self, position: int) -> None:
-        """Starts reading after the position, which also counts as acknowledged. Raises CaptureError."""
+        """Starts reading after the position, which also becomes the acknowledged position. Raises CaptureError."""
         self._acknowledged = self._received = position
         self._connection = connect_for_replication(self._options, self._timeout)
         ((timeout,),) = replication_query(
@@ -124,10 +123,10 @@ class Stream:
         return self._end
 
     def get(self, position: int, wait_seconds: float) -> tuple[list[Transaction], int]:
-        """Returns the received transactions, and a position up to which there are no others (0 if unknown).
+        """Returns the received transactions, and a position up to which the log has no others (0 if unknown).
 
-        Waits until a transaction has arrived or this position is above ``position``. Raises the CaptureError that ended
-        the connection after the last transaction has been returned.
+        Waits at most ``wait_seconds``, until a transaction has arrived or the returned position is above ``position``.
+        After the last transaction has been returned, raises the CaptureError that ended the connection.
         """
         with self._changed:
             self._changed.wait_for(
@@ -263,7 +262,8 @@ class Stream:
     def _keep_alive(self, data: memoryview) -> bool:
         """Handles a keepalive message; returns True if the server requests a status.
 
-        Between transactions, everything before the server's position has been received.
+        The message contains the end of the server's log. If no transaction is being received, all transactions before
+        this end have been received.
         """
         end, _, wants_reply = _KEEPALIVE.unpack_from(data, 1)
         with self._changed:

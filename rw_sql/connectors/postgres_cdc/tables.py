@@ -72,8 +72,8 @@ class CatalogTable:
     """A table or view in the catalog.
 
     ``identity`` is the replica identity: d (default), n (nothing), f (full) or i (index); ``identity_columns`` are
-    the columns of that index. ``membership`` identifies the publication and the table's entry in it; None without
-    the publication. ``is_published``: the publication contains the table.
+    the columns of that index. ``membership`` identifies the publication and the table's entry in it; None if the
+    publication does not exist. ``is_published``: the publication contains the table.
     """
 
     schema: str
@@ -93,12 +93,13 @@ class CatalogTable:
 
     @property
     def quoted(self) -> str:
-        """The name for SQL, with ONLY if child tables must be left out, because the stream omits them too."""
+        """The table in a FROM clause: with ONLY, unless the table is partitioned, because the stream contains no
+        changes of child tables."""
         return ("" if self.kind == PARTITIONED else "ONLY ") + f"{quoted(self.schema)}.{quoted(self.name)}"
 
     @property
     def statement_name(self) -> str:
-        """The name for a statement in a hint."""
+        """The table's quoted name, for statements in hints."""
         return f"{quoted(self.schema)}.{quoted(self.name)}"
 
     @property
@@ -109,7 +110,7 @@ class CatalogTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogColumn:
-    """A column in the catalog. ``default`` is an expression."""
+    """A column in the catalog. ``default`` is the text of the default's expression, None without a default."""
 
     name: str
     type: int
@@ -194,7 +195,7 @@ def type_names(connection: Connection[Any], columns: Mapping[str, tuple[int, int
 
 
 def missing_table(connection: Connection[Any], table: str) -> CaptureError:
-    """The error for a table that does not exist, with similar names."""
+    """The error for a table that does not exist. The hint lists similar names."""
     others = [str(row[0]) for row in connection.execute(_OTHERS.encode()).fetchall()]
     near = near_names(table, others)
     hint = f"did you mean '{near[0]}'?" if near else "tables: " + (", ".join(others[:8]) or "none")

@@ -24,9 +24,9 @@ _MOST_DIMENSIONS = 6
 
 
 def array_converter(delimiter: str, element: Callable[[str], str]) -> Callable[[str], str]:
-    """Returns a function that converts an array's text to JSON. ``element`` converts an element's text to JSON.
+    """Returns a function that converts an array's text to JSON, and raises ValueError if the text is not an array.
 
-    The function raises ValueError if the text is not an array.
+    ``element`` converts an element's text to JSON.
     """
     plain = re.compile(r'[^{}"\\' + re.escape(delimiter) + r"]+")
 

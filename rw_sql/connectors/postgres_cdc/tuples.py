@@ -27,9 +27,8 @@ TEXT, NULL, UNCHANGED = ord("t"), ord("n"), ord("u")
 
 _BINARY = ord("b")
 _BLOCK_BYTES = 1 << 18
-"""The size in bytes of the rows that are built at once.
-
-It is limited so that their indexes stay in the processor's cache.
+"""The size in bytes of the rows that are built at once. It is small, so that the arrays of indexes for these rows fit
+into the processor's cache.
 """
 
 
@@ -39,9 +38,10 @@ class BrokenTupleError(ValueError):
 
 @dataclass(slots=True)
 class Cells:
-    """The cells of rows with the same columns. ``kinds``, ``starts`` and ``lengths`` have one row per column.
+    """The cells of rows with the same columns: parts of ``buffer``. In ``kinds``, ``starts`` and ``lengths``, the first
+    index is the column and the second the row.
 
-    ``is_escaped``: backslashes in the bytes already form escapes that are valid in JSON.
+    ``is_escaped``: backslashes in the buffer already form escapes that are valid in JSON.
     """
 
     buffer: Bytes
@@ -70,9 +70,9 @@ class Cells:
         return self.buffer[start : start + int(self.lengths[column, row])].tobytes()
 
     def fill_unchanged(self, old: Cells, rows: Numbers) -> None:
-        """Replaces unchanged values by those of the old rows in the same buffer.
+        """Replaces values that an update left out by those of ``old``, the rows before the update, in the same buffer.
 
-        ``rows`` are the indexes of the rows to which the old rows belong.
+        ``rows`` has, for each row of ``old``, the index of the updated row.
         """
         fits = (self.kinds[:, rows] == UNCHANGED) & (old.kinds == TEXT)
         for column, at in zip(*np.nonzero(fits), strict=True):
@@ -229,7 +229,7 @@ def _ranges(starts: Numbers, lengths: Numbers) -> Numbers:
 def converted(cells: Cells, converters: Mapping[int, Callable[[str], str]]) -> Cells:
     """The cells with some columns converted by functions (column → function).
 
-    A ValueError of a function gets the attribute ``cell``: (column, row).
+    If a function raises ValueError, this function adds the attribute ``cell``, (column, row), and raises it again.
     """
     if not converters or not len(cells):
         return cells
@@ -276,10 +276,11 @@ def json_rows(cells: Cells, names: Sequence[str]) -> pa.Array:
 
 @dataclass(slots=True)
 class _Literals:
-    """The JSON texts between the values.
+    """The JSON texts between the values of two columns, such as ``","b":"``.
 
-    ``starts`` and ``sizes`` are indexed by [column, form]. The form is 3 × (1 if the previous value has a quote to
-    close) + (0 for a value, 1 for NULL, 2 for unchanged); the last column is the end of the row.
+    The text before a column depends on the column and on a *form*: 3 × (1 if the previous value has a quote to close)
+    + (0 if the column has a value, 1 for NULL, 2 for an unchanged value). ``starts`` and ``sizes`` are indexed by
+    [column, form]; one column after the last stands for the end of the row.
     """
 
     data: Bytes
@@ -313,9 +314,8 @@ class _Literals:
 _KNOWN: dict[tuple[str, ...], _Literals] = {}
 _MOST_KNOWN = 1000
 _LEAST_BUFFER = 16
-"""The minimum size of a buffer in bytes.
-
-A cell's kind and length are read together, even for a NULL at the end of the buffer.
+"""The minimum size of a buffer in bytes. A smaller buffer is extended, because a cell's kind and length are read
+together, even for a NULL at the end of the buffer, which has no length.
 """
 
 _MOST_BYTES = (1 << 31) - 1
@@ -350,12 +350,12 @@ def _json_block(cells: Cells, literals: _Literals) -> tuple[Bytes, Numbers]:
     made = source[_ranges(starts.ravel(), flat)]
     ends = np.cumsum(lengths.sum(axis=1))
     begins = np.concatenate(([0], ends[:-1]))
-    made[begins[ends - begins > 1]] = 123  # The comma before the first column becomes the brace.
+    made[begins[ends - begins > 1]] = 123  # Replaces the comma before the first column by the opening brace.
     return made, ends
 
 
 def _compacted(cells: Cells) -> Cells:
-    """The cells in a separate, smaller buffer, for cells that use only a small part of the original one."""
+    """The cells in a separate, smaller buffer, if they use only a small part of their buffer."""
     lengths = cells.lengths.ravel()
     data = cells.buffer[_ranges(cells.starts.ravel(), lengths)]
     starts = (np.cumsum(lengths) - lengths).reshape(cells.starts.shape)

@@ -61,9 +61,8 @@ BUILT_IN: Mapping[str, tuple[str, str]] = {
     "timetz": (_VARYING, TIME),
     "interval": (_VARYING, INTERVAL),
 }
-"""Maps PostgreSQL's type names to rw_sql's canonical type and the family.
-
-All other types are (CHARACTER VARYING, OTHER).
+"""For the name of a PostgreSQL type: rw_sql's canonical type, and the family. A type whose name is missing has the
+canonical type CHARACTER VARYING and the family OTHER.
 """
 
 _INTO: Mapping[str, tuple[str, ...]] = {
@@ -104,7 +103,8 @@ class PostgresType:
     modifier: int = -1
 
     def canonical(self, modifier: int = -1) -> str:
-        """rw_sql's type for a column with this modifier (``atttypmod``), which ``(*)`` uses."""
+        """The canonical type that a column of this type and modifier (``atttypmod``) gets from the column list
+        ``(*)``."""
         if self.element is not None:
             return self.element.canonical(modifier) + "[]"
         if self.name == "numeric":
@@ -114,7 +114,8 @@ class PostgresType:
         return BUILT_IN.get(self.name, (_VARYING, OTHER))[0]
 
     def converter(self, money_sample: str) -> Callable[[str], str] | None:
-        """The function that converts PostgreSQL's text to the text in ``row``; None if they are the same."""
+        """The function that converts PostgreSQL's text to the text in the records' ``row``; None if no conversion is
+        needed. ``money_sample`` is as in :func:`money_converter`."""
         if self.element is None:
             return money_converter(money_sample) if self.family == MONEY else None
         element: Callable[[str], str]

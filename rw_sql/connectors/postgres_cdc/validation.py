@@ -308,7 +308,7 @@ def _columns(
             canonical = kinds[column.type].canonical(column.modifier)
             yield Lack(
                 check="column",
-                message=f"Incompatible data type of column {name}: table {table} has {column.type_name}, which does "
-                f"not become {declared}",
+                message=f"Incompatible data type of column {name}: table {table} has {column.type_name}, which cannot "
+                f"be read as {declared}",
                 hint=f"{name} {canonical}" + ("" if canonical == "CHARACTER VARYING" else " or CHARACTER VARYING"),
             )

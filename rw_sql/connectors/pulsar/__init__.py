@@ -2,6 +2,6 @@
 
 Imports: the public modules of ``connectors``. Begin with ``source``; ``client`` keeps connections, ``ids`` turns
 message ids into offsets, ``bounds`` finds first and last messages, ``reader`` reads ranges, ``poller`` finds the next
-ranges of a run, ``subscriptions`` keeps messages at the broker until they are committed. All other rooms use
-pulsar-client only through these.
+ranges of a run, ``subscriptions`` keeps messages at the broker until they are committed. All code outside this folder
+uses pulsar-client only through these modules.
 """

@@ -1,5 +1,5 @@
-"""The first and the last message of a partition. The broker does not list message ids, so each bound is found by
-reading one message."""
+"""Finds the first and the last message of a partition. The broker does not list message ids, so each of the two is
+found by reading messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ TAILS = _Tails()
 
 
 def bounds(address: Address, splits: Iterable[str], timeout: float) -> dict[str, UpstreamSplit]:
-    """The partitions as splits. Raises PulsarError."""
+    """The partitions as splits with their bounds. Raises PulsarError."""
     deadline = time.monotonic() + timeout
     names = tuple(splits)
     with ThreadPoolExecutor(min(THREADS, max(1, len(names)))) as threads:
@@ -79,7 +79,8 @@ def first_message(address: Address, split: str) -> int | None:
 
 @repeated
 def last_message(address: Address, split: str, first: int) -> int:
-    """The offset of the newest message. ``first`` is the offset of any message before it."""
+    """The offset of the newest message. ``first`` is the offset of an existing message, from which the search starts if
+    no faster method finds the newest one."""
     import pulsar
 
     known = TAILS.get(address, split)
@@ -88,8 +89,8 @@ def last_message(address: Address, split: str, first: int) -> int:
         if found is not None:
             TAILS.note(address, split, found)
             return found
-        # The last entry is a part of a message that was sent in chunks, or no message, so an earlier message is
-        # searched by time.
+        # The partition's last entry is a part of an incomplete message, or not a message at all. The last message
+        # before it is searched by time.
         for window in _WINDOWS_SECONDS:
             with told(address):
                 reader.seek(int((time.time() - window) * 1000))

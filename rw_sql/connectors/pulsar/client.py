@@ -1,4 +1,4 @@
-"""Clients of Pulsar that stay open, with errors as texts without secrets."""
+"""Keeps clients of Pulsar open, and turns their errors into texts without secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIFE_SECONDS = 300.0
 """The maximum age of a client in seconds; the limit exists because host names may change."""
 
 OPERATION_SECONDS = 8
-"""The time limit of a request, which the client repeats within this time."""
+"""The time limit of a request in seconds. The client retries the request within this time."""
 
 _CONNECTION_KEYS = ("service.url", "auth.token")
 _PROBE_SECONDS = 1.0
@@ -65,7 +65,7 @@ def address_of(options: Mapping[str, str]) -> Address:
 
 
 class _Clients:
-    """The clients of this process by their addresses. They are safe to use from several threads."""
+    """The clients of this process by their addresses. Several threads may use a client at once."""
 
     def __init__(self) -> None:
         self._known: dict[Address, tuple[float, Any]] = {}
@@ -79,16 +79,16 @@ class _Clients:
                 self._known, self._pid = {}, os.getpid()
             made, client = self._known.get(address, (0.0, None))
             if client is None or time.monotonic() - made > LIFE_SECONDS:
-                # The client itself would try for OPERATION_SECONDS.
+                # Checks the addresses first, because a client would try to connect for OPERATION_SECONDS.
                 if (reason := _unreachable(dict(address)["service.url"])) is not None:
                     raise PulsarError(reason)
-                # Readers that use the old client continue; it closes with the last of them.
+                # Readers of the old client continue. The old client is closed when its last reader is closed.
                 client = _new_client(dict(address))
                 self._known[address] = (time.monotonic(), client)
             return client
 
     def renew(self, address: Address) -> None:
-        """Uses a new client from now on."""
+        """Makes later calls of :meth:`of` use a new client."""
         with self._lock:
             self._known.pop(address, None)
 
@@ -106,14 +106,14 @@ def _new_client(options: Mapping[str, str]) -> Any:
         operation_timeout_seconds=OPERATION_SECONDS,
         connection_timeout_ms=3000,
         stats_interval_in_seconds=0,
-        # Errors of closing are raised too.
+        # Nothing is logged, because errors are raised, also those of closing.
         logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
     )
 
 
 @contextmanager
 def told(address: Address) -> Iterator[None]:
-    """Turns the errors of pulsar-client into PulsarError."""
+    """A context manager that turns the errors of pulsar-client into PulsarError."""
     import pulsar
 
     try:
@@ -137,7 +137,7 @@ def _error(address: Address, error: Exception) -> PulsarError:
 
 
 def repeated(act: Callable[P, R]) -> Callable[P, R]:
-    """Calls a function again for some seconds if it raises BusyError."""
+    """A decorator: calls the function again, for a limited time, while it raises BusyError."""
 
     @functools.wraps(act)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -189,7 +189,7 @@ def partitions_of(address: Address, topic: str) -> tuple[str, ...]:
 
 @contextmanager
 def reader_at(address: Address, topic: str, start: Any, *, queue: int, is_compacted: bool = False) -> Iterator[Any]:
-    """A reader of a topic that begins at a message id. Raises PulsarError."""
+    """A context manager with a reader of a topic that begins at a message id. Raises PulsarError."""
     reader = open_reader(address, topic, start, queue=queue, is_compacted=is_compacted)
     try:
         yield reader
@@ -198,7 +198,7 @@ def reader_at(address: Address, topic: str, start: Any, *, queue: int, is_compac
 
 
 def open_reader(address: Address, topic: str, start: Any, *, queue: int, is_compacted: bool = False) -> Any:
-    """A reader as :func:`reader_at`, to be closed by :func:`close`."""
+    """Like :func:`reader_at`, without a context manager: the caller closes the reader by :func:`close`."""
     with told(address):
         return CLIENTS.of(address).create_reader(
             topic,
@@ -230,11 +230,11 @@ def fetched_message(address: Address, reader: Any) -> Any:
 
 
 def next_message(address: Address, reader: Any, seconds: float) -> Any:
-    """The next message of a reader; None if there is none, as far as the broker knows. Slower than
+    """The next message of a reader; None if the broker reports that the topic has no further message. Slower than
     :func:`fetched_message`.
 
-    Raises NothingError if the broker reports messages but sends none, because they are parts of an incomplete message
-    or were removed. Raises PulsarError.
+    Raises NothingError if the broker reports a further message but sends none within ``seconds``, because the last
+    entries are parts of an incomplete message or were removed. Raises PulsarError.
     """
     import pulsar
 

@@ -1,7 +1,7 @@
 """Message ids as offsets: whole numbers of up to 48 digits in the order of the ids.
 
 The digits are, in order: the ledger, 19 digits for the entry, and 10 for the place in the entry's batch. A message that
-was sent alone has the place 0. A position is "the first message with at least this number".
+was sent alone has the place 0. The position N denotes the first message whose offset is at least N.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def entry_of(offset: int) -> EntryId:
 
 
 def place_of(offset: int) -> int:
-    """The index in the batch of an offset."""
+    """The index of an offset's message in the batch of its entry."""
     return offset % _PLACES
 
 

@@ -1,4 +1,4 @@
-"""Names of topics and partitions. A split is named as its topic, without the default prefix
+"""Names of topics and partitions. A split has the name of its partition, without the default prefix
 ``persistent://public/default/``.
 """
 
@@ -22,12 +22,12 @@ def short_name(name: str) -> str:
 
 
 def full_name(split: str) -> str:
-    """The full name of a split's partition, or of a topic."""
+    """The full name, with prefix, of a split's partition or of a topic."""
     return _PERSISTENT + (split if "/" in split else _USUAL + split)
 
 
 def topic_of(split: str) -> str:
-    """The topic of a partition; a topic without partitions itself."""
+    """The topic to which a partition belongs; for a topic without partitions, the topic itself."""
     match = _PARTITION.fullmatch(split)
     return match[1] if match is not None else split
 

@@ -1,7 +1,7 @@
-"""Finds the next ranges of a run by reading them, because a broker does not list message ids.
+"""Finds the next ranges of a run by reading their messages, because a broker does not list message ids.
 
-The messages stay in this process until their batch reads them. If this process no longer has them then, they are read
-again.
+The messages are kept in this process for the batch that gets their range. If the process has dropped them by then, the
+batch reads them again.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from rw_sql.connectors.pulsar.reader import RawMessage
 
 _MOST_BYTES = 64 * 1024 * 1024
-"""At this size, no further partitions are read for the next batch."""
+"""The size in bytes of the messages for the next batch at which no further partitions are read for this batch."""
 
 
 class Poller:
-    """Reads the partitions of one run. One thread at a time uses it. See ``Stretches`` of ``range_stream``."""
+    """Reads the partitions of one run. Implements :class:`rw_sql.connectors.support.range_stream.Stretches`. One thread
+    at a time uses a poller."""
 
     def __init__(self, *, max_records: int, is_compacted: bool) -> None:
         self._max_records, self._is_compacted = max_records, is_compacted
@@ -75,7 +76,7 @@ class Poller:
         return reader.page(positions[split].offset, most)
 
     def _kept(self, address: Address, split: str, start: int, messages: Sequence[RawMessage]) -> Stretch:
-        """The range of a page, whose messages are kept for its batch."""
+        """The range of a page. The page's messages are kept for the batch that gets this range."""
         last = messages[-1].offset
         TAILS.note(address, split, last)
         FETCHED.put((address, split), start, last + 1, table_of(split, messages))
@@ -105,7 +106,7 @@ class PulsarFeed(RangeFeed):
         self._poller = Poller(max_records=max_records, is_compacted=is_compacted)
         self._subscriptions = Subscriptions(address_of(options), subscription)
         try:
-            # Subscribes before the first look, so that the broker removes no messages between two looks.
+            # Subscribes before the first message is read, so that the broker keeps all messages from then on.
             self._subscriptions.open({split: state.offset for split, state in positions.items()})
             first = self._poller.stretches(options, positions)
         except PulsarError as error:
@@ -116,14 +117,14 @@ class PulsarFeed(RangeFeed):
         super().__init__(self._poller, options, positions, first, most_offsets=MOST**2, poll_seconds=poll_seconds)
 
     def committed(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Acknowledges the committed messages, except for the last one."""
+        """Acknowledges the committed messages, except for the last one (see ``subscriptions``)."""
         self._subscriptions.acknowledge({split: end for split, (_, end) in ranges.items()})
 
     def close(self) -> None:
         """Ends the thread, and the connections."""
         super().close()
         self._subscriptions.close()
-        if self._add is None:  # The thread, which ends together with the readers, was never started.
+        if self._add is None:  # The thread, which closes the readers when it ends, was never started.
             self._poller.close()
 
     def _run(self) -> None:

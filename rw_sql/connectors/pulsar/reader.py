@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from rw_sql.connectors.pulsar.client import Address
 
 PAGE_BYTES = 16 * 1024 * 1024
-"""A page ends at this size. A reader fetches up to QUEUE messages ahead."""
+"""The size in bytes at which a page ends. In addition, a reader fetches up to QUEUE messages ahead."""
 
 PAGE_MESSAGES = 10_000
 QUEUE = 2_000
 WAIT_SECONDS = 1.0
-"""The seconds for which the reader waits for a message that the broker announces but does not send; it may be only a
-part of a message."""
+"""The seconds for which the reader waits for a message that the broker announces. If none arrives, the announced entry
+may be a part of an incomplete message."""
 
 _LOOK_BACK = (16, 256, 4096)
-"""How many entries before a position a reader begins, in successive attempts, because these entries may be parts of a
-message."""
+"""The number of entries before a position at which a reader begins, in successive attempts. These entries may be parts
+of the message at the position."""
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
@@ -55,13 +55,14 @@ SCHEMA = pa.schema(
         ("message_id_data", pa.binary()),
     ]
 )
-"""The columns of messages: as in ``Connector.read_stream``, with the offset as a text, and the message id."""
+"""The Arrow schema of messages: the columns of ``Connector.read_stream``, with the offset as text, and the message
+id."""
 
 RECORDS = (
     "_rw_split string, _rw_offset string, key binary, value binary, partition string, timestamp timestamp, "
     "headers array<struct<key:string,value:binary>>, message_id string, message_id_data binary"
 )
-"""The same for Spark."""
+"""The schema of messages as Spark's DDL."""
 
 FETCHED = FetchedRanges(SCHEMA, 256 * 1024 * 1024)
 _PARTS = re.compile(r"\((\d+),(\d+),-?\d+,-?\d+\);\(")
@@ -73,8 +74,8 @@ class RangeLostError(PulsarError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawMessage:
-    """One message as its client returns it. ``first`` is the entry with the message's first part, ``entry`` the entry
-    with its last part; they differ if the message was sent in chunks."""
+    """One message as pulsar-client returns it. ``first`` is the entry with the message's first part, ``entry`` the
+    entry with its last part; they differ if the message was sent in chunks."""
 
     offset: int
     first: EntryId
@@ -94,13 +95,14 @@ class PartitionReader:
         self._address, self._split, self._is_compacted = address, split, is_compacted
         self._reader: Any = None
         self._at: int | None = None
-        # The last message before the position that was read since the reader was opened.
+        # The offset of the last message before the position that the reader has returned since it was opened.
         self._before: int | None = None
 
     def page(self, position: int, most: int) -> list[RawMessage]:
-        """At most this many of the next messages from a position on; none if there is nothing new.
+        """The next messages, at most ``most``, from a position on; empty if the partition has no new message.
 
-        Raises RangeLostError if there was a message that no longer exists, PulsarError if the broker does not answer.
+        Raises RangeLostError if a message after the position no longer exists, PulsarError if the broker does not
+        answer.
         """
         return repeated(self._page_now)(position, most)
 
@@ -108,8 +110,8 @@ class PartitionReader:
         is_new = self._reader is None or self._at != position
         try:
             found = self._first_page(position, most) if is_new else self._page(position, most)
-            # The broker removes whole ledgers, the oldest first. Messages that exist now therefore existed when the
-            # range was read.
+            # The broker removes whole ledgers, the oldest first. If the messages after the position still exist now,
+            # they existed when the page was read.
             if is_new or (found and found[-1].entry.ledger != entry_of(position).ledger):
                 self._require_whole(position)
         except BaseException:
@@ -129,9 +131,9 @@ class PartitionReader:
             require_whole(self._address, self._split, position)
 
     def _first_page(self, position: int, most: int) -> list[RawMessage]:
-        """The first page after a reader was opened. A reader that begins between the parts of a message would omit that
-        message. It therefore begins before the position, and even earlier if entries are missing. The message before
-        the position must exist; a re-created topic hardly ever has a message with the same id.
+        """Opens a reader and returns its first page. A reader that begins between the parts of a message would omit
+        that message. The reader therefore begins some entries before the position, and earlier if entries are missing.
+        The message before the position must exist: in a topic that was created again, it hardly ever does.
         """
         for entries in _LOOK_BACK:
             self._open(position, entries)
@@ -140,12 +142,12 @@ class PartitionReader:
             if is_known and not _has_gap(position, found):
                 break
         if not is_known:
-            # The position follows a message that was read. Looks first at the existing messages, because that gives a
-            # more precise reason.
+            # The message before the position does not exist. If the messages after it were removed too, the error of
+            # _require_whole is more precise.
             self._require_whole(position)
             raise RangeLostError(
-                f"EXPIRED {self._split}: the message before {shown(position)} is not there: it was removed, or the "
-                "topic is another one"
+                f"EXPIRED {self._split}: the message before {shown(position)} does not exist: it was removed, or the "
+                "topic was created again"
             )
         return found
 
@@ -183,12 +185,12 @@ class PartitionReader:
 
 
 def _has_gap(position: int, found: Sequence[RawMessage]) -> bool:
-    """True if entries between the position and the last message have no message. These entries may be parts of a
-    message whose first part was not read."""
+    """True if some entries between the position and the last of these messages belong to none of them. These entries
+    may be parts of a message whose first part is before the reader's beginning."""
     if position == BEGINNING or not found:
         return False
     at = entry_of(position)
-    # The position is the entry's own number, or one more than that of a message in the entry.
+    # If the position has a place, messages of its entry were read before, so the entry is not missing.
     covered = at.entry if place_of(position) else at.entry - 1
     ledger = at.ledger
     for message in found:
@@ -201,7 +203,7 @@ def _has_gap(position: int, found: Sequence[RawMessage]) -> bool:
 
 
 def raw_message(message: Any) -> RawMessage:
-    """A message of pulsar-client."""
+    """Converts a message of pulsar-client."""
     id_ = message.message_id()
     entry, place = EntryId(id_.ledger_id(), id_.entry_id()), id_.batch_index()
     first = entry
@@ -221,24 +223,24 @@ def raw_message(message: Any) -> RawMessage:
 
 
 def require_whole(address: Address, split: str, position: int) -> None:
-    """Checks that no message from a position on was removed. Raises RangeLostError.
+    """Checks that no message at or after a position was removed. Raises RangeLostError.
 
-    The broker itself would begin at the oldest existing message. Messages are removed in order, so if a message before
-    the position still exists, no message after it is missing. The source's subscription keeps the last message that was
-    read.
+    Without this check, the broker would silently begin at the oldest existing message. Messages are removed in order:
+    if a message before the position still exists, no message after the position was removed. The source's subscription
+    keeps the last message that was read.
     """
     if position == BEGINNING:
         return
     first = first_message(address, split)
     if first is None:
         raise RangeLostError(
-            f"EXPIRED {split}: it has no messages, and the position is {shown(position)}: messages from there "
-            "on may have been removed, or the topic was created again"
+            f"EXPIRED {split}: the partition has no messages now: messages after the position {shown(position)} may "
+            "have been removed, or the topic was created again"
         )
     if first > position:
         raise RangeLostError(
-            f"EXPIRED {split}: its first message is {shown(first)}, after the position {shown(position)}: messages "
-            "were removed, or the topic was created again"
+            f"EXPIRED {split}: the partition's first message is {shown(first)}, after the position {shown(position)}: "
+            "messages were removed, or the topic was created again"
         )
 
 

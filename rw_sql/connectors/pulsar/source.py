@@ -1,4 +1,5 @@
-"""The Pulsar connector. A split is a partition; a position is the message id of the next message, or follows one."""
+"""The Pulsar connector. A split is a partition. A position is the message id of the next message, or follows the
+message id of the last message that was read."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _TIME, _MODE = "scan.startup.timestamp.millis", "scan.startup.mode"
 _NAME = "subscription.name"
 _OAUTH = "oauth."
-_AGAIN = "run the statement again once they answer"
+_AGAIN = "run the statement again once the brokers answer"
 _UNKNOWN = "message ids do not count messages"
 _TIMES_SECONDS = 2.0
 _CREATE = "create it: pulsar-admin topics create {name}"
@@ -46,7 +47,7 @@ class PulsarConnector(RangedConnector):
     other_targets = "TO EARLIEST, TO LATEST or TO TIMESTAMP"
     has_wide_offsets = True
     included_offset = "message_id"
-    # The distance of two message ids does not count messages, so plans treat any range as one piece.
+    # The difference of two message ids does not count messages. With this value, every range counts as one message.
     offsets_per_record = MOST
     poll_seconds = 0.1
 
@@ -78,15 +79,15 @@ class PulsarConnector(RangedConnector):
             )
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options with the name of the durable subscription."""
+        """The options, with a generated name for the durable subscription if it is missing."""
         return {**options, _NAME: options.get(_NAME) or f"{self._prefix(options)}-{unique}"}
 
     def _prefix(self, options: Mapping[str, str]) -> str:
         return (self.spec.value(options, "subscription.name.prefix") or "rw-consumer").strip()
 
     def _subscription(self, options: Mapping[str, str]) -> str:
-        """The subscription's name. The options of a table's source that was altered may lack it; the name is then
-        derived from the service and the topic."""
+        """The subscription's name. After an ALTER, the options of a table's source may lack it; the name is then made
+        from the service and the topic."""
         if (given := options.get(_NAME)) is not None:
             return given
         read = f"{options.get('service.url')} {options.get('topic')}"
@@ -111,7 +112,7 @@ class PulsarConnector(RangedConnector):
         return ()
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Uses new connections from now on."""
+        """Makes later requests use new connections."""
         pulsar_client.CLIENTS.renew(pulsar_client.address_of(options))
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
@@ -147,7 +148,7 @@ class PulsarConnector(RangedConnector):
         )
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The next range of each partition, without state. A run uses :meth:`range_feed`."""
+        """The next range of each partition, without the readers of a run, which uses :meth:`range_feed` instead."""
         from rw_sql.connectors.pulsar.poller import Poller
 
         poller = Poller(max_records=MOST_RECORDS, is_compacted=_is_compacted(options))
@@ -201,7 +202,8 @@ class PulsarConnector(RangedConnector):
         return dict.fromkeys(self.named_topics(options), _UNKNOWN)
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The publish time of the next message of each partition, if the broker responds soon."""
+        """The publish time of the next message of each partition; partitions are absent if the broker does not respond
+        quickly."""
         address = pulsar_client.address_of(options)
         deadline = time.monotonic() + _TIMES_SECONDS
         found: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """Durable subscriptions: the broker keeps the messages that a source has not committed.
 
-Without a subscription and a retention, a broker removes a ledger as soon as it begins the next one. The source
-acknowledges all entries before the entry of the last committed message. This message itself stays, and proves at the
-next start that no message after it was removed.
+Without a subscription, a broker whose retention is 0 removes a ledger as soon as it begins the next ledger. The source
+acknowledges all entries before the entry of the last committed message. The broker therefore keeps this message, and
+its existence shows at the next start that no message after it was removed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Subscriptions:
             for split, position in positions.items():
                 self._consumers[split] = _subscribed(self._address, split, self._name)
                 if position != BEGINNING:
-                    # After an INJECT or an UNDO moved a position backwards, the subscription keeps the messages after
-                    # the new position that still exist.
+                    # If INJECT or UNDO moved the position backwards, the subscription also keeps the messages after the
+                    # new position that still exist.
                     held = entry_of(position - 1) if place_of(position) else entry_of(position)
                     self._seek(split, pulsar.MessageId(-1, held.ledger, held.entry, -1))
         except BaseException:
@@ -54,7 +54,7 @@ class Subscriptions:
 
         for split, end in ends.items():
             consumer, at = self._consumers.get(split), entry_of(end - 1) if end else entry_of(0)
-            # At the ledger's first entry, there is nothing to acknowledge; the ledger itself stays anyway.
+            # If the last committed message is in its ledger's first entry, no earlier entry of the ledger exists.
             if consumer is not None and at.entry > 0:
                 try:
                     consumer.acknowledge_cumulative(pulsar.MessageId(-1, at.ledger, at.entry - 1, -1))
@@ -88,7 +88,7 @@ def _subscribed(address: Address, split: str, name: str) -> Any:
         return CLIENTS.of(address).subscribe(
             topic,
             name,
-            # A run may begin before the broker has noticed the end of a killed run.
+            # With this type, a run can subscribe before the broker has noticed the end of a killed run.
             consumer_type=pulsar.ConsumerType.Failover,
             consumer_name="rw_sql",
             receiver_queue_size=1,

@@ -37,7 +37,7 @@ _LOGICAL = {
     ("long", "local-timestamp-micros"): "TIMESTAMP",
     ("string", "uuid"): "CHARACTER VARYING",
 }
-"""The column types of logical types except decimals.
+"""For an Avro type and its logical type: the column type. Decimals are not included.
 
 A time of day is text, because Spark's tables have no type for it.
 """
@@ -55,7 +55,8 @@ class _Names:
 
 
 def normal_form(text: str, imports: Sequence[tuple[str, str]] = ()) -> Schema:
-    """The schema in normal form. ``imports`` are the texts of its references. Raises SqlError for an invalid schema."""
+    """The schema in normal form. ``imports`` has (name, text) of each schema that it references. Raises SqlError for an
+    invalid schema."""
     names = _Names({})
     for _, imported in imports:
         _collect(_parsed(imported), "", names.imported)
@@ -258,10 +259,10 @@ def branch_name(branch: Schema) -> str:
 
 
 def union_names(branches: Sequence[Schema]) -> tuple[str, ...]:
-    """The names of the fields of the struct for a union: the branches' names, without namespaces unless two names would
-    be equal.
+    """The names of the fields of the struct that a union becomes: the names of the branches, without namespaces unless
+    two names would be equal.
 
-    These names are compared without case, as columns are.
+    The comparison ignores case, as for the names of columns.
     """
     full = [branch_name(branch) for branch in branches]
     short = [_short(name) for name in full]
@@ -290,7 +291,7 @@ def _refused(column: str, what: str) -> SqlError:
 
 
 def narrowed(schema: Schema, names: Sequence[str]) -> Schema:
-    """The record reduced to these fields.
+    """The schema of a record, reduced to these fields.
 
     If the first occurrence of a named type is dropped, its definition moves to the next occurrence.
     """

@@ -97,7 +97,7 @@ def _type(kind: Any, column: str, path: tuple[str, ...]) -> Any:
 
 
 def encoder_of(schema: Any) -> Encoder:
-    """Returns the function that appends a value of a type to a ``bytearray``."""
+    """The function that encodes a value of this Avro type and appends it to a ``bytearray``."""
     if isinstance(schema, list):
         return _nullable(encoder_of(schema[1]))
     kind = schema if isinstance(schema, str) else schema["type"]

@@ -1,8 +1,8 @@
-"""A client of a schema registry with Confluent's API. It needs only the standard library.
+"""A client of a schema registry with Confluent's API, written with the standard library only.
 
-The schema of an id does not change while a registry exists, so each process caches the schemas that it has read. A
-registry that is created again gives the same ids to other schemas. A cached schema is therefore read again from time to
-time.
+In one registry, an id always has the same schema, so each process caches the schemas that it has read. But a registry
+that was deleted and created again gives the ids to other schemas. A cached schema is therefore requested again after
+some seconds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VERIFY_SECONDS = 10.0
 """The age in seconds after which a cached schema is read again before its next use."""
 _VERIFY_CALL_SECONDS = 2.0
 _MISSING = (40401, 40402, 40403)
-"""Confluent's error codes for a missing subject, version and schema."""
+"""Confluent's error codes for a subject, a version and a schema that do not exist."""
 _INCOMPATIBLE = (409, 42201)
 
 
@@ -153,7 +153,8 @@ class RegistryClient:
         return tuple(dict.fromkeys(found))
 
     def register(self, subject: str, kind: str, text: str, *, is_quick: bool = False) -> int:
-        """Registers a schema, unless the subject has it; returns its id. Raises RefusedSchemaError, RegistryError.
+        """Registers a schema, unless it is registered already; returns its id. Raises RefusedSchemaError,
+        RegistryError.
 
         ``is_quick`` makes one attempt with a short timeout.
         """
@@ -162,8 +163,8 @@ class RegistryClient:
         return int(_part(self._post(path, body, is_quick=is_quick), "id"))
 
     def incompatibility(self, subject: str, kind: str, text: str) -> str | None:
-        """The reason why the registry would refuse this schema as the subject's next version; None if it would
-        accept it. Raises RegistryError."""
+        """The reason why the registry would refuse this schema as the subject's next version; None if the registry
+        would accept the schema. Raises RegistryError."""
         body = {"schema": text, **({} if kind == "AVRO" else {"schemaType": kind})}
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
         try:
@@ -300,7 +301,8 @@ def addresses_of(text: str) -> tuple[str, ...]:
 
 
 def address_fault(text: str) -> tuple[ErrorCode, str, str] | None:
-    """The error in ``schema.registry``: code, message and hint; None if it is a list of URLs. No text has a login."""
+    """The error in the value of ``schema.registry``: code, message and hint; None if the value is a list of URLs. The
+    message and the hint contain no login."""
     if any("@" in part.partition("://")[2].partition("/")[0] for part in addresses_of(text)):
         message = f'property "{ADDRESSES}" must not contain a login'
         return INVALID_PROPERTY, message, f"{_USER} = '…', {_PASSWORD} = SECRET …"
@@ -313,8 +315,8 @@ def address_fault(text: str) -> tuple[ErrorCode, str, str] | None:
 
 
 def _part(told: Any, name: str) -> Any:
-    """A member of an answer. Raises RegistryError if the member is missing, because then another program has
-    answered."""
+    """A member of an answer. Raises RegistryError if the member is missing, because the answer is then not that of a
+    schema registry."""
     if not isinstance(told, dict) or name not in told:
         raise RegistryError(f'an answer has no "{name}": is the address that of the registry\'s API?')
     return told[name]

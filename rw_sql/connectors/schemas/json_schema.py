@@ -19,7 +19,7 @@ _IMPORTS = "_rw_imports"
 """The member of a stored schema that contains the referenced schemas, by name."""
 
 _ANYTHING = "JSONB"
-"""The column of a value that has no single type: its JSON text."""
+"""The column type of a value that no other column type fits. The column contains the value's JSON text."""
 
 
 def with_imports(text: str, imports: Sequence[tuple[str, str]]) -> str:
@@ -34,8 +34,8 @@ def with_imports(text: str, imports: Sequence[tuple[str, str]]) -> str:
 def columns_of(text: str) -> tuple[tuple[str, str], ...]:
     """The properties of an object schema, with their canonical types.
 
-    ``text`` has its references, as from :func:`with_imports`. Raises SqlError if the schema does not describe an
-    object.
+    ``text`` includes the schemas that it references (:func:`with_imports`). Raises SqlError if the schema does not
+    describe an object.
     """
     root = _parsed(text)
     documents = root.get(_IMPORTS, {}) if isinstance(root, dict) else {}
@@ -90,7 +90,7 @@ class _Reading:
         if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
             reference = schema["$ref"] if not schema["$ref"].startswith("#") else base + schema["$ref"]
             if reference in path:
-                return _ANYTHING  # It contains itself.
+                return _ANYTHING  # The schema contains itself.
             path = (*path, reference)
         schema, base = self.resolved(schema, base, path)
         if not isinstance(schema, dict):

@@ -17,7 +17,8 @@ _PLAIN: dict[str, dict[str, Any]] = {
     "date": {**_TEXT, "format": "date"},
     "timestamp": {**_TEXT, "format": "date-time"},
 }
-"""All other types, such as NUMERIC and TIMESTAMP, are text."""
+"""The JSON Schema of Spark's types. All types that are not listed, such as NUMERIC and TIMESTAMP, are written as
+text."""
 
 
 def schema_text(title: str, columns: Mapping[str, Any]) -> str:

@@ -21,7 +21,8 @@ class SchemaLook:
 
     If there is no such subject, the schema is None and ``present`` lists the existing subjects.
 
-    If the registry cannot be read, ``error`` is the reason. ``is_unknown``: the registry was not contacted.
+    If the registry cannot be read, ``error`` is the reason. ``is_unknown``: the registry was not contacted, for example
+    by ``rw-sql check``.
     """
 
     schema: RegisteredSchema | None = None

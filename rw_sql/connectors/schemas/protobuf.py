@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     Convert = Callable[[Any], Any]
     WrittenTypes = Mapping[tuple[int, ...], tuple[str, ...]] | str
-    """The message types of a writer's schema by their paths, or the reason why its records cannot be read."""
+    """The result of :func:`written_types` for the schema by which records were written, or the reason why records with
+    that schema cannot be read."""
 
 HEAD_BYTES = 5
 """The length of Confluent's frame before the path of a message's type: a zero byte and the schema's id."""
@@ -175,7 +176,8 @@ class Messages:
     ) -> Callable[[bytes], dict[str, Any]]:
         """The function that reads a message as a row of these columns; it raises NoMessageError with the reason.
 
-        If ``types`` (by the first five bytes of a frame) is given, messages of other types are refused.
+        ``types`` maps the first five bytes of a record's frame, which contain the id of a schema, to the
+        :data:`WrittenTypes` of that schema. If ``types`` is given, messages of other types than this one are refused.
 
         An absent field is None if the schema distinguishes absence from the default value (messages, ``optional``
         and ``oneof``). Otherwise it has its default.
@@ -219,8 +221,8 @@ class Messages:
             raise NoMessageError(written)
         names = written.get(path, ())
         if self.message not in names:
-            is_what = f"a message {names[0]}" if names else "no message of it"
-            raise NoMessageError(f"by schema {id_}, the record is {is_what}, not a message {self.message}")
+            is_what = f"a message {names[0]}" if names else "no message of that schema"
+            raise NoMessageError(f"according to schema {id_}, the record is {is_what}, not a message {self.message}")
 
     def _part(self, each: Any) -> Convert:
         """Returns the function that extracts a field's value from a message."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     Encoder = Callable[[bytearray, Any], None]
-    """Appends a value without its tag."""
+    """Encodes a value, without its tag, and appends it to the ``bytearray``."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _TIMESTAMP = "google.protobuf.Timestamp"
@@ -101,8 +101,8 @@ def _nested_name(field: str, taken: set[str]) -> str:
 
 
 def _declared(kind: Any, nested: str, column: str) -> tuple[str, Any]:
-    """The words before a field's name, such as its type, and the struct for which a message named ``nested`` is needed
-    (None if there is none)."""
+    """The declaration of a field before its name, such as ``repeated int64``, and the struct that is written as a
+    message named ``nested`` (None if the field needs no message)."""
     if isinstance(kind, dict) and kind["type"] == "array":
         word, made = _single(kind["elementType"], nested, column)
         return f"repeated {word}", made
@@ -273,7 +273,8 @@ def _timestamp(out: bytearray, value: datetime.datetime) -> None:
 
 
 def _varint(out: bytearray, value: int) -> None:
-    """Groups of seven bits, the lowest first; a negative number has 64 bits."""
+    """Appends a number as a varint: groups of seven bits, the lowest group first. A negative number is written in 64
+    bits."""
     rest = value & _ALL_BITS
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)

@@ -1,7 +1,8 @@
-"""Converts Spark's types to Arrow's and back, in the same way on every supported version of Spark.
+"""Converts Spark's types to Arrow's and back, with the same result in every supported version of Spark.
 
-The functions of PySpark for this are private. Before 4.2, they have no argument for the time zone and use UTC, and by
-default they convert times without a zone to times with a zone. Spark's workers receive this module by value.
+The module calls private functions of PySpark. Before Spark 4.2, these have no argument for the time zone and use UTC;
+and they convert times without a zone to times with a zone unless an argument says otherwise. Spark's workers receive
+this module by value.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema of rows of Spark, with times in UTC."""
+    """The Arrow schema for a Spark schema, with times in UTC."""
     return _in_utc(pandas_types.to_arrow_schema, schema)
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """The Arrow type of a type of Spark, with times in UTC."""
+    """The Arrow type for a Spark type, with times in UTC."""
     return _in_utc(pandas_types.to_arrow_type, kind)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The Spark schema of Arrow's rows."""
+    """The Spark schema for an Arrow schema."""
     return pandas_types.from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 

@@ -12,10 +12,10 @@ _SESSIONS = "org.apache.spark.sql.classic.SparkSession"
 
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
-    """Registers a data source in a session, and makes this the active session of the thread in the JVM.
+    """Registers a data source in a session, and makes this session the active session of the JVM's thread.
 
-    Spark looks for the name in the thread's active session, and refuses the name if that is another session that
-    already has the source.
+    When Spark registers a data source, it checks the name in the thread's active session. It would refuse the name if
+    another session, which already has the data source, were active.
     """
     session: Any = spark
     getattr(session._jvm, _SESSIONS).setActiveSession(session._jsparkSession)

@@ -23,9 +23,8 @@ _WORDS = {
     "double": "double",
     "binary": "bytes",
 }
-"""The names in Kafka Connect of Spark types whose name differs.
-
-Text, NUMERIC and times are ``string``, because their values are written as strings.
+"""For Spark types: the name of the corresponding type in Kafka Connect. All other types, such as text, NUMERIC and
+times, are ``string``, because their values are written as strings.
 """
 
 _SOURCE_FIELDS = ({"field": "db", "type": "string"}, {"field": "table", "type": "string"})

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class FetchedRanges:
-    """Tables with the columns of ``schema``. The oldest are dropped above a size in bytes. Thread-safe."""
+    """Tables with the columns of ``schema``. If they exceed ``most_bytes`` together, the oldest are dropped.
+    Thread-safe."""
 
     def __init__(self, schema: pa.Schema, most_bytes: int) -> None:
         self._schema = schema
@@ -23,7 +24,7 @@ class FetchedRanges:
         self._known: OrderedDict[tuple[Hashable, int], tuple[int, pa.Table, str | None]] = OrderedDict()
 
     def put(self, of: Hashable, start: int, end: int, table: pa.Table, incarnation: str | None = None) -> None:
-        """Keeps the records of a range. ``of`` names the split, ``incarnation`` is the split's."""
+        """Keeps the records of a range of the split ``of``, which had the given incarnation when they were read."""
         with self._lock:
             self._drop((of, start))
             self._known[of, start] = (end, table, incarnation)
@@ -32,9 +33,9 @@ class FetchedRanges:
                 self._drop(next(iter(self._known)))
 
     def get(self, of: Hashable, start: int, end: int, incarnation: str | None = None) -> pa.Table | None:
-        """The records of a range, if it consists of known ranges; None otherwise.
+        """The records of a range, if it consists of kept ranges of the split ``of``; None otherwise.
 
-        ``incarnation`` is the expected one, if it is known.
+        If ``incarnation`` is given, only records of that incarnation are returned.
         """
         tables = []
         with self._lock:

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Fitted = tuple[pa.Array, NDArray[np.bool_]]
-    """Values of the wanted type, and for each whether the given value does not fit; such a value is NULL."""
+    """Values of the wanted type, and a mask of the given values that do not fit this type, which are NULL in the first
+    array."""
 
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-"""The years 1 to 9999, in microseconds and in days since 1970."""
+"""The first and the last day of the years 1 to 9999, in days since 1970. ``_FIRST_MICROS`` and ``_LAST_MICROS`` are the
+first and the last microsecond of these years."""
 
 _CAST_FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 _DIGITS = 38
@@ -38,7 +40,7 @@ def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None
     """For each wanted name, the matching given name: an equal name, otherwise a name that differs only in case; None if
     there is none.
 
-    Wanted names that differ only in case match exactly.
+    If several wanted names differ only in case, they match only equal names.
     """
     names = list(given)
     folded = {name.lower(): name for name in reversed(names)}
@@ -50,7 +52,7 @@ def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None
 
 
 def fitted(given: pa.Array, wanted: pa.DataType) -> Fitted:
-    """The values with the wanted type."""
+    """Converts the values to the wanted type."""
     if given.type == wanted and not _has_times(wanted):
         return given, np.zeros(len(given), np.bool_)
     if pa.types.is_struct(wanted) and pa.types.is_struct(given.type):
@@ -99,7 +101,7 @@ def _map(given: Any, wanted: Any) -> Fitted:
     inside = slice(int(ends[0]), int(ends[-1]))
     keys, is_wrong_key = fitted(given.keys[inside], wanted.key_type)
     items, is_wrong = fitted(given.items[inside], wanted.item_type)
-    if is_wrong_key.any():  # A map cannot have a NULL key, so the other maps are read one by one.
+    if is_wrong_key.any():  # A key that does not fit is NULL, which a map cannot contain: converts map by map.
         if len(given) == 1:
             return pa.nulls(1, wanted), np.ones(1, np.bool_)
         rows = [_map(given.slice(at, 1), wanted) for at in range(len(given))]
@@ -135,7 +137,7 @@ def _plain(given: Any, wanted: pa.DataType) -> Fitted:
 
 
 def _ready(given: Any, wanted: pa.DataType) -> Any:
-    """The values, in a type or form that Arrow can cast."""
+    """Converts the values to a type or a form from which Arrow can cast them to the wanted type."""
     if pa.types.is_integer(given.type) and pa.types.is_decimal(wanted):
         return given.cast(pa.decimal128(_DIGITS, 0))
     if _is_text(given.type) and pa.types.is_timestamp(wanted):
@@ -207,5 +209,5 @@ def _moments(number: Any, wanted: pa.DataType) -> Fitted:
 
 
 def _is_below(number: Any, limit: int) -> pa.Array:
-    # The smallest number has no absolute value of 64 bits.
+    # Does not use the absolute value: that of the smallest 64-bit number does not fit into 64 bits.
     return pc.and_(pc.less(number, limit), pc.greater(number, -limit))

@@ -1,4 +1,4 @@
-"""Rows of this process as a DataFrame, and frames that are too large for its memory."""
+"""Makes DataFrames of rows in this process's memory, and marks DataFrames whose rows do not fit into it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ _large: WeakSet[DataFrame] = WeakSet()
 
 
 def noted_as_large(frame: DataFrame) -> DataFrame:
-    """Records that a frame has far more rows than its range of offsets suggests, and returns the frame."""
+    """Marks a DataFrame that has far more rows than its range of offsets suggests, and returns it."""
     _large.add(frame)
     return frame
 
 
 def is_large(frame: DataFrame) -> bool:
-    """True for a frame that :func:`noted_as_large` has returned. Its rows must not be collected."""
+    """True for a DataFrame that :func:`noted_as_large` has marked. Its rows must not be collected in this process."""
     return frame in _large
 
 
 class _Active:
-    """The sessions whose rows are being handed over, and PySpark's active session before them."""
+    """The sessions for which :func:`keeping_active_session` is entered, and the session that was PySpark's active one
+    before."""
 
     lock = threading.Lock()
     in_use: list[Any] = []  # noqa: RUF012 - of the process, as PySpark's

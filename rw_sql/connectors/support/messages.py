@@ -1,4 +1,4 @@
-"""The messages of databases, as part of an error."""
+"""Prepares the messages of databases for error texts."""
 
 from __future__ import annotations
 

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 def nullable_schema(schema: str) -> str:
     """A Spark schema in JSON with all columns, and all parts of their types, nullable.
 
-    Only the keys of a deleted row are known. Also, if a table has a TIMESTAMP column, its protocol lists its features,
-    and Delta then requires another feature for a column, or a field of a STRUCT, that is not nullable.
+    Columns must be nullable because only the keys of a deleted row are known. Parts of types must be nullable too: a
+    TIMESTAMP column makes a table list its Delta features, and Delta then requires another feature for columns and
+    fields that are not nullable.
     """
     return nullable_fields(json.loads(schema)["fields"])
 

@@ -1,4 +1,4 @@
-"""Files that only this user can read, for values that must not appear in an option, a log or a page.
+"""Files that only this user can read, for values that must not appear in Spark's options, logs and web pages.
 
 Each process has its own folder for these files and deletes it at exit. New processes delete the folders that killed
 processes left behind.
@@ -28,7 +28,7 @@ def private_file(value: str) -> Path:
     folder = _folder()
     file = folder / hashlib.sha256(value.encode()).hexdigest()[:32]
     if not file.exists():
-        folder.mkdir(mode=0o700, exist_ok=True)  # Some systems delete folders in /tmp that are some days old.
+        folder.mkdir(mode=0o700, exist_ok=True)  # Some systems delete folders in /tmp after several days.
         handle, path = tempfile.mkstemp(dir=folder)  # Readable by this user only.
         with os.fdopen(handle, "w", encoding="utf-8") as made:
             made.write(value)

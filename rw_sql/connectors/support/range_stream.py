@@ -1,8 +1,7 @@
-"""A stream without rows. Each batch of the stream represents ranges of splits.
+"""A Spark stream without rows: it only starts batches, and this process decides which ranges of splits a batch reads.
 
-This process assigns ranges to batches, because it already has the upstream's state; Spark's stream only carries one
-number per batch. A streaming source in Python would instead make Spark start four Python processes per source, one
-after the other.
+The stream's offset is one number per batch. A streaming source in Python would make Spark start four Python processes
+per source, one after the other, to compute ranges that this process already knows.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_SPLITS = 2_000
-"""The maximum number of splits in one batch. The batch's commit names each of them."""
+"""The maximum number of splits in one batch. It limits the size of the batch's commit, which names each split."""
 
 Ranges = dict[str, tuple[int, int]]
 """The range ``[start, end)`` of offsets per split."""
 
 Part = tuple[str, int, int, bool]
-"""The fields of a Stretch as a tuple: the split, the start and end of its unread range, and whether one batch must
-read the whole range."""
+"""The fields of a :class:`~rw_sql.connectors.base.Stretch` as a tuple: the split, the start and end of its unread
+range, and whether one batch must read the whole range."""
 
 
 class Stretches(Protocol):
@@ -61,7 +60,8 @@ def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) ->
 
 
 def entry_stream(spark: SparkSession) -> tuple[DataFrame, Callable[[], None]]:
-    """Returns a Spark stream without meaningful rows, and the function that adds the next entry to it."""
+    """Returns a Spark stream, and the function that adds the next entry to it. An entry is a row without content; each
+    entry causes a batch."""
     session: Any = spark
 
     def named(name: str) -> Any:
@@ -83,8 +83,8 @@ class RangeFeed:
     """Distributes the unread ranges over the entries of a stream, one entry per batch.
 
     At most one entry is queued behind the running batch. With ``poll_seconds``, a thread polls the upstream for new
-    ranges after everything is read, until :meth:`close`. The ranges of an entry are only kept in memory, which
-    suffices because each run of a reader begins at explicit positions with a new checkpoint.
+    ranges at this interval after all known ranges were read, until :meth:`close`. The ranges of an entry are kept only
+    in memory, which suffices because each run of a reader begins at explicit positions with a new checkpoint.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class RangeFeed:
 
         ``source_offset`` is Spark's offset at the batch's end: the number of its last entry.
 
-        If polling the upstream failed, the batch added for that failure raises the error here.
+        If a poll of the upstream fails, an entry is added, and this method raises the poll's error for its batch.
         """
         upto = int(source_offset)
         with self._changed:
@@ -143,7 +143,8 @@ class RangeFeed:
             return taken
 
     def committed(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Called after the commit of a batch with these ranges. Repeatable. For most upstreams, this does nothing."""
+        """Called after the commit of a batch with these ranges, perhaps several times. For most upstreams, this does
+        nothing."""
 
     def close(self) -> None:
         """Ends the thread without waiting for a request in progress."""
@@ -184,7 +185,7 @@ class RangeFeed:
             if self._add is not None:
                 self._add()
         except Exception:
-            # Without Spark there is no stream either; the code that runs the batches reports that.
+            # Spark has ended. The code that runs the batches reports that.
             logger.debug("an entry could not be added", exc_info=True)
             self._is_closed.set()
 

@@ -27,7 +27,7 @@ def json_rows(rows: pa.Table, columns: Sequence[str], *, with_nan_text: bool = T
 
     Timestamps with a zone are ISO 8601 in UTC with microseconds, TIMESTAMP and DATE have no zone; NUMERIC is text,
     because most readers parse a JSON number as a float; BYTEA is base64; NaN and infinities are text. Without
-    ``with_nan_text`` they remain numbers, for which :func:`to_json` raises ValueError.
+    ``with_nan_text``, NaN and infinities remain numbers, for which :func:`to_json` raises ValueError.
     """
     if not columns:
         yield from ({} for _ in range(rows.num_rows))
@@ -71,8 +71,8 @@ def json_values(rows: pa.Table, name: str) -> list[Any]:
 
 
 def python_values(column: pa.ChunkedArray, name: str) -> list[Any]:
-    """A column's values. Raises RefusedRowsError for dates and times outside the years 1 to 9999, and for texts that
-    are not UTF-8: Spark makes a text of any bytes."""
+    """A column's values as Python objects. Raises RefusedRowsError for values that Python cannot represent: dates and
+    times outside the years 1 to 9999, and texts that are not UTF-8, which Spark allows."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
@@ -87,7 +87,7 @@ def python_values(column: pa.ChunkedArray, name: str) -> list[Any]:
 
 
 def _unreadable(value: pa.Scalar[Any]) -> str | None:
-    """The reason why a value has no equivalent in Python; None if it has one."""
+    """The reason why a value has no equivalent in Python; None if the value has an equivalent."""
     try:
         value.as_py()
     except UnicodeDecodeError:
@@ -102,9 +102,9 @@ def refused_rows(
 ) -> list[Refusal]:
     """Finds the rows that a target refuses, by bisection.
 
-    ``attempt`` tries to write rows. It either accepts all rows and returns None, or writes none and returns the
-    refusal of one row. Only the refusal of a single-row attempt needs to have all details. Indexes in the result
-    refer to ``rows``.
+    ``attempt`` tries to write rows. It either writes all of them and returns None, or writes none of them and returns
+    the refusal of one row. The refusal must have all details only if ``attempt`` was called with a single row. Indexes
+    in the result refer to ``rows``.
     """
     found: list[Refusal] = []
 
@@ -126,7 +126,7 @@ def refused_rows(
 
 
 def _converter(kind: pa.DataType, with_nan_text: bool = True) -> Converter | None:
-    """The conversion of a type's values to JSON; None if none is needed."""
+    """The function that converts a type's values to JSON; None if no conversion is needed."""
     if pa.types.is_timestamp(kind):
         return _zoned if kind.tz else lambda at: str(at.isoformat(timespec="microseconds"))
     if pa.types.is_date(kind):
@@ -187,7 +187,7 @@ def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     for number, key in enumerate(keys):
         if pa.types.is_floating(kind := numbered.schema.field(key).type):
             numbered = numbered.set_column(number, key, pc.add(numbered.column(key), pa.scalar(0.0, kind)))
-    # Uses the maximum index, because several threads return the groups in any order.
+    # Finds the last row by the maximum index, because several threads add the rows to their groups in any order.
     last = numbered.group_by(list(keys)).aggregate([(at, "max")]).column(f"{at}_max")
     return rows if len(last) == rows.num_rows else rows.take(last.take(pc.sort_indices(last)))
 

@@ -1,7 +1,7 @@
-"""Split states as JSON. All connectors with counted positions use one format: ``{"offset": 42, …}``.
+"""Split states as JSON. All connectors whose positions are numbers use one format: ``{"offset": 42, …}``.
 
 ``offset`` is the next record to read. ``cluster``, ``incarnation`` and ``term`` are present only if known. A bare
-number is accepted as a state without them.
+number is accepted as a state that contains only the offset.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rw_sql.errors import INVALID_SPLIT_STATE, SqlError
 MAX_OFFSET = 2**63 - 1
 _BARE = re.compile(r"\s*[+-]?[0-9]+\s*")
 _KEYS = frozenset({"cluster", "incarnation", "offset", "term"})
-# A source may have thousands of splits whose states differ only in the offset, which comes last. The text before it is
-# therefore encoded and decoded once for all.
+# A source may have thousands of splits whose states differ only in the offset. The offset is therefore the last member
+# of the JSON, and the text before it is encoded and decoded only once.
 _OFFSET_LAST = re.compile(r'(\{.*"offset":)(0|[1-9][0-9]{0,17})\}', re.DOTALL)
 _OFFSET_LAST_NUMBER = "0}"
 _KEPT = 256
@@ -100,7 +100,7 @@ def _offset(split: str, value: Any, most: int) -> int:
     if value < 0:
         raise _invalid(split, f"the offset {value} is negative")
     if value > most:
-        raise _invalid(split, "the offset is greater than any record's")
+        raise _invalid(split, f"the offset is greater than {most}, the greatest possible offset")
     return value
 
 

@@ -42,7 +42,8 @@ def first_offset(
 ) -> int:
     """The first offset of a split without a state.
 
-    ``at_times`` are the splits' offsets at :func:`startup_time`; a split that is missing there begins at its end.
+    ``at_times`` has the splits' offsets at :func:`startup_time`. In the mode ``timestamp``, a split that is not in
+    ``at_times`` begins at its end.
     """
     match _mode(spec, options):
         case "latest":

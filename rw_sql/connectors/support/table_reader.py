@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PartReader(Protocol):
-    """Reads one part in any process. Serialized for Spark's Python processes."""
+    """Reads one part of an upstream. A reader is serialized, because Spark's Python processes call it too."""
 
     def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:
         """The records of a part, as tables with the columns of the data source."""

@@ -152,7 +152,7 @@ def _rows(frame: DataFrame, wanted: Sequence[StructField], more: Sequence[Column
 
 
 def _fault_of(column: str) -> str:
-    return f"column {column}: the value does not fit it"
+    return f"column {column}: the value does not fit the column's type"
 
 
 def _is_lossless(has: DataType, wanted: DataType) -> bool:
@@ -182,9 +182,10 @@ def _is_lossless(has: DataType, wanted: DataType) -> bool:
 
 
 def _is_in_years(value: Column, has: DataType, wanted: DataType) -> Column | None:
-    """The condition that the dates and times in a value that the columns also have are in the years 1 to 9999.
+    """The condition that all dates and times in a value are in the years 1 to 9999. Parts of the value that the wanted
+    type does not have are not checked.
 
-    None if there are none. The condition is true for NULL.
+    None if the value has no dates and times to check. The condition is true for NULL.
     """
     match has, wanted:
         case StructType(), StructType():
@@ -227,8 +228,8 @@ def _has_arrow(kind: DataType) -> bool:
 def _fitted(value: Column, has: DataType, wanted: DataType) -> Column:
     """A value with the wanted type, to which it can be cast without loss (:func:`_is_lossless`).
 
-    The fields of structs are matched by name: Spark's CAST takes them by place, and upstream tables may add and move
-    them.
+    The fields of structs are matched by name. Spark's CAST would match them by their order, which changes if a field is
+    added to the upstream table or moved.
     """
     if has.simpleString() == wanted.simpleString():
         return value
@@ -254,7 +255,7 @@ def _pairs(has: StructType, wanted: StructType) -> list[tuple[StructField, Struc
 
 
 def _through_arrow(given: DataFrame, row: StructType, schema: StructType) -> DataFrame:
-    """Converts the columns ``_0``, ``_1`` … to the fields of a row."""
+    """Converts the columns ``_0``, ``_1`` … to the fields of ``row``, by Arrow in Spark's Python processes."""
     import sys
 
     from pyspark import cloudpickle

@@ -1,7 +1,7 @@
 """Offsets that are too large for 64 bits, such as the sequence numbers of Kinesis.
 
-In this process they are whole numbers, compared and stored exactly. In a log they are texts of equal length, which sort
-like the numbers. The distance of two such offsets does not show the number of records between them.
+In Python they are integers. In a log they are texts of equal length, which sort like the numbers. The difference of two
+such offsets does not show the number of records between them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MOST = 10**DIGITS - 1
 """The greatest offset."""
 
 MOST_COUNTED = 2**63
-"""From this distance on, the number of records between two offsets is unknown."""
+"""A range of at least this many offsets contains an unknown number of records."""
 
 
 def number_of_records(offsets: int) -> str:

@@ -1,4 +1,4 @@
-"""Spark expressions that check whether dates and times are in the years that columns can have."""
+"""Spark expressions that check whether dates and times are in the years 1 to 9999, which columns can contain."""
 
 from __future__ import annotations
 

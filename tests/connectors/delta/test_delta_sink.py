@@ -205,7 +205,7 @@ def test_the_look_writes_nothing_and_tells_what_does_not_fit(tmp_path: Path) -> 
     keeps = {"delta.setTransactionRetentionDuration": "interval 7 days"}
     DeltaTable.create(str(tmp_path / "forgets"), Schema.from_arrow(WORDS), configuration=keeps)
     found = sink.look({"location": str(tmp_path / "forgets")}, shape())
-    assert "discards after interval 7 days which batches were written" in (found.misfit or "")
+    assert "discards the record of written batches after interval 7 days" in (found.misfit or "")
     assert found.hint == (
         f"ALTER TABLE delta.`{tmp_path}/forgets` UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')"
     )

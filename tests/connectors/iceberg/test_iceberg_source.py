@@ -101,7 +101,7 @@ def test_snapshots_that_were_expired(lake: Lake) -> None:
     lake.table().maintenance.expire_snapshots().by_ids([ids[1], ids[2]]).commit()
     with pytest.raises(SqlError) as lost:
         stretches(lake, 2)
-    assert f"EXPIRED {NAME}: snapshots from 2 on were expired, the oldest is 3" in lost.value.render()
+    assert f"EXPIRED {NAME}: the position is 2, but the snapshots before 3 have expired" in lost.value.render()
     # What was read before is not missed.
     assert stretches(lake, 3) == [(3, 6, False)]
     assert appended(lake, 3, 5) == [(3, 2, "a"), (4, 3, "a")]
@@ -138,7 +138,7 @@ def test_an_older_state_of_the_table_is_not_the_range(lake: Lake) -> None:
     lake.append((1, "a"))
     nothing: Any = None  # The check comes before Spark.
     for start in (0, 1, 2):
-        with pytest.raises(OSError, match=f"returns table {NAME} as of offset 2, but had offset 3 before"):
+        with pytest.raises(OSError, match=f"returns table {NAME} at offset 2, but returned it at offset 3 before"):
             ICEBERG.read_batch(nothing, lake.options, {NAME: (start, 3)}, columns={"id": "bigint"})
 
 

@@ -319,7 +319,7 @@ def test_a_constraint_that_on_conflict_does_not_accept(postgres: PostgresInfo) -
         JdbcSink().open(given, UPSERT, "me").write(batch((1, "a")), 0)
     found = JdbcSink().look(given, UPSERT)
     assert found.misfit == f"the constraint of table public.{name} on (id) is DEFERRABLE: an upsert cannot use it"
-    assert found.hint == f"ALTER TABLE public.{name} DROP CONSTRAINT …, ADD UNIQUE (id) there"
+    assert found.hint == f"in the database: ALTER TABLE public.{name} DROP CONSTRAINT …, ADD UNIQUE (id)"
     postgres.run(f"ALTER TABLE {name} DROP CONSTRAINT {name}_id_key, ADD UNIQUE (id)")
     assert JdbcSink().look(given, UPSERT).misfit is None
     JdbcSink().open(given, UPSERT, "me").write(batch((1, "a")), 0)

@@ -261,10 +261,10 @@ def test_splits_as_statements_write_them(topic: str, written: str, split: str) -
     ("topic", "written", "hint"),
     [
         ("a,b", "1", "write the topic too: 'a:1'"),
-        ("orders", "x", "a split is named topic:partition, as 'orders:0'"),
-        ("orders", "orders:-1", "a split is named topic:partition, as 'orders:0'"),
-        ("orders", "orders:٣", "a split is named topic:partition, as 'orders:0'"),
-        ("orders", "", "a split is named topic:partition, as 'orders:0'"),
+        ("orders", "x", "a split is named topic:partition, such as 'orders:0'"),
+        ("orders", "orders:-1", "a split is named topic:partition, such as 'orders:0'"),
+        ("orders", "orders:٣", "a split is named topic:partition, such as 'orders:0'"),
+        ("orders", "", "a split is named topic:partition, such as 'orders:0'"),
     ],
 )
 def test_what_is_no_split(topic: str, written: str, hint: str) -> None:

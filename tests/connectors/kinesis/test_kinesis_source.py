@@ -243,7 +243,7 @@ def test_expired_records_are_reported(kinesis_server: KinesisServer, stream: str
             Run(given, {FIRST: lost}).poll()
         with pytest.raises(OSError, match=f"EXPIRED {FIRST}"):
             read(given, FIRST, lost.offset, numbers[9] + 1)
-    with pytest.raises(OSError, match=f"EXPIRED {FIRST}: its first record is {numbers[5]}"):
+    with pytest.raises(OSError, match=f"EXPIRED {FIRST}: the shard's first record is {numbers[5]}"):
         read(given, FIRST, numbers[1], numbers[2] + 1)
     for kept in (state(numbers[5]), state(numbers[5] + 1), state(numbers[9])):
         assert split_status(kept, split) == OK
@@ -256,7 +256,7 @@ def test_expired_records_are_reported(kinesis_server: KinesisServer, stream: str
     split = KINESIS.look(given).splits[FIRST]
     assert split.is_empty
     assert split_status(state(numbers[9] + 1), split) == OK
-    with pytest.raises(OSError, match="it has no records"):
+    with pytest.raises(OSError, match="the shard has no records now"):
         Run(given, {FIRST: state(numbers[9] + 1)}).poll()
     # A run that has been reading all the time knows that it missed nothing.
     assert running.poll() == 0
@@ -288,7 +288,7 @@ def test_an_idle_shard_is_continued_in_the_same_process(kinesis_server: KinesisS
     address, offset = address_of(given), again.states[FIRST].offset
     shards.TAILS.forget()
     shards.TAILS.note_end(address, stream_of(address, stream, 10), FIRST, offset, now_ms() / 1000 - 24 * 3600)
-    with pytest.raises(OSError, match="it has no records"):
+    with pytest.raises(OSError, match="the shard has no records now"):
         Run(given, again.states).poll()
 
 
@@ -300,7 +300,7 @@ def test_a_retention_that_was_raised_brings_nothing_back(kinesis_server: Kinesis
     kinesis_server.keep(stream, hours=168, age_hours=0)
     here = beginning(KINESIS.look(given).splits[FIRST])
     shards.TAILS.forget()
-    with pytest.raises(OSError, match=f"EXPIRED {FIRST}: its first record is {numbers[5]}"):
+    with pytest.raises(OSError, match=f"EXPIRED {FIRST}: the shard's first record is {numbers[5]}"):
         Run(given, {FIRST: replace(here, offset=numbers[3])}).poll()
     run = Run(given, {FIRST: replace(here, offset=numbers[6])})
     run.run()

@@ -121,7 +121,7 @@ def test_a_function_that_is_in_the_log_instead_of_its_changes(
         "SET SESSION binlog_format = 'STATEMENT'",
         call.format(d=database),
     )
-    assert "is in the log instead of the rows that it changed" in reason(replica)
+    assert "instead of the rows that the statement changed" in reason(replica)
 
 
 def changes_of(replica: Replica) -> list[SchemaChange]:

@@ -117,7 +117,7 @@ def test_a_purge_is_never_a_silent_skip(nats_server: NatsServer, stream: str) ->
     nats_server.purge(stream, seq=6)
     assert bounds(given_, stream) == (6, 11)
     state = SplitState(split=stream, offset=4, incarnation=here)
-    with pytest.raises(OSError, match=f"EXPIRED {stream}: its first message is 6, after the position 4"):
+    with pytest.raises(OSError, match=f"EXPIRED {stream}: the stream's first message is 6, after the position 4"):
         NATS.stretches(given_, {stream: state})
     with pytest.raises(OSError, match=f"EXPIRED {stream}"):
         read(given_, stream, 4, 11, here)
@@ -138,7 +138,7 @@ def test_a_limit_that_removes_unread_messages_is_reported(nats_server: NatsServe
     nats_server.publish(stream, [b"{}"] * 9)
     given_ = options(nats_server, stream)
     assert bounds(given_, stream) == (5, 10)
-    with pytest.raises(OSError, match=f"EXPIRED {stream}: its first message is 5, after the position 1"):
+    with pytest.raises(OSError, match=f"EXPIRED {stream}: the stream's first message is 5, after the position 1"):
         NATS.stretches(given_, {stream: SplitState(split=stream, offset=1)})
 
 
@@ -212,7 +212,8 @@ def test_a_stream_created_again_is_another_one(nats_server: NatsServer, stream: 
     # Fraction and all: a stream that is created again at once has another time.
     assert new is not None
     assert len(new) > len("2026-01-31T08:00:00.000000Z")
-    with pytest.raises(OSError, match=f"RECREATED {stream}: it was created at {new}, the one that was read at {old}"):
+    told = f"RECREATED {stream}: the stream was created at {new}, but the stream that was read was created at {old}"
+    with pytest.raises(OSError, match=told):
         NATS.stretches(given_, {stream: SplitState(split=stream, offset=6, incarnation=old)})
     with pytest.raises(OSError, match=f"RECREATED {stream}"):
         read(given_, stream, 1, 6, old)

@@ -122,7 +122,7 @@ def test_a_slot_that_was_dropped_and_made_again(postgres: PostgresInfo, table: s
     assert reason(replica).message == f'replication slot "{name}" does not exist'
     postgres.run(f"UPDATE {table} SET word = 'lost'")
     setup.prepare(replica.options, [table], TIMEOUT)
-    assert "it was dropped and created again; the changes between are missing" in reason(replica).message
+    assert "it was dropped and created again; the changes between the two are missing" in reason(replica).message
 
 
 def test_a_slot_of_another_kind(postgres: PostgresInfo, table: str) -> None:
@@ -154,11 +154,11 @@ def test_another_server_another_timeline_and_a_backup(postgres: PostgresInfo, re
     state = replica.state
     system, _, timeline = (state.cluster or "").partition("/")
     replica.state = replace(state, cluster=f"{system}/{int(timeline) + 1}")
-    assert "a standby was promoted, or a backup restored" in reason(replica).message
+    assert "a standby was promoted, or a backup was restored" in reason(replica).message
     replica.state = replace(state, cluster=f"{int(system) + 1}/{timeline}")
-    assert "it is another server" in reason(replica).message
+    assert "belongs to another server" in reason(replica).message
     replica.state = replace(state, offset=state.offset + (1 << 40))
-    assert "it was restored from a backup" in reason(replica).message
+    assert "the server was restored from a backup" in reason(replica).message
     replica.state = replace(state, incarnation="1")
     assert "it was dropped and created again" in reason(replica).message
     replica.state = state

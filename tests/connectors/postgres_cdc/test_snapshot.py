@@ -134,7 +134,7 @@ def test_a_transaction_that_wrote_before_its_table_was_published(
         replica.open()
         told: list[str] = []
         wait_until(lambda: bool(noted(replica, told)), "the snapshot waits")
-        assert told == [f"the snapshot of {name} waits for transactions that wrote to it before"]
+        assert told == [f"the snapshot of {name} waits for running transactions that write to the table"]
         assert not replica.progress[name].is_done
         writer.commit()
     finish(replica, postgres)

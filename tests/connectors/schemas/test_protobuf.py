@@ -150,7 +150,7 @@ def test_a_message_of_another_type_is_no_row() -> None:
     for head in (b"\0\0\0\0\1\0", b"\0\0\0\0\1\2\0"):
         assert read("shop.Order", head) == {"id": 7}
         with pytest.raises(
-            NoMessageError, match=r"by schema 1, the record is a message shop.Order, not a message shop.P"
+            NoMessageError, match=r"according to schema 1, the record is a message shop.Order, not a message shop.P"
         ):
             read("shop.Payment", head)
     assert read("shop.Payment", b"\0\0\0\0\1\2\2") == {"amount": 7}
@@ -158,7 +158,7 @@ def test_a_message_of_another_type_is_no_row() -> None:
     for path in (b"\4\2\0", b"\4\2\2"):
         assert read("shop.Payment.Card", b"\0\0\0\0\1" + path) == {"number": 7}
     for head, reason in (
-        (b"\0\0\0\0\1\2\4", "the record is no message of it, not a message shop.Order"),
+        (b"\0\0\0\0\1\2\4", "the record is no message of that schema, not a message shop.Order"),
         (b"\0\0\0\0\2\0", "schema 2 cannot be read: why"),
         (b"\0\0\0\0\3\0", "schema 3 is not in the registry"),
     ):

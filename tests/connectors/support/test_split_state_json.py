@@ -60,8 +60,8 @@ def _offset_or_code(text: str) -> str | None:
     ("text", "what"),
     [
         ("-1", "the offset -1 is negative"),
-        ("9223372036854775808", "the offset is greater than any record's"),
-        ("1" * 5000, "the offset is greater than any record's"),
+        ("9223372036854775808", "the offset is greater than 9223372036854775807, the greatest possible offset"),
+        ("1" * 5000, "the offset is greater than 9223372036854775807, the greatest possible offset"),
         ("abc", "'abc' is neither a number nor JSON"),
         ("", "'' is neither a number nor JSON"),
         ("[1]", "'[1]' is not an object with an offset"),

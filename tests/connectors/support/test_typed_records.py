@@ -91,7 +91,7 @@ def test_parts_of_values_are_matched_by_name_and_checked(
     # REFRESH TABLE reads the same, and fails at the first value that does not fit.
     snapshot = cast_columns(frame, {"v": wanted.lower()})
     if is_fault:
-        with pytest.raises(Exception, match="column v: the value does not fit it"):
+        with pytest.raises(Exception, match="column v: the value does not fit the column's type"):
             snapshot.collect()
     else:
         assert snapshot.collect()[0].asDict(recursive=True) == {"v": row}

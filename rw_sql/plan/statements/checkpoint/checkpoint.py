@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.statements.checkpoint.context import InjectContext
     from rw_sql.syntax.statements import InjectCheckpointOffsets, ShowCheckpoint, Statement
 
-STOPPED = "the job that runs on this checkpoint is stopped, on every machine"
+STOPPED = "the job that uses this checkpoint is stopped, on every machine"
 _MOST_NAMED = 12
 
 
@@ -142,7 +142,7 @@ def require_still(checkpoint: Checkpoint, running: str | None, span: Span | None
     if running is not None:
         raise SqlError(
             CHECKPOINT_IN_USE,
-            f"{running} runs on checkpoint {path!r} in this process",
+            f"{running} uses checkpoint {path!r} in this process",
             span=span,
             hint=f"stop it first: [q.stop() for q in spark.streams.active if q.id == '{checkpoint.query_id}']",
         )

@@ -73,7 +73,7 @@ def test_refused_statements(recorded: Callable[[Path, str], None]) -> None:
     shown = refusals(world, FIXTURES / "sinks" / "refused.sql")
     world.target = SinkLook(
         misfit="table t has no PRIMARY KEY or UNIQUE constraint on (id)",
-        hint="ALTER TABLE t ADD PRIMARY KEY (id) there",
+        hint="in the database: ALTER TABLE t ADD PRIMARY KEY (id)",
     )
     unfit = (
         "CREATE SINK k FROM v WITH (connector = 'jdbc', jdbc.url = 'jdbc:postgresql://db/shop', table.name = 't', "
