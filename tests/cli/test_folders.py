@@ -179,8 +179,21 @@ def test_an_environment_that_is_not_there(folder: Path, tmp_path: Path) -> None:
         status, _, told = run("check", str(target), "--env", "nosuch")
         assert status == 2
         assert "nosuch.env" in told
+        assert f'HINT: the environments of "{folder}" are dev; a file nosuch.env defines another' in told
+    assert "HINT: did you mean --env dev?" in run("check", str(folder), "--env", "Dev")[2]
+    assert "HINT: did you mean --env dev?" in run("check", str(folder), "--env", "dve")[2]
     assert findings(str(folder)) != []
     assert "RW213" in {code for *_, code in findings(str(folder))}
+
+
+def test_the_name_of_an_environment_needs_an_environment(tmp_path: Path) -> None:
+    (tmp_path / "s.sql").write_text(
+        "CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = '${env}.orders',\n"
+        "properties.bootstrap.server = '127.0.0.1:1') FORMAT PLAIN ENCODE JSON;\n",
+        encoding="utf-8",
+    )
+    _, told, _ = run("check", str(tmp_path))
+    assert "HINT: --env NAME gives it the value NAME, the name of the environment" in told
 
 
 def test_variables_of_scripts_are_checked_as_run_replaces_them(tmp_path: Path) -> None:

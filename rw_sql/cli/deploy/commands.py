@@ -249,7 +249,7 @@ def _compared(
     allow: Sequence[str] | None,
     catalog: str | None = None,
 ) -> tuple[Warehouse, Snapshot, tuple[DeployChange, ...]]:
-    from rw_sql.plan.deploy.changes import compare
+    from rw_sql.cli.deploy.comparison import possible_changes
     from rw_sql.plan.deploy.folder import read_folder
 
     words = tuple(dict.fromkeys(word.upper() for word in allow_words(allow)))
@@ -263,7 +263,7 @@ def _compared(
     variables = {**environment(folder, env), **given_variables(var or ())}
     objects = read_folder([(file, read_text(file)) for file in folder_files(folder)], variables)
     location, snapshot = _catalog(warehouse) if catalog is None else _stored_catalog(catalog)
-    return location, snapshot, compare(snapshot, objects, words)
+    return location, snapshot, possible_changes(snapshot, objects, words)
 
 
 def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
