@@ -151,7 +151,7 @@ def test_a_keyed_view_starts_to_keep_its_changes_once() -> None:
     ("options", "hint"),
     [
         (
-            ("primary_key = 'ID'",),
+            ("primary_key = 'id'",),
             "create the sink from a view that groups by the key: "
             "CREATE MATERIALIZED VIEW joined_by_id AS SELECT id, max(n) AS n FROM joined GROUP BY id"
             "; if the view has a GROUP BY, select its columns instead",
