@@ -42,9 +42,7 @@ def possible_changes(
         unable[found.reader_id] = found.why
 
 
-def _reader_that_cannot_follow(
-    snapshot: Snapshot, changes: Sequence[DeployChange]
-) -> ReaderCannotFollowError | None:
+def _reader_that_cannot_follow(snapshot: Snapshot, changes: Sequence[DeployChange]) -> ReaderCannotFollowError | None:
     """The first refusal of a rebuild because of a view that reads the rebuilt view; None if there is none."""
     last = max((place for place, change in enumerate(changes) if change.action == REBUILD), default=-1)
     checker = ScriptChecker(snapshot)

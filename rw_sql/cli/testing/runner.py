@@ -165,9 +165,7 @@ def _tests_of(file: str, variables: Mapping[str, str], env: str | None) -> list[
         return [SltTest(file=file, text=text, records=tuple(read_records(text, file)))]
     found = read_unit_file(text, file)
     definitions = read_definitions(found.definition_files(), {**found.variables, **variables}, env)
-    return [
-        ViewTest(test=test, definitions=definitions, with_subfolders=found.with_subfolders) for test in found.tests
-    ]
+    return [ViewTest(test=test, definitions=definitions, with_subfolders=found.with_subfolders) for test in found.tests]
 
 
 class Bench:

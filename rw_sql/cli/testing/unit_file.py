@@ -98,7 +98,6 @@ class UnitFile:
             files += [str(path) for path in matching if str(path) not in files]
         return files
 
-
     @property
     def with_subfolders(self) -> str:
         """What to write so that definitions in subfolders are read too; empty if there are none, or if the test names

@@ -59,7 +59,10 @@ def test_a_view_that_cannot_follow_a_rebuild_is_created_again(base: str, reader:
 
 def test_views_that_can_follow_a_rebuild_are_not_created_again() -> None:
     warehouse, folder, changes = changed(
-        BASE.replace("amount FROM", "amount, id + 1 AS next FROM"), READER, OTHER.replace("id FROM", "id, next FROM"), TOP
+        BASE.replace("amount FROM", "amount, id + 1 AS next FROM"),
+        READER,
+        OTHER.replace("id FROM", "id, next FROM"),
+        TOP,
     )
     assert [(action, name) for action, name, _ in changes] == [("rebuild", "base"), ("rebuild", "other")]
     warehouse.apply(folder)

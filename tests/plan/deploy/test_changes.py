@@ -496,7 +496,9 @@ def test_a_former_name_without_a_schema_is_in_the_schema_of_the_object() -> None
     texts = ("CREATE SCHEMA mart", CONNECTION, SOURCE, VIEW.replace("VIEW v", "VIEW mart.v"))
     bring(world, *texts)
     new = "-- rw: renamed from v\n" + VIEW.replace("VIEW v", "VIEW mart.w")
-    assert differ(world, *texts[:3], new) == [("rename", "mart.w", ("ALTER MATERIALIZED VIEW mart.v RENAME TO mart.w",))]
+    assert differ(world, *texts[:3], new) == [
+        ("rename", "mart.w", ("ALTER MATERIALIZED VIEW mart.v RENAME TO mart.w",))
+    ]
     bring(world, *texts[:3], new)
     assert differ(world, *texts[:3], new) == []
     # In the schema public, an object with the name has precedence.
