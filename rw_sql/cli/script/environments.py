@@ -59,7 +59,8 @@ def _other_environments(env: str, folders: Sequence[Path]) -> str:
             if near := near_names(env, found, most=1):
                 return f"did you mean --env {near[0]}?"
             if found:
-                return f'the environments of "{os.path.normpath(folder)}" are {first_names(found, 10)}; a file {env}.env defines another'
+                shown = os.path.normpath(folder)
+                return f'the environments of "{shown}" are {first_names(found, 10)}; a file {env}.env defines another'
     return "an environment is a file of lines NAME=value beside the SQL files, or in a folder above"
 
 
