@@ -1,7 +1,7 @@
 """The changes between a catalog and a folder, in which a view that cannot follow a rebuild is created again.
 
-``compare`` sees only definitions. Whether a view keeps its columns while a view that it reads gets another query is known
-only when the statements are planned, here by the planning of ``rw-sql check``.
+``compare`` sees only definitions. Whether a view keeps its columns while a view that it reads gets another query is
+known only when the statements are planned, here by the planning of ``rw-sql check``.
 """
 
 from __future__ import annotations
