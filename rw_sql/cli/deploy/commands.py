@@ -402,6 +402,7 @@ def _carry_out(
     from rw_sql.cli.spark_start import spark_for
     from rw_sql.cli.transcript import Transcript
     from rw_sql.plan.deploy.plan_file import require_current, require_still_there
+    from rw_sql.plan.result.confirmation import UnconfirmedError, hint_for_a_command
 
     transcript = Transcript(console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens))
     with spark_for(location.uri) as spark:
@@ -422,7 +423,9 @@ def _carry_out(
                 for text in change.texts:
                     run_statements(spark, text, answer=transcript.answer, on_result=transcript.show)
                 done += 1
-        except (SqlError, KeyboardInterrupt):
+        except (SqlError, KeyboardInterrupt) as error:
+            if isinstance(error, UnconfirmedError):
+                error.hint = hint_for_a_command(error.question)
             print_error(f"{done} of {len(changes)} changes were applied; to continue, {again}")
             raise
 
