@@ -30,6 +30,7 @@ from rw_sql.errors import (
     CANNOT_UNDO,
     CONFIRMATION_NEEDED,
     INVALID_OPTION,
+    UNDEFINED_OBJECT,
     SqlError,
 )
 
@@ -152,6 +153,7 @@ def apply_command(
         plan = saved_plan(snapshot, location.uri, changes)
     chosen = _require_allowed(plan.changes, allow_drop=allow_drop)
     show_changes(console, location, snapshot, plan.changes, left=[c for c in plan.changes if c not in chosen])
+    _require_secrets(snapshot, chosen)
     if chosen and not yes:
         _require_yes(console, len(chosen))
     if chosen:
@@ -361,6 +363,25 @@ def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> li
                 hint="rw-sql diff shows all changes; --allow-drop allows the DROP, and creates dependent objects again",
             )
     return [change for change in changes if change.action != "drop"]
+
+
+def _require_secrets(snapshot: Snapshot, changes: Sequence[DeployChange]) -> None:
+    """Raises SqlError if a change needs a secret that neither the catalog nor a change creates, before anything is
+    changed."""
+    from rw_sql.plan.deploy.order import secrets_of
+
+    made = {change.name for change in changes if change.kind == "secret"}
+    for change in changes:
+        for name in (name for statement in change.statements for name in secrets_of(statement)):
+            if name.key not in made and snapshot.find("secret", name.key) is None:
+                where = f" at {change.place}" if change.place else ""
+                raise SqlError(
+                    UNDEFINED_OBJECT,
+                    f'{change.kind.replace("_", " ")} "{change.name}"{where} needs secret "{name.key}", which does not '
+                    "exist",
+                    hint=f"nothing was changed; create it by hand, for example with rw-sql run: CREATE SECRET {name} "
+                    "WITH (backend = 'meta') AS 'the value'",
+                )
 
 
 def _require_yes(console: Console, count: int) -> None:
