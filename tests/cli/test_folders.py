@@ -252,7 +252,8 @@ def test_the_workflow_is_one_that_github_reads() -> None:
 
 def test_a_secret_that_is_created_by_hand_is_not_checked_without_a_catalog(tmp_path: Path) -> None:
     source = (
-        "CREATE SOURCE {name} (id INT) WITH (connector = 'kafka', topic = 'orders',\nproperties.sasl.mechanism = 'PLAIN', "
+        "CREATE SOURCE {name} (id INT) WITH (connector = 'kafka', topic = 'orders',\n"
+        "properties.sasl.mechanism = 'PLAIN', "
         "properties.security.protocol = 'sasl_ssl', properties.sasl.username = 'me', properties.sasl.password = "
         "SECRET {secret},\nproperties.bootstrap.server = '127.0.0.1:1') FORMAT PLAIN ENCODE JSON;\n"
     )
