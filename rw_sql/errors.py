@@ -293,9 +293,13 @@ _NEAR_THE_BEST = 0.1
 def near_names(wanted: str, known: Iterable[str], *, most: int = 3) -> list[str]:
     """Up to ``most`` of the ``known`` names that are similar to ``wanted``, best first.
 
-    Names that are much less similar than the best match are left out.
+    Names that are much less similar than the best match are left out. A name that differs only in case is the best
+    match, however many letters differ.
     """
-    near = get_close_matches(wanted, sorted(known), n=most, cutoff=0.6)
+    names = sorted(known)
+    if alike := [name for name in names if name != wanted and name.lower() == wanted.lower()]:
+        return alike[:most]
+    near = get_close_matches(wanted, names, n=most, cutoff=0.6)
     if len(near) > 1:
         best = SequenceMatcher(None, near[0], wanted).ratio()
         near = [name for name in near if SequenceMatcher(None, name, wanted).ratio() >= best - _NEAR_THE_BEST]

@@ -71,7 +71,7 @@ def run_check(
             checker = make(catalog)
             for file in group.files:
                 checker.announce(file.expanded.text, file.path)
-        for file, statements in check_group(group, checker):
+        for file, statements in check_group(group, checker, has_catalog=catalog is not None):
             report.add(file.path, file.text, statements)
     write_report(report, output)
     if report.unreadable:

@@ -13,6 +13,7 @@ from rw_sql.cli.question import choose_answer
 from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SPLITS_UNKNOWN, SqlError
 from rw_sql.model.offset_files import FORMS, write_offsets
 from rw_sql.model.split_status import ORPHAN, OTHER_CLUSTER, RECREATED
+from rw_sql.plan.result.confirmation import UnconfirmedError, hint_for_a_command
 from rw_sql.session.results import rows_of
 from rw_sql.session.sparkless import answer as answer_of
 from rw_sql.session.sparkless import records_of, sparkless
@@ -75,10 +76,13 @@ def is_look(statement: Statement) -> bool:
 
 
 def _run(context: Context, text: str, ask: Answer | None = None) -> Table:
-    """Runs a statement from its text, so that errors refer to positions in the text that --show-sql prints."""
+    """Runs a statement from its text, so that errors refer to positions in the text that --show-sql prints. The hint of
+    a missing confirmation names the command's options."""
     try:
         return answer_of(context, parse_statement(text), ask=ask)
     except SqlError as error:
+        if isinstance(error, UnconfirmedError):
+            error.hint = hint_for_a_command(error.question)
         raise error.located(text) from error.__cause__
 
 

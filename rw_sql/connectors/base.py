@@ -122,8 +122,8 @@ def missing_hint(wanted: str, present: Iterable[str], remedy: str = CREATE_TOPIC
     """A hint for a missing name: the most similar existing names, otherwise ``remedy`` with the missing name."""
     known = sorted(present)
     place = "cluster" if remedy == CREATE_TOPIC else "upstream"
-    near = get_close_matches(wanted, known, n=_MOST_TOPICS, cutoff=0.6)
-    if near:
+    alike = [name for name in known if name.lower() == wanted.lower()]
+    if near := alike or get_close_matches(wanted, known, n=_MOST_TOPICS, cutoff=0.6):
         others = " and ".join(f'"{name}"' for name in near[1:])
         return f'did you mean "{near[0]}"?{f" This {place} has {others} too" if others else ""}'
     create = remedy.replace("{name}", wanted)

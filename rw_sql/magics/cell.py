@@ -89,7 +89,7 @@ class StatementMagic:
             run_statements(
                 self._session(),
                 expanded.text,
-                answer=self._choose_answer(arguments),
+                answer=choose_answer(arguments, can_ask=self._can_ask()),
                 on_result=show,
             )
         except SqlError as error:
@@ -136,26 +136,28 @@ class StatementMagic:
             )
         return spark
 
-    def _choose_answer(self, arguments: Arguments) -> Callable[[Question], bool] | None:
-        can_ask = self._can_ask()
-        if not (arguments.is_confirmed or arguments.tokens or can_ask):
-            return None
-
-        def answer(question: Question) -> bool:
-            print(question.preview)
-            is_yes = arguments.is_confirmed and question.takes_yes_beforehand
-            if is_yes or question.token in arguments.tokens:
-                return True
-            try:
-                return can_ask and input("Go ahead? Type yes: ").strip().lower() in {"y", "yes"}
-            except KeyboardInterrupt:
-                return False
-
-        return answer
-
     def _can_ask(self) -> bool:
         """True if a user can answer a question: the front end allows input, or IPython runs in a terminal."""
         kernel = getattr(self._shell, "kernel", None)
         if kernel is None:
             return sys.stdin.isatty()
         return bool(kernel.get_parent("shell").get("content", {}).get("allow_stdin", False))
+
+
+def choose_answer(arguments: Arguments, *, can_ask: bool) -> Callable[[Question], bool] | None:
+    """How a cell's unsafe statements are confirmed: by its options, or by a question to the user if ``can_ask``; None
+    if by neither."""
+    if not (arguments.is_confirmed or arguments.tokens or can_ask):
+        return None
+
+    def answer(question: Question) -> bool:
+        print(question.preview)
+        is_yes = arguments.is_confirmed and question.takes_yes_beforehand
+        if is_yes or not question.tokens.isdisjoint(arguments.tokens):
+            return True
+        try:
+            return can_ask and input("Go ahead? Type yes: ").strip().lower() in {"y", "yes"}
+        except (KeyboardInterrupt, EOFError):
+            return False
+
+    return answer

@@ -16,6 +16,7 @@ from rw_sql.cli.main import app
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.testing.runner import ViewTest, collect
 from rw_sql.errors import SqlError
+from rw_sql.metastore import Metastore
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "examples" / "pipelines"
@@ -179,8 +180,21 @@ def test_an_environment_that_is_not_there(folder: Path, tmp_path: Path) -> None:
         status, _, told = run("check", str(target), "--env", "nosuch")
         assert status == 2
         assert "nosuch.env" in told
+        assert f'HINT: the environments of "{folder}" are dev; a file nosuch.env defines another' in told
+    assert "HINT: did you mean --env dev?" in run("check", str(folder), "--env", "Dev")[2]
+    assert "HINT: did you mean --env dev?" in run("check", str(folder), "--env", "dve")[2]
     assert findings(str(folder)) != []
     assert "RW213" in {code for *_, code in findings(str(folder))}
+
+
+def test_the_name_of_an_environment_needs_an_environment(tmp_path: Path) -> None:
+    (tmp_path / "s.sql").write_text(
+        "CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = '${env}.orders',\n"
+        "properties.bootstrap.server = '127.0.0.1:1') FORMAT PLAIN ENCODE JSON;\n",
+        encoding="utf-8",
+    )
+    _, told, _ = run("check", str(tmp_path))
+    assert "HINT: --env NAME gives it the value NAME, the name of the environment" in told
 
 
 def test_variables_of_scripts_are_checked_as_run_replaces_them(tmp_path: Path) -> None:
@@ -234,3 +248,27 @@ def test_the_workflow_is_one_that_github_reads() -> None:
             assert ("uses" in step) != ("run" in step)
             if "run" in step:
                 assert subprocess.run(["bash", "-n", "-c", step["run"]], check=False).returncode == 0
+
+
+def test_a_secret_that_is_created_by_hand_is_not_checked_without_a_catalog(tmp_path: Path) -> None:
+    source = (
+        "CREATE SOURCE {name} (id INT) WITH (connector = 'kafka', topic = 'orders',\n"
+        "properties.sasl.mechanism = 'PLAIN', "
+        "properties.security.protocol = 'sasl_ssl', properties.sasl.username = 'me', properties.sasl.password = "
+        "SECRET {secret},\nproperties.bootstrap.server = '127.0.0.1:1') FORMAT PLAIN ENCODE JSON;\n"
+    )
+    folder = tmp_path / "pipelines"
+    folder.mkdir()
+    (folder / "a.sql").write_text(source.format(name="a", secret="by_hand"), encoding="utf-8")
+    (folder / "b.sql").write_text(
+        source.format(name="b", secret="from_env")
+        + "CREATE SECRET from_env WITH (backend = 'env', name = 'PASSWORD');\n",
+        encoding="utf-8",
+    )
+    status, _, told = run("check", str(folder))
+    assert (status, "2 files: no errors" in told) == (0, True), told
+    assert "unchecked, 1 statement: whether a secret exists that the folder does not define" in told
+    # A script must create its secrets, and a catalog shows whether a secret exists.
+    assert "RW203" in {code for *_, code in findings(str(folder / "a.sql"))}
+    Metastore.open(str(tmp_path / "w")).flush(with_upkeep=True)
+    assert "RW203" in {code for *_, code in findings(str(folder), "-w", str(tmp_path / "w"))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -13,7 +14,9 @@ from typer.testing import CliRunner
 from rw_sql.cli.main import app
 from rw_sql.cli.source_run import offsets_of
 from rw_sql.errors import SqlError
+from rw_sql.metastore import Metastore
 from rw_sql.model.offset_files import read_offsets
+from rw_sql.session.sparkless import answer, sparkless
 from rw_sql.syntax import parse_statement, render
 from tests.support.waits import LIFE_SECONDS
 
@@ -218,3 +221,33 @@ def test_an_operator_moves_a_source_from_the_shell(tmp_path: Path) -> None:
         ("2-0", "4"),
         ("2-1", "4"),
     ]
+
+
+def test_a_missing_confirmation_names_the_options_of_the_command(tmp_path: Path) -> None:
+    warehouse = str(tmp_path / "w")
+    Metastore.open(warehouse).flush(with_upkeep=True)
+    with sparkless(warehouse) as context:
+        for text in (
+            "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '100')",
+            "ALTER SYSTEM SET enable_unsafe_ops = true",
+            "PAUSE SOURCE s",
+        ):
+            answer(context, parse_statement(text))
+
+    def hint(*more: str) -> str | None:
+        words = ["source", "inject-offsets", "-s", "s", "-w", warehouse, "--to-offset", "9", *more]
+        error = CliRunner().invoke(app, words).exception
+        assert error is None or isinstance(error, SqlError)
+        return error.hint if error is not None else None
+
+    for more in ((), ("--yes",)):
+        refused = hint(*more)
+        assert refused is not None
+        found = re.fullmatch(
+            "this statement changed nothing; to run it with exactly this preview, add --confirm ([0-9a-f]{12}) to the "
+            "same command; --yes needs --allow gaps",
+            refused,
+        )
+        assert found is not None, refused
+    assert hint("--confirm", found[1]) is None
+    assert hint("--yes", "--allow", "gaps") is None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rw_sql.cli.deploy.comparison import possible_changes
 from rw_sql.metastore import Snapshot
 from rw_sql.model.definitions import option_text
-from rw_sql.plan.deploy.changes import compare, definition_of
+from rw_sql.plan.deploy.changes import definition_of
 from rw_sql.plan.deploy.folder import read_folder
 from rw_sql.plan.offline.script import ScriptChecker
 from rw_sql.plan.result.steps import after
@@ -40,7 +41,7 @@ class OfflineWarehouse:
 
     def changes(self, files: Mapping[str, str]) -> tuple[DeployChange, ...]:
         """The differences between the warehouse and a folder with these files."""
-        return compare(self.snapshot, read_folder(files.items(), self.variables))
+        return possible_changes(self.snapshot, read_folder(files.items(), self.variables))
 
     def apply(self, files: Mapping[str, str], *, statements: int | None = None) -> None:
         """Makes the changes that lead to these files; with ``statements``, only that many of the first statements."""

@@ -30,6 +30,7 @@ from rw_sql.errors import (
     CANNOT_UNDO,
     CONFIRMATION_NEEDED,
     INVALID_OPTION,
+    UNDEFINED_OBJECT,
     SqlError,
 )
 
@@ -153,6 +154,7 @@ def apply_command(
         plan = saved_plan(snapshot, location.uri, changes)
     chosen = _require_allowed(plan.changes, allow_drop=allow_drop)
     show_changes(console, location, snapshot, plan.changes, left=[c for c in plan.changes if c not in chosen])
+    _require_secrets(snapshot, chosen)
     if chosen and not yes:
         _require_yes(console, len(chosen))
     if chosen:
@@ -251,7 +253,7 @@ def _compared(
     allow: Sequence[str] | None,
     catalog: str | None = None,
 ) -> tuple[Warehouse, Snapshot, tuple[DeployChange, ...]]:
-    from rw_sql.plan.deploy.changes import compare
+    from rw_sql.cli.deploy.comparison import possible_changes
     from rw_sql.plan.deploy.folder import read_folder
 
     words = tuple(dict.fromkeys(word.upper() for word in allow_words(allow)))
@@ -265,7 +267,7 @@ def _compared(
     variables = {**environment(folder, env), **given_variables(var or ())}
     objects = read_folder([(file, read_text(file)) for file in folder_files(folder)], variables)
     location, snapshot = _catalog(warehouse) if catalog is None else _stored_catalog(catalog)
-    return location, snapshot, compare(snapshot, objects, words)
+    return location, snapshot, possible_changes(snapshot, objects, words)
 
 
 def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
@@ -365,6 +367,25 @@ def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> li
     return [change for change in changes if change.action != "drop"]
 
 
+def _require_secrets(snapshot: Snapshot, changes: Sequence[DeployChange]) -> None:
+    """Raises SqlError if a change needs a secret that neither the catalog nor a change creates, before anything is
+    changed."""
+    from rw_sql.plan.deploy.order import secrets_of
+
+    made = {change.name for change in changes if change.kind == "secret"}
+    for change in changes:
+        for name in (name for statement in change.statements for name in secrets_of(statement)):
+            if name.key not in made and snapshot.find("secret", name.key) is None:
+                where = f" at {change.place}" if change.place else ""
+                raise SqlError(
+                    UNDEFINED_OBJECT,
+                    f'{change.kind.replace("_", " ")} "{change.name}"{where} needs secret "{name.key}", which does not '
+                    "exist",
+                    hint=f"nothing was changed; create it by hand, for example with rw-sql run: CREATE SECRET {name} "
+                    "WITH (backend = 'meta') AS 'the value'",
+                )
+
+
 def _require_yes(console: Console, count: int) -> None:
     from rich.text import Text
 
@@ -404,6 +425,7 @@ def _carry_out(
     from rw_sql.cli.spark_start import spark_for
     from rw_sql.cli.transcript import Transcript
     from rw_sql.plan.deploy.plan_file import require_current, require_still_there
+    from rw_sql.plan.result.confirmation import UnconfirmedError, hint_for_a_command
 
     transcript = Transcript(console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens))
     with spark_for(location.uri) as spark:
@@ -424,7 +446,9 @@ def _carry_out(
                 for text in change.texts:
                     run_statements(spark, text, answer=transcript.answer, on_result=transcript.show)
                 done += 1
-        except (SqlError, KeyboardInterrupt):
+        except (SqlError, KeyboardInterrupt) as error:
+            if isinstance(error, UnconfirmedError):
+                error.hint = hint_for_a_command(error.question)
             print_error(f"{done} of {len(changes)} changes were applied; to continue, {again}")
             raise
 

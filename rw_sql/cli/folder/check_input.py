@@ -15,10 +15,14 @@ from rw_sql.cli.script.loading import read_assignments
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
+from rw_sql.metastore.records import PutObject, SecretRecord
 from rw_sql.plan.deploy.folder import folder_object, require_no_value, statements_with_notes, stray_note
-from rw_sql.plan.deploy.order import CircleError, in_order
+from rw_sql.plan.deploy.order import CircleError, in_order, named_by
+from rw_sql.plan.offline.inspector import SECRET_BY_HAND
 from rw_sql.plan.offline.report import Checked
-from rw_sql.syntax import parse_statement
+from rw_sql.plan.result.steps import after
+from rw_sql.syntax import parse_statement, render
+from rw_sql.syntax.statements import CreateSecret, Name
 from rw_sql.syntax.variables.expand import expand
 
 if TYPE_CHECKING:
@@ -90,17 +94,28 @@ def read_groups(
     return groups, unreadable
 
 
-def check_group(group: CheckedGroup, checker: ScriptChecker) -> Iterable[tuple[CheckedFile, list[Checked]]]:
-    """The statements of each file, in the order of the file, with their errors."""
+def check_group(
+    group: CheckedGroup, checker: ScriptChecker, *, has_catalog: bool = True
+) -> Iterable[tuple[CheckedFile, list[Checked]]]:
+    """The statements of each file, in the order of the file, with their errors.
+
+    Without a catalog, a folder may name secrets that it does not define, because secrets are created by hand.
+    """
     if not group.is_folder:
         for file in group.files:
             yield file, _as_written(file, checker.check(file.expanded.text, file.path))
         return
     found: dict[str, list[Checked]] = {file.path: [] for file in group.files}
     by_path = {file.path: file for file in group.files}
-    for path, piece, refusal in _in_reading_order(group.files):
+    pieces = _in_reading_order(group.files)
+    assumed = frozenset[str]()
+    if not has_catalog:
+        assumed = _assume_secrets(checker, [made for *_, made in pieces if made is not None])
+    for path, piece, refusal, made in pieces:
         text = by_path[path].expanded.text
         checked = list(checker.check_piece(piece, text, path))
+        if made is not None and any(kind == "secret" and name in assumed for kind, name in named_by(made)):
+            checked[0] = replace(checked[0], unchecked=(*checked[0].unchecked, SECRET_BY_HAND))
         if refusal is not None:
             error = piece.locate(refusal, text, path)
             others = checked[0].errors if refusal.kind in _OF_OPTIONS else ()
@@ -113,6 +128,20 @@ def check_group(group: CheckedGroup, checker: ScriptChecker) -> Iterable[tuple[C
     for path, statements in found.items():
         statements.sort(key=lambda checked: checked.start)
         yield by_path[path], _as_written(by_path[path], statements)
+
+
+def _assume_secrets(checker: ScriptChecker, objects: Sequence[FolderObject]) -> frozenset[str]:
+    """Adds the secrets that the objects name, and that neither they nor the catalog define; returns their names."""
+    defined = {made.name for made in objects if made.kind == "secret"}
+    named = {name for made in objects for kind, name in named_by(made) if kind == "secret"}
+    found = sorted(name for name in named - defined if checker.snapshot.find("secret", name) is None)
+    for name in found:
+        statement = CreateSecret(name=Name.of(name), options=())
+        record = SecretRecord(
+            id=checker.snapshot.next_id, name=name, definition=render(statement), backend="meta", sealed=None
+        )
+        checker.snapshot = after(checker.snapshot, (PutObject(record=record),))
+    return frozenset(found)
 
 
 def _stray_notes(file: CheckedFile) -> list[Checked]:
@@ -135,10 +164,12 @@ def _stray_notes(file: CheckedFile) -> list[Checked]:
     ]
 
 
-def _in_reading_order(files: Iterable[CheckedFile]) -> list[tuple[str, ScriptStatement, SqlError | None]]:
+def _in_reading_order(
+    files: Iterable[CheckedFile],
+) -> list[tuple[str, ScriptStatement, SqlError | None, FolderObject | None]]:
     """The statements of a folder, sorted so that each follows the statements that it depends on.
 
-    A statement that a folder must not contain comes with the reason.
+    A statement that a folder must not contain comes with the reason, any other one with its object.
 
     Statements that do not parse come first, so that the names that they define are known to the statements that
     depend on them.
@@ -178,7 +209,8 @@ def _in_reading_order(files: Iterable[CheckedFile]) -> list[tuple[str, ScriptSta
     # Objects that are defined twice or depend on each other in a circle come last.
     done = {id(made) for made in ordered} | {id(error.members[0]) for error in circles}
     rest = [made for made in objects if id(made) not in done]
-    return [*wrong, *((*places[id(made)], refused.get(id(made))) for made in (*ordered, *rest))]
+    right = [(*places[id(made)], refused.get(id(made)), made) for made in (*ordered, *rest)]
+    return [*((*one, None) for one in wrong), *right]
 
 
 def _as_written(file: CheckedFile, statements: Iterable[Checked]) -> list[Checked]:

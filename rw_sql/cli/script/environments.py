@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rw_sql.cli.text_input import read_text
-from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SqlError
+from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SqlError, first_names, near_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,13 +17,17 @@ if TYPE_CHECKING:
 def environment(folder: str, env: str | None) -> dict[str, str]:
     """The variables of an environment, from its file in a folder; empty without an environment. Raises SqlError."""
     from rw_sql.plan.deploy.folder import read_variables
-    from rw_sql.syntax.variables.references import require_fit
+    from rw_sql.syntax.variables.references import ENVIRONMENT, require_fit
 
     if env is None:
         return {}
+    require_fit(ENVIRONMENT, env)
     path = Path(folder) / f"{env}.env"
-    require_fit("env", env)
-    return {"env": env, **read_variables(read_text(str(path)), str(path))}
+    if not path.is_file():
+        raise SqlError(
+            FILE_UNREADABLE, f'folder "{folder}" has no file {env}.env', hint=_other_environments(env, [Path(folder)])
+        )
+    return {ENVIRONMENT: env, **read_variables(read_text(str(path)), str(path))}
 
 
 def environment_above(file: str, env: str | None) -> dict[str, str]:
@@ -41,8 +47,21 @@ def environment_above(file: str, env: str | None) -> dict[str, str]:
     raise SqlError(
         FILE_UNREADABLE,
         f'no folder of "{file}" has a file {env}.env',
-        hint="an environment is a file of lines NAME=value beside the SQL files, or in a folder above",
+        hint=_other_environments(env, above),
     )
+
+
+def _other_environments(env: str, folders: Sequence[Path]) -> str:
+    """The hint for an environment without a file: the environments of the nearest folder that has some."""
+    for folder in folders:
+        with suppress(OSError):
+            found = sorted(path.stem for path in folder.glob("*.env") if path.is_file())
+            if near := near_names(env, found, most=1):
+                return f"did you mean --env {near[0]}?"
+            if found:
+                shown = os.path.normpath(folder)
+                return f'the environments of "{shown}" are {first_names(found, 10)}; a file {env}.env defines another'
+    return "an environment is a file of lines NAME=value beside the SQL files, or in a folder above"
 
 
 def environments_of(env: str | None) -> Callable[[str], dict[str, str]] | None:

@@ -78,6 +78,7 @@ class ViewTest:
 
     test: UnitTest
     definitions: Mapping[str, Defined]
+    with_subfolders: str = ""
 
     @property
     def id(self) -> str:
@@ -164,7 +165,7 @@ def _tests_of(file: str, variables: Mapping[str, str], env: str | None) -> list[
         return [SltTest(file=file, text=text, records=tuple(read_records(text, file)))]
     found = read_unit_file(text, file)
     definitions = read_definitions(found.definition_files(), {**found.variables, **variables}, env)
-    return [ViewTest(test=test, definitions=definitions) for test in found.tests]
+    return [ViewTest(test=test, definitions=definitions, with_subfolders=found.with_subfolders) for test in found.tests]
 
 
 class Bench:
@@ -263,6 +264,7 @@ class Bench:
             attached=attached,
             folder=folder,
             definitions=test.definitions,
+            with_subfolders=test.with_subfolders,
             test=test.test,
             topic=f"test_{folder.name}",
             bootstrap=self._bootstrap,

@@ -84,10 +84,11 @@ class UnitFile:
         """The files of definitions, sorted. Raises WrongTestError if a pattern matches none."""
         folder = Path(self.file).parent
         if self.definitions is None:
-            folders = [folder, folder.parent] if folder.resolve().name == "tests" else [folder]
+            folders = [folder, folder.parent] if _is_above(folder) else [folder]
             found = [path for each in folders for path in sorted(each.iterdir()) if path.suffix.lower() == ".sql"]
             if not found:
-                raise WrongTestError("no *.sql file is beside it: list the files under definitions", file=self.file)
+                how = self.with_subfolders or "list the files under definitions"
+                raise WrongTestError(f"no *.sql file is beside it: {how}", file=self.file)
             return [str(path) for path in found]
         files: list[str] = []
         for pattern in self.definitions:
@@ -96,6 +97,25 @@ class UnitFile:
                 raise WrongTestError(f"no file is named {pattern}", file=self.file)
             files += [str(path) for path in matching if str(path) not in files]
         return files
+
+    @property
+    def with_subfolders(self) -> str:
+        """What to write so that definitions in subfolders are read too; empty if there are none, or if the test names
+        its definitions."""
+        folder = Path(self.file).parent
+        is_above = _is_above(folder)
+        inner = (folder.parent if is_above else folder).glob("*/**/*.sql")
+        if self.definitions is not None or next((path for path in inner if path.parent != folder), None) is None:
+            return ""
+        pattern = "../**/*.sql" if is_above else "**/*.sql"
+        if self.file.lower().endswith(SQL_END):
+            return f"DEFINITIONS '{pattern}'; reads the files in subfolders too"
+        return f'definitions: ["{pattern}"] reads the files in subfolders too'
+
+
+def _is_above(folder: Path) -> bool:
+    """True if the definitions are in the folder above that of the tests."""
+    return folder.resolve().name == "tests"
 
 
 def read_unit_file(text: str, file: str) -> UnitFile:

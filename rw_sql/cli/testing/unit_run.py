@@ -83,7 +83,10 @@ _OURS: dict[type[DataType], str] = {
 
 @dataclass(slots=True)
 class UnitRun:
-    """One run of a unit test on an attached session with its own warehouse."""
+    """One run of a unit test on an attached session with its own warehouse.
+
+    ``with_subfolders`` is the hint for an object that no definition creates.
+    """
 
     attached: Attached
     folder: Path
@@ -91,6 +94,7 @@ class UnitRun:
     test: UnitTest
     topic: str
     bootstrap: str | None = None
+    with_subfolders: str = ""
     _topics: list[str] = field(default_factory=list)
 
     def run(self) -> None:
@@ -130,7 +134,9 @@ class UnitRun:
             if name not in self.test.given:
                 if defined is None:
                     what = "the view is not defined" if reader is None else f"{reader} reads it, and nothing defines it"
-                    raise self._wrong(f'"{name}": {what}', near_names(name, self.definitions, most=1))
+                    near = near_names(name, self.definitions, most=1)
+                    hint = f"; {self.with_subfolders}" if self.with_subfolders and not near else ""
+                    raise self._wrong(f'"{name}": {what}{hint}', near)
                 if not isinstance(defined.statement, ast.CreateMaterializedView):
                     raise self._wrong(f'the test gives no rows of "{name}", which {reader or "it"} reads: {name}: []')
                 if name in path:

@@ -21,7 +21,7 @@ from rw_sql.plan.deploy.change import ALTER, CREATE, DROP, REBUILD, RECREATE, RE
 from rw_sql.plan.deploy.columns import in_the_way, may_use_dropped
 from rw_sql.plan.deploy.folder import RELATIONS
 from rw_sql.plan.deploy.order import in_order, named_by
-from rw_sql.plan.deploy.renames import renames
+from rw_sql.plan.deploy.renames import renames, with_own_schema
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.replace.least_change import least_change
 from rw_sql.plan.statements.table.new_names import renamed
@@ -79,11 +79,18 @@ _Named = SourceRecord | MaterializedViewRecord | SinkRecord
 """The records of objects that can be renamed."""
 
 
-def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[str] = ()) -> tuple[DeployChange, ...]:
+def compare(
+    snapshot: Snapshot,
+    folder: Sequence[FolderObject],
+    allow: Sequence[str] = (),
+    unable: Mapping[int, str] | None = None,
+) -> tuple[DeployChange, ...]:
     """The changes that bring the catalog to the state of the folder, in an executable order; empty if the two are
     equal.
 
-    ``allow`` are the words for the ALLOW clause of unsafe statements. Raises SqlError if no order is possible.
+    ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` are the ids of the views that cannot
+    follow the rebuild of a view that they read, each with the reason: they are created again. Raises SqlError if no
+    order is possible.
     """
     connections = {w.name: w.statement for w in folder if isinstance(w.statement, CreateConnection)}
     known = {c.name: connection_definition(c.definition) for c in snapshot.all("connection")} | connections
@@ -95,6 +102,7 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
 
     changes: list[DeployChange] = []
     then = snapshot
+    folder = with_own_schema(folder, partial(_find, snapshot))
     for wanted in renames(folder, partial(_find, snapshot), is_same):
         then, change = _renamed(then, wanted)
         changes.append(change)
@@ -106,6 +114,7 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
     then = _exchange(then, folder, is_defined, changes)
     ordered = in_order(folder)
     altered, again = _alterations(then, ordered, known, allow)
+    again |= {id_: why for id_, why in (unable or {}).items() if id_ not in again}
     rebuilt = {change.touches[0] for change in altered if change.action == REBUILD}
     kept = {(wanted.kind, wanted.name) for wanted in folder}
     for change in altered:
@@ -122,7 +131,8 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
     early = {id_ for id_ in unwanted & reshaped if all(d.id in unwanted for d in then.dependents_of(id_))}
     changes += _drops(then, early, DROP, {})
     changes += _drops(then, gone, RECREATE, again)
-    changes += _creations_and_alterations(then, ordered, altered, again, gone, rebuilt)
+    dropped = {record.kind for id_ in unwanted if (record := then.get(id_)) is not None}
+    changes += _creations_and_alterations(then, ordered, altered, again, gone, rebuilt, dropped)
     changes += _drops(then, unwanted - early, DROP, {})
     changes += _drops(then, _unwanted_schemas(then, folder, unwanted), DROP, {})
     return tuple(changes)
@@ -171,9 +181,10 @@ def _creations_and_alterations(
     again: Mapping[int, str],
     gone: set[int],
     rebuilt: set[int],
+    dropped: set[str],
 ) -> list[DeployChange]:
     """The creations and the changes in place, in the order of the folder; statements that must wait for a rebuild are
-    last."""
+    last. ``dropped`` are the kinds of the objects that are dropped because the folder does not define them."""
     by_key = {(change.kind, change.name): change for change in altered}
     changes: list[DeployChange] = []
     late: list[DeployChange] = []
@@ -188,7 +199,7 @@ def _creations_and_alterations(
                     name=wanted.name,
                     statements=(wanted.statement,),
                     place=wanted.place,
-                    reason=""
+                    reason=_not_renamed(then, wanted, dropped)
                     if record is None
                     else again.get(record.id, "an object that it depends on is created again"),
                     touches=reads,
@@ -201,6 +212,14 @@ def _creations_and_alterations(
             changes += [replace(change, statements=now)] if now else []
             late += [replace(change, statements=last)] if last else []
     return changes + late
+
+
+def _not_renamed(then: Snapshot, wanted: FolderObject, dropped: set[str]) -> str:
+    """The reason why a new object is not one that is dropped, although a comment names a former name; otherwise an
+    empty text."""
+    if wanted.was is None or wanted.kind not in dropped or _find(then, wanted.kind, wanted.was) is not None:
+        return ""
+    return f"nothing is renamed: no {spoken(wanted.kind)} is called {wanted.was}"
 
 
 def definition_of(record: ObjectRecord) -> Create:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rw_sql.plan.deploy.folder import FolderObject
+    from rw_sql.syntax.statements import Name, Option, Statement
 
 _PLACES = {kind: at for at, kind in enumerate(KINDS.values())}
 
@@ -47,11 +48,9 @@ def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     if statement.name.schema is not None and wanted.kind != "schema":
         found.append(("schema", statement.name.schema))
-    clause = getattr(statement, "format", None)
-    for option in (*getattr(statement, "options", ()), *(clause.options if clause is not None else ())):
-        if isinstance(option.value, SecretValue):
-            found.append(("secret", option.value.secret.key))
-        elif isinstance(option.value, ConnectionValue):
+    found += [("secret", name.key) for name in secrets_of(statement)]
+    for option in _options_of(statement):
+        if isinstance(option.value, ConnectionValue):
             found.append(("connection", option.value.connection.key))
     if isinstance(statement, CreateMaterializedView | CreateSink | CreateTable) and statement.query is not None:
         found += [("relation", name) for name in table_names(statement.query.text)]
@@ -60,6 +59,17 @@ def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
     if isinstance(statement, CreateSource | CreateTable) and statement.cdc_table is not None:
         found.append(("relation", statement.cdc_table.source.key))
     return tuple(dict.fromkeys(found))
+
+
+def secrets_of(statement: Statement) -> tuple[Name, ...]:
+    """The names of the secrets in the options of a statement."""
+    return tuple(option.value.secret for option in _options_of(statement) if isinstance(option.value, SecretValue))
+
+
+def _options_of(statement: Statement) -> tuple[Option, ...]:
+    """The options of a statement and of its FORMAT."""
+    clause = getattr(statement, "format", None)
+    return (*getattr(statement, "options", ()), *(clause.options if clause is not None else ()))
 
 
 def in_order(folder: Sequence[FolderObject]) -> tuple[FolderObject, ...]:

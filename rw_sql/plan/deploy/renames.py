@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from rw_sql.syntax.statements import Name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,3 +45,24 @@ def renames(
                 break
         else:
             return tuple(done)
+
+
+def with_own_schema(
+    folder: Sequence[FolderObject], find: Callable[[str, str], ObjectRecord | None]
+) -> tuple[FolderObject, ...]:
+    """The folder's objects, with the schema of each former name.
+
+    A comment may omit the schema. If no object of ``public`` has the name, the comment means an object in the schema
+    of the renamed object.
+    """
+    return tuple(_with_own_schema(wanted, find) for wanted in folder)
+
+
+def _with_own_schema(wanted: FolderObject, find: Callable[[str, str], ObjectRecord | None]) -> FolderObject:
+    schema = wanted.statement.name.schema
+    if wanted.was is None or schema is None or Name.of(wanted.was).schema is not None:
+        return wanted
+    if find(wanted.kind, wanted.was) is not None:
+        return wanted
+    own = Name(parts=(schema, wanted.was)).key
+    return replace(wanted, was=own) if own != wanted.name and find(wanted.kind, own) is not None else wanted

@@ -68,6 +68,15 @@ def unstorable_query(
     return _first_finding(snapshot, query, records, dialect, is_stored=True)
 
 
+def _may_be_function(name: str) -> bool:
+    """True if a user may have defined a function with the name. False for RisingWave's functions in FROM: without an
+    answer of Spark, a query that calls one is most probably written in RisingWave's SQL."""
+    return name not in _RISINGWAVE_RELATIONS
+
+
+_RISINGWAVE_RELATIONS = ("hop", "tumble", "unnest")
+
+
 def _first_finding(
     snapshot: Snapshot,
     query: Query,
@@ -88,7 +97,7 @@ def _first_finding(
         inputs,
         # Spark may put a catalog and a database before a name.
         is_relation=lambda name: not any(other.endswith(f".{name.lower()}") for other in gone),
-        is_function=None if knows_functions else lambda _: True,
+        is_function=None if knows_functions else _may_be_function,
         is_stored=is_stored,
         dialect=dialect,
     ).findings

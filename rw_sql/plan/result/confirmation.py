@@ -144,8 +144,19 @@ def question_of(snapshot: Snapshot, plan: Plan) -> Question:
     )
 
 
-def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
-    """The error for a missing confirmation: it contains the preview and how to confirm."""
+class UnconfirmedError(SqlError):
+    """The error for a missing confirmation: its detail is the preview, and its hint tells how to confirm.
+
+    ``question`` is the request that was not confirmed.
+    """
+
+    def __init__(self, question: Question, message: str, *, span: Span, hint: str) -> None:
+        super().__init__(CONFIRMATION_NEEDED, message, span=span, detail=question.preview, hint=hint)
+        self.question = question
+
+
+def refusal(question: Question, plan: Plan, *, was_asked: bool) -> UnconfirmedError:
+    """The error for a missing confirmation, with the hint for a session and for a script."""
     message = (
         "the operation was not confirmed"
         if was_asked
@@ -162,4 +173,15 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
     if question.assertion:
         said = ": WITH (ASSUME_STOPPED = true)" if isinstance(plan.statement, InjectCheckpointOffsets) else ""
         hint += f"; a confirmation in advance does not assert that {question.assertion}{said}"
-    return SqlError(CONFIRMATION_NEEDED, message, span=plan.statement.span, detail=question.preview, hint=hint)
+    return UnconfirmedError(question, message, span=plan.statement.span, hint=hint)
+
+
+def hint_for_a_command(question: Question) -> str:
+    """The hint for a command of the shell that makes the statement itself, so that there is no session and no text."""
+    hint = (
+        "this statement changed nothing; to run it with exactly this preview, add --confirm "
+        f"{question.token} to the same command"
+    )
+    if question.unallowed:
+        hint += f"; --yes needs --allow {','.join(word.lower() for word in question.unallowed)}"
+    return hint

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,18 @@ NOTHING_CHANGED = "nothing was changed"
 
 _AGAIN = "run it again once the store answers; rw-sql doctor examines the warehouse"
 
+_NUMBER = re.compile(r"(?:\bos error |\[Errno )(\d+)")
+"""Matches the number of an operating system's error, as Rust and Python write it."""
+
+_LOCAL = {
+    errno.EROFS: "the file system of the warehouse is read-only: mount it writable, then run it again",
+    errno.ENOSPC: "the file system of the warehouse is full: free some space, then run it again",
+    errno.EDQUOT: "this user's quota on the file system of the warehouse is used up: raise it, then run it again",
+    errno.EACCES: "give this user the right to read and write the warehouse's folder, then run it again",
+    errno.EPERM: "give this user the right to read and write the warehouse's folder, then run it again",
+}
+"""The hints for errors of a local file system, which do not go away by themselves."""
+
 
 def store_error(error: Exception, done: str = NOTHING_CHANGED) -> SqlError:
     """The error for a statement during which the store failed. ``done`` describes the effects that remain.
@@ -33,8 +47,10 @@ def store_error(error: Exception, done: str = NOTHING_CHANGED) -> SqlError:
             hint="do not run it again before SELECT epoch, actor, statement FROM rw_catalog.rw_operations "
             f"WHERE epoch >= {error.epoch} shows that it is not committed",
         )
+    number = _NUMBER.search(str(error))
+    hint = _LOCAL.get(int(number[1]), _AGAIN) if number is not None else _AGAIN
     told = f"{told}; {done}" if done else told
-    return SqlError(STORE_UNREACHABLE, f"the warehouse cannot be read or written: {told}", hint=_AGAIN)
+    return SqlError(STORE_UNREACHABLE, f"the warehouse cannot be read or written: {told}", hint=hint)
 
 
 @contextmanager

@@ -20,6 +20,9 @@ NAME = re.compile(r"\w+\Z")
 BRACED = re.compile(r"\$\{([^}\n'\"]*)\}")
 """Matches a variable of an environment, ``${name}``, which may be part of a name or of a quoted text."""
 
+ENVIRONMENT = "env"
+"""The variable whose value is the name of the environment."""
+
 _UNFIT = re.compile(r"['\"`;\\\r\n\x00]|--|/\*|\$\{")
 
 _REFERENCE = re.compile(r""":(?:(?P<raw>\w+)|'(?P<literal>\w+)'|"(?P<name>\w+)"|\{\?(?P<test>\w+)\})""")
@@ -87,13 +90,13 @@ def braced_value(name: str, variables: Mapping[str, str]) -> str:
     invalid value."""
     if name not in variables:
         near = near_names(name, variables, most=1)
-        raise SqlError(
-            UNKNOWN_PARAMETER,
-            f'variable "{name}" has no value',
-            hint=f'did you mean "{near[0]}"?'
-            if near
-            else f"name the environment whose file has {name}=…, as in --env dev, or give --var {name}=…",
-        )
+        if name == ENVIRONMENT:
+            hint = "--env NAME gives it the value NAME, the name of the environment"
+        elif near:
+            hint = f'did you mean "{near[0]}"?'
+        else:
+            hint = f"name the environment whose file has {name}=…, as in --env dev, or give --var {name}=…"
+        raise SqlError(UNKNOWN_PARAMETER, f'variable "{name}" has no value', hint=hint)
     require_fit(name, variables[name])
     return variables[name]
 

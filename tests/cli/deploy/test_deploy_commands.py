@@ -151,3 +151,22 @@ def test_what_is_refused(folder: Path, words: list[str], code: str) -> None:
     with pytest.raises(SqlError) as caught:
         run(*(word.replace("{folder}", str(folder)) for word in words))
     assert caught.value.code == code
+
+
+def test_a_secret_that_does_not_exist_is_named_before_anything_is_changed(folder: Path, tmp_path: Path) -> None:
+    login = (
+        "properties.security.protocol = 'sasl_ssl', properties.sasl.mechanism = 'PLAIN', "
+        "properties.sasl.username = 'me', properties.sasl.password = SECRET by_hand, "
+    )
+    (folder / "sources.sql").write_text(SOURCE.replace("topic =", login + "topic ="), encoding="utf-8")
+    warehouse = tmp_path / "w"
+    words = (str(folder), "-w", str(warehouse), "--env", "prod")
+    assert run("diff", *words)[1].endswith("2 to create\n")
+    with pytest.raises(SqlError) as caught:
+        run("apply", *words, "--yes")
+    assert caught.value.code == "RW203"
+    assert caught.value.message == (
+        f'source "prod_s" at {folder}/sources.sql:1 needs secret "by_hand", which does not exist'
+    )
+    assert "CREATE SECRET by_hand WITH (backend = 'meta') AS" in (caught.value.hint or "")
+    assert not warehouse.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -280,3 +281,35 @@ def test_a_wrong_file_has_status_2_before_spark_starts(name: str, text: str, tol
     done = rw_sql("test", str(tmp_path / name), env=env)
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "hint"),
+    [
+        ("tests/t.sqltest", "DEFINITIONS '../**/*.sql'; reads the files in subfolders too"),
+        ("tests/u.test.yaml", 'definitions: ["../**/*.sql"] reads the files in subfolders too'),
+        ("v.test.yaml", 'definitions: ["**/*.sql"] reads the files in subfolders too'),
+        ("staging/w.test.yaml", ""),
+    ],
+)
+def test_definitions_in_subfolders_are_named(file: str, hint: str, tmp_path: Path) -> None:
+    for folder in ("tests", "staging/raw", "empty"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "staging" / "totals.sql").write_text(PIPELINE, encoding="utf-8")
+    path = tmp_path / file
+    path.write_text(
+        "TEST one FOR totals EXPECT AS (SELECT 1)"
+        if file.endswith(".sqltest")
+        else "tests: [{name: one, view: totals, expect: []}]",
+        encoding="utf-8",
+    )
+    found = read_unit_file(path.read_text(encoding="utf-8"), str(path))
+    assert found.with_subfolders == hint
+    if hint:
+        words = hint.partition(" reads")[0]
+        with pytest.raises(WrongTestError, match=re.escape(f"no *.sql file is beside it: {hint}")):
+            found.definition_files()
+        named = read_unit_file(f"{words}\n{path.read_text(encoding='utf-8')}", str(path))
+        (totals,) = named.definition_files()
+        assert totals.endswith("staging/totals.sql")
+        assert named.with_subfolders == ""

@@ -162,3 +162,32 @@ def test_columns_that_a_table_cannot_store(query: str, word: str, message: str, 
     assert [(found.code, found.message, found.hint) for part in checked for found in part.errors] == [
         (error.code, message, hint)
     ]
+
+
+@pytest.mark.parametrize(
+    ("written", "word", "hint"),
+    [
+        (
+            "TUMBLE(orders, at, INTERVAL '1 minute')",
+            "TUMBLE",
+            "write GROUP BY window(a_column, '1 minute'), or SET query_dialect = 'risingwave'",
+        ),
+        (
+            "hop(orders, at, INTERVAL '1 minute', INTERVAL '2 minutes')",
+            "hop",
+            "write GROUP BY window(a_column, '1 minute'), or SET query_dialect = 'risingwave'",
+        ),
+        ("orders, unnest(items) AS x", "unnest", "write FROM t LATERAL VIEW explode(array) AS x"),
+        ("orders AS o CROSS JOIN UNNEST(o.items) AS x", "UNNEST", "write FROM t LATERAL VIEW explode(array) AS x"),
+    ],
+)
+def test_relations_of_risingwave_in_the_sql_of_spark(written: str, word: str, hint: str) -> None:
+    statement = f"CREATE MATERIALIZED VIEW v AS SELECT 1 AS one FROM {written}"
+    error = refused(world_that_refuses(NO_COLUMN), statement)
+    assert (error.code, error.message, error.hint) == (
+        "RW203",
+        f'function "{word if word.lower() != "unnest" else "unnest"}" in FROM does not exist',
+        hint,
+    )
+    assert error.span is not None
+    assert statement[error.span.start : error.span.end] == word

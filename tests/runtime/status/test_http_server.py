@@ -8,6 +8,7 @@ import json
 import re
 import socket
 import time
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,8 @@ from rw_sql.runtime.observe.metrics import HELP
 from rw_sql.runtime.status.http_server import StatusServer, is_loopback
 from rw_sql.runtime.status.page import PageQuery, page_html, style
 from rw_sql.runtime.status.reading import Measures, read_status
-from rw_sql.runtime.status.served import COUNT_SECONDS, PATIENCE_SECONDS, ServedWarehouse
+from rw_sql.runtime.status.served import COUNT_SECONDS, LATE_SECONDS, PATIENCE_SECONDS, ServedWarehouse
+from rw_sql.runtime.support.processes import now_ms
 from tests.support.leaks import search_all
 from tests.support.warehouses import WrittenWarehouse
 
@@ -153,6 +155,19 @@ def test_ready_once_the_lease_is_held_and_the_statements_are_applied(written: Wr
     assert served.why_not_ready() is None  # it is about to be applied
     now[0] += PATIENCE_SECONDS + 1
     assert served.why_not_ready() == "2 of 3 statements are applied to the jobs"
+
+
+def test_a_process_that_cannot_write_its_heartbeat_is_not_ready(written: WrittenWarehouse) -> None:
+    context = fill(written)
+    served = ServedWarehouse(context)
+    context.owning.set()
+    lease = written.metastore.jobs.lease()
+    assert lease is not None
+    object.__setattr__(context, "owner", lease.owner)
+    assert served.why_not_ready() is None
+    silent = replace(lease, heartbeat_ms=now_ms() - int(LATE_SECONDS * 1000))
+    assert written.metastore.jobs.take_lease(silent, replacing=lease)
+    assert served.why_not_ready() == "the warehouse cannot be written: the last heartbeat is 30 s old"
 
 
 def test_the_page_shows_jobs_stalls_operations_and_lineage(server: StatusServer, written: WrittenWarehouse) -> None:

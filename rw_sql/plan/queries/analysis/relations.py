@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 
 from rw_sql.errors import INVALID_QUERY, UNDEFINED_COLUMN, UNDEFINED_OBJECT, near_names
 from rw_sql.plan.queries.analysis import data_types as types
@@ -64,6 +64,8 @@ class RelationChecker(ExpressionChecker):
                 self._table(frame, node, outer)
             case exp.Lateral():
                 self._lateral(frame, node, outer)
+            case exp.Unnest():
+                self._unnest(frame, node)
             case exp.Values():
                 output = self.query(node, outer)
                 self._add(frame, output, node)
@@ -227,9 +229,20 @@ class RelationChecker(ExpressionChecker):
             self._add(frame, self.query(node.this, around), node)
         elif isinstance(node.this, exp.Anonymous):
             self._table_function(frame, node, node.this, around)
+        elif isinstance(node.this, exp.Unnest):
+            self._unnest(frame, node.this)
         else:
             self.report.leave()
             self._add(frame, Output(is_open=True), node)
+
+    def _unnest(self, frame: Frame, node: exp.Unnest) -> None:
+        """``unnest(array)``, which Spark does not have; its columns are unknown."""
+        if not self._is_of_user("unnest"):
+            place = self.text.keyword(self.text.first_place(node), [TokenType.UNNEST])
+            hint = missing_function_hint("unnest", (), in_from=True)
+            self.report.add(place, UNDEFINED_OBJECT, 'function "unnest" in FROM does not exist', hint)
+        self.report.leave()
+        self._add(frame, Output(is_open=True), node)
 
     def _lateral_view(self, frame: Frame, node: exp.Expr, outer: Scope | None) -> None:
         if not isinstance(node, exp.Lateral):

@@ -88,8 +88,8 @@ def require_inside(statement: ast.Statement) -> None:
             NOT_IN_A_BLOCK,
             f"{words} cannot run inside a BEGIN UNSAFE block",
             span=statement.span,
-            hint="a block may contain PAUSE, UNSAFE SET, RESET, INJECT, SKIP, ALTER CONNECTION, RESUME and SHOW; "
-            "ROLLBACK ends the block",
+            hint="a block may contain PAUSE, UNSAFE SET, RESET, INJECT, SKIP, ALTER CONNECTION, SET CONNECTION, "
+            "CONNECTOR WITH, RESUME and SHOW; ROLLBACK ends the block",
         )
 
 

@@ -174,7 +174,9 @@ def _require_next(statement: SkipRecord, split: str, old: SplitState, end: int, 
             OFFSET_OUT_OF_RANGE,
             f'split "{split}" has no record {at}: it ends at {end}',
             span=statement.split.span,
-            hint=f"the next record to read is {old.offset}",
+            hint=f"the next record to read is {old.offset}"
+            if old.offset < end
+            else "the reader has read every record of the split, so none is left to skip",
         )
     if at > old.offset:
         name = sql_name(statement.name.key)

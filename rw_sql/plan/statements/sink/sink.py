@@ -24,7 +24,7 @@ from rw_sql.model.names import (
 )
 from rw_sql.model.options import plan_options
 from rw_sql.model.parameters import streaming_parallelism
-from rw_sql.model.relations import relation_of
+from rw_sql.model.relations import relation_of, schema_columns
 from rw_sql.plan.checks.columns import is_validated, without_switch
 from rw_sql.plan.checks.sinks import SinkInput, check_sink
 from rw_sql.plan.checks.upstreams import require_target
@@ -35,6 +35,7 @@ from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import drop_plan, nothing, require_not_rebuilding, sink_record
 from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import spark_name, spark_word, sql_name
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -109,7 +110,7 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, inspector: Insp
 
 def _input(statement: CreateSink, snapshot: Snapshot, inspector: Inspector, query_dialect: str) -> SinkInput:
     if statement.relation is not None:
-        return _relation_input(statement.relation, snapshot, inspector)
+        return _relation_input(statement, statement.relation, snapshot, inspector)
     if statement.query is None:
         raise TypeError("the sink has neither a relation nor a query")
     found = plan_query(
@@ -134,7 +135,7 @@ def _input(statement: CreateSink, snapshot: Snapshot, inspector: Inspector, quer
 _INPUTS_LISTED = "SHOW SOURCES and SHOW MATERIALIZED VIEWS list the objects that a sink can read"
 
 
-def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> SinkInput:
+def _relation_input(statement: CreateSink, name: Name, snapshot: Snapshot, inspector: Inspector) -> SinkInput:
     is_elsewhere = len(name.parts) > 2
     record = None if is_elsewhere else find_relation(snapshot, object_name(name))
     if isinstance(record, MaterializedViewRecord):
@@ -143,7 +144,7 @@ def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> Sin
                 SINK_CANNOT_FOLLOW,
                 f'{spoken(record.kind)} "{record.name}" replaces rows, but has no columns that identify a row',
                 span=name.span,
-                hint="select the columns of GROUP BY in the view, or create the sink from another view",
+                hint=_grouped_by_key(statement, record),
             )
         return SinkInput(
             name=f'{spoken(record.kind)} "{record.name}"',
@@ -162,6 +163,24 @@ def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> Sin
         require_log(record, name.span)
     columns = inspector.queries.analyze(f"SELECT * FROM {quoted_spark(record.name)}", (relation_of(record),))
     return SinkInput(name=f'source "{record.name}"', inputs=(record.id,), schema=columns.schema)
+
+
+def _grouped_by_key(statement: CreateSink, view: MaterializedViewRecord) -> str:
+    """The hint for a sink from a view without a key: the view that has the same rows with a key."""
+    columns = [name for name, _ in schema_columns(view.schema)]
+    texts = [option_text(option.value) for option in statement.options if option.key == "primary_key"]
+    named = {word.strip().lower() for text in texts for word in text.split(",")}
+    keys = [name for name in columns if name.lower() in named] or columns[:1]
+    others = [f"max({spark_word(name)}) AS {spark_word(name)}" for name in columns if name not in keys]
+    by = ", ".join(map(spark_word, keys))
+    key = keys[0] if len(keys) == 1 else "key"
+    new = sql_name(f"{view.name}_by_{key}")
+    query = f"SELECT {', '.join([by, *others])} FROM {spark_name(view.name)} GROUP BY {by}"
+    where = "" if named else f", if {by} identifies a row"
+    return (
+        f"create the sink from a view that groups by the key{where}: CREATE MATERIALIZED VIEW {new} AS {query}"
+        "; if the view has a GROUP BY, select its columns instead"
+    )
 
 
 def _delta_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> SinkInput | None:

@@ -226,27 +226,36 @@ def _carried_over(
             columns=definition.columns,
         )
     except SqlError as error:
-        raise _not_carried(view, reader, error.message, span) from error
+        raise ReaderCannotFollowError(view, reader, error.message, span) from error
     columns = dict(schema_columns(found.schema))
     for name, kind in schema_columns(reader.schema):
         if name not in columns:
-            raise _not_carried(view, reader, f'it would lose its column "{name}"', span)
+            raise ReaderCannotFollowError(view, reader, f'it would lose its column "{name}"', span)
         if columns[name] != kind:
             why = f'the type of its column "{name}" would change from {kind} to {columns[name]}'
-            raise _not_carried(view, reader, why, span)
+            raise ReaderCannotFollowError(view, reader, why, span)
     _require_shared(then, reader, span)
     histories = plan_histories(then, inspector, found.inputs, view_options(definition).startup, reader.name, {}, span)
     return _made(then, reader, found, histories, definition, reader.definition, reader.dialect), histories
 
 
-def _not_carried(view: MaterializedViewRecord, reader: MaterializedViewRecord, why: str, span: Span) -> SqlError:
-    return SqlError(
-        DEPENDENTS_EXIST,
-        f'cannot alter materialized view "{view.name}" because {spoken(reader.kind)} "{reader.name}" reads it: {why}',
-        span=span,
-        hint=f"keep that column in the query; or DROP MATERIALIZED VIEW {sql_name(reader.name)}, run this again, and "
-        "create that view again; SHOW CREATE shows its definition",
-    )
+class ReaderCannotFollowError(SqlError):
+    """The error for a view that cannot get another query, because a view that reads it would not keep its columns.
+
+    ``reader_id`` is the id of the view that reads it, and ``why`` is the reason.
+    """
+
+    def __init__(self, view: MaterializedViewRecord, reader: MaterializedViewRecord, why: str, span: Span) -> None:
+        super().__init__(
+            DEPENDENTS_EXIST,
+            f'cannot alter materialized view "{view.name}" because {spoken(reader.kind)} "{reader.name}" reads it: '
+            f"{why}",
+            span=span,
+            hint=f"keep that column in the query; or DROP MATERIALIZED VIEW {sql_name(reader.name)}, run this again, "
+            "and create that view again; SHOW CREATE shows its definition",
+        )
+        self.reader_id = reader.id
+        self.why = f"{view.name} gets another query: {why}"
 
 
 def _require_no_sinks(view: MaterializedViewRecord, sinks: list[SinkRecord], span: Span) -> None:

@@ -12,6 +12,7 @@ from rw_sql.metastore.records import SinkRecord
 from rw_sql.model.job_specs import SinkSpec, ViewSpec, desired_jobs
 from rw_sql.plan.ports.queries import QueryAnalysis
 from rw_sql.syntax import parse_statement, render
+from rw_sql.syntax.query.maintained_form import ROW
 from tests.conftest import FIXTURES
 from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, create_source, refusals, refused, told
 from tests.plan.canned_inspector import CannedUpstreams
@@ -144,6 +145,41 @@ def test_a_keyed_view_starts_to_keep_its_changes_once() -> None:
     assert sink(world).keys == ("id",)
     assert started(world.run(to_kafka("k2", "FROM keyed", form=upsert)), "RestartJob") == []
     assert started(world.run("DROP SINK k"), "RestartJob") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (
+            ("primary_key = 'id'",),
+            "create the sink from a view that groups by the key: "
+            "CREATE MATERIALIZED VIEW joined_by_id AS SELECT id, max(n) AS n FROM joined GROUP BY id"
+            "; if the view has a GROUP BY, select its columns instead",
+        ),
+        (
+            ("primary_key = 'id, n'",),
+            "create the sink from a view that groups by the key: "
+            "CREATE MATERIALIZED VIEW joined_by_key AS SELECT id, n FROM joined GROUP BY id, n"
+            "; if the view has a GROUP BY, select its columns instead",
+        ),
+        (
+            (),
+            "create the sink from a view that groups by the key, if id identifies a row: "
+            "CREATE MATERIALIZED VIEW joined_by_id AS SELECT id, max(n) AS n FROM joined GROUP BY id"
+            "; if the view has a GROUP BY, select its columns instead",
+        ),
+    ],
+)
+def test_a_view_whose_columns_identify_no_row_needs_a_view_that_groups(options: tuple[str, ...], hint: str) -> None:
+    world = sink_world()
+    world.analysis = QueryAnalysis(schema=COUNTS, keys=(ROW,))
+    world.run("CREATE MATERIALIZED VIEW joined AS SELECT id, count(*) AS n FROM s GROUP BY id")
+    world.analysis = QueryAnalysis(schema=COUNTS, keys=("id",))
+    error = refused(world, to_kafka("k", "FROM joined", *options, form="FORMAT UPSERT ENCODE JSON"))
+    assert (error.code, error.hint) == ("RW320", hint)
+    made = hint[hint.index("CREATE") : hint.index("; if")]
+    world.run(made, to_kafka("k", f"FROM {made.split()[3]}", *options, form="FORMAT UPSERT ENCODE JSON"))
+    assert sink(world).keys == (("id", "n") if "primary_key = 'id, n'" in options else ("id",))
 
 
 @pytest.mark.parametrize(
