@@ -108,6 +108,10 @@ class RabbitServer:
             plain = b"".join(entries)
             packed, codec = (gzip.compress(plain), 1) if batch == "gzip" else (plain, 0)
             entries = [struct.pack(">BHII", 0x80 | codec << 4, len(messages), len(plain), len(packed)) + packed]
+        self.publish_entries(stream, entries)
+
+    def publish_entries(self, stream: str, entries: Sequence[bytes]) -> None:
+        """Publishes entries of chunks: messages or batches, each with its size."""
         client = self.client()
         try:
             declared = Request(Command.DECLARE_PUBLISHER, b"\x01" + frames.text("") + frames.text(stream))

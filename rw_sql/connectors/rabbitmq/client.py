@@ -119,6 +119,11 @@ class RabbitClient:
     def close(self) -> None:
         """Closes the connection. Raises nothing."""
         opened, self._socket = self._socket, None
+        if opened is not None:
+            # Without it, the server logs a warning. Its answer is not read.
+            with suppress(OSError):
+                body = b"\x00\x01" + frames.text("OK")
+                opened.sendall(frames.frame(Command.CLOSE, body, self._correlation + 1))
         taken, self._input = self._input, None
         for each in (taken, opened):
             if each is not None:
@@ -151,7 +156,8 @@ class RabbitClient:
         replies: dict[int, Reply] = {}
         while len(replies) < len(requests):
             command, found = self._receive()
-            if command & RESPONSE:
+            # Servers of 3.10 and older do not mark this response as one.
+            if command & RESPONSE or command == Command.PARTITIONS:
                 number = found.number(4)
                 replies[number] = _reply(command, found)
         return [replies[first + number] for number in range(len(requests))]

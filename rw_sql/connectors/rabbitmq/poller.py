@@ -38,20 +38,25 @@ class Poller:
         """
         address = address_of(options)
         try:
-            found = [self._stretch(address, split, state.offset) for split, state in sorted(positions.items())]
+            found = [self._stretch(address, split, state) for split, state in sorted(positions.items())]
         except StreamMissingError as error:
             raise OSError(f"MISSING stream {error}") from error
         except RabbitError as error:
             raise OSError(str(error)) from error
         return tuple(stretch for stretch in found if stretch is not None)
 
-    def _stretch(self, address: Address, split: str, offset: int) -> Stretch | None:
-        stream, now = stream_of(split), time.monotonic()
+    def _stretch(self, address: Address, split: str, state: SplitState) -> Stretch | None:
+        stream, offset, now = stream_of(split), state.offset, time.monotonic()
         at, until = self.quiet.get(split, (-1, 0.0))
         if at == offset and now < until and not reader.has_any_from(address, stream, offset, RESOLVE_TIMEOUT_SECONDS):
             return None
         bounds = reader.bounds_of(address, stream, RESOLVE_TIMEOUT_SECONDS)
         # The reader's next start compares them again, and reports the statement that fixes the problem.
+        if state.incarnation is not None and bounds.birth not in (None, state.incarnation):
+            raise OSError(
+                f"RECREATED {split}: its first message is of {bounds.birth}, that of the one that was read was of "
+                f"{state.incarnation}"
+            )
         if offset < bounds.start:
             raise OSError(f"EXPIRED {split}: its first message is {bounds.start}, after the position {offset}")
         if offset > bounds.end:

@@ -11,6 +11,7 @@ get before it answers the next request. If no chunk has arrived before that answ
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -82,11 +83,16 @@ def _is_after(chunk: Chunk, term: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamBounds:
-    """A stream at one moment: the offsets ``[start, end)`` that it has, and its term; None if it has no messages."""
+    """A stream at one moment: the offsets ``[start, end)`` that it has.
+
+    ``term`` is its term; None if it has no messages. ``birth`` is the time of the chunk at offset 0, which tells the
+    stream from one of the same name before it; None if that chunk does not exist yet or has been removed.
+    """
 
     start: int
     end: int
     term: int | None
+    birth: str | None = None
 
 
 def bounds_of(address: Address, stream: str, timeout: float) -> StreamBounds:
@@ -97,13 +103,18 @@ def bounds_of(address: Address, stream: str, timeout: float) -> StreamBounds:
         first, last = _peek(client, stream, (frames.FIRST, True), (frames.LAST, False))
         if first is None and last is None:
             return StreamBounds(start=0, end=0, term=None)
+        birth = _time_text(first.milliseconds) if first is not None and first.first == 0 else None
         if last is None:
             assert first is not None
-            return StreamBounds(start=first.first, end=first.first, term=None)
+            return StreamBounds(start=first.first, end=first.first, term=None, birth=birth)
         start = last.first if first is None else min(first.first, last.first)
-        return StreamBounds(start=start, end=last.end, term=term_of(last))
+        return StreamBounds(start=start, end=last.end, term=term_of(last), birth=birth)
 
     return at_leader(address, stream, timeout, ask)
+
+
+def _time_text(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def last_of(address: Address, stream: str, timeout: float) -> Chunk | None:

@@ -110,7 +110,14 @@ class RabbitConnector(RangedConnector):
                 except rabbit_client.StreamMissingError as error:
                     missing.append(str(error))
                     continue
-                splits[split] = UpstreamSplit(split=split, start=bounds.start, end=bounds.end, term=bounds.term)
+                splits[split] = UpstreamSplit(
+                    split=split,
+                    start=bounds.start,
+                    end=bounds.end,
+                    # All partitions of a super stream have one identity, which is not known.
+                    incarnation=None if is_super else bounds.birth,
+                    term=bounds.term,
+                )
         except rabbit_client.RabbitError as error:
             return Upstream(error=str(error))
         if missing and is_super:
