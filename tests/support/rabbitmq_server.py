@@ -301,14 +301,16 @@ SUPER, PARTITIONS = "invoices", ("invoices-0", "invoices-1")
 """The super stream of :func:`rabbit_server`, and its partitions."""
 
 
+GUEST: dict[str, Any] = {
+    "users": [{"name": "guest", "password": "guest", "tags": "administrator"}],
+    "vhosts": [{"name": "/"}],
+    "permissions": [{"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}],
+}
+"""The definitions of the user guest, which a server with other definitions lacks."""
+
+
 @pytest.fixture(scope="session")
 def rabbit_server() -> Iterator[RabbitServer]:
     """A server whose user is guest."""
-    definitions = {
-        "users": [{"name": "guest", "password": "guest", "tags": "administrator"}],
-        "vhosts": [{"name": "/"}],
-        "permissions": [{"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}],
-        **super_stream(SUPER, PARTITIONS),
-    }
-    with rabbit_running(definitions=definitions) as running:
+    with rabbit_running(definitions={**GUEST, **super_stream(SUPER, PARTITIONS)}) as running:
         yield running
