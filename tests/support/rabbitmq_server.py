@@ -63,14 +63,14 @@ class RabbitServer:
     username: str = "guest"
     password: str = "guest"
     vhost: str = "/"
-    scheme: str = "rabbitmq-stream"
+    tls_port: int = 0
     process: subprocess.Popen[bytes] | None = None
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
         """Its address as a value of ``url``."""
-        return f"{self.scheme}://127.0.0.1:{self.port}"
+        return f"rabbitmq-stream://127.0.0.1:{self.port}"
 
     def client(self) -> RabbitClient:
         """A connection that the caller closes."""
@@ -196,13 +196,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @contextmanager
-def rabbit_running(
-    *, config: str = "", definitions: Mapping[str, Any] | None = None, scheme: str = "rabbitmq-stream"
-) -> Iterator[RabbitServer]:
+def rabbit_running(*, config: str = "", definitions: Mapping[str, Any] | None = None) -> Iterator[RabbitServer]:
     """A server on free ports, with its streams in a temporary folder.
 
-    ``config`` is more of its configuration, with ``{tls_port}`` and ``{home}``. ``definitions`` are what it has when it
-    starts, in the form of RabbitMQ's definitions.
+    ``config`` is more of its configuration, with ``{tls_port}`` for another free port. ``definitions`` are what it
+    has when it starts, in the form of RabbitMQ's definitions.
     """
     assert program() is not None, "tests that use it are marked rabbitmq"
     home = Path(tempfile.mkdtemp(prefix="rw_sql-rabbitmq-"))
@@ -218,7 +216,7 @@ def rabbit_running(
         "default_pass = guest",
         "disk_free_limit.absolute = 50MB",
         "log.console = false",
-        config.replace("{tls_port}", str(tls_port)).replace("{home}", str(home)),
+        config.replace("{tls_port}", str(tls_port)),
     ]
     if definitions is not None:
         (home / "definitions.json").write_text(json.dumps(definitions), encoding="utf-8")
@@ -247,8 +245,7 @@ def rabbit_running(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    shown = tls_port if scheme.endswith("+tls") else port
-    made = RabbitServer(port=shown, home=home, environment=environment, scheme=scheme)
+    made = RabbitServer(port=port, tls_port=tls_port, home=home, environment=environment)
     try:
         made.start()
         yield made

@@ -113,6 +113,12 @@ def bounds_of(address: Address, stream: str, timeout: float) -> StreamBounds:
     return at_leader(address, stream, timeout, ask)
 
 
+def birth_of(address: Address, stream: str, timeout: float) -> str | None:
+    """``StreamBounds.birth`` of a stream. Raises StreamMissingError, RabbitError."""
+    (first,) = at_leader(address, stream, timeout, lambda client: _peek(client, stream, (frames.FIRST, True)))
+    return _time_text(first.milliseconds) if first is not None and first.first == 0 else None
+
+
 def _time_text(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.connectors.base import SplitState, Stretch
+    from rw_sql.connectors.base import SplitState, Stretch, UpstreamWatch
     from rw_sql.connectors.ranged import Encoding
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.connectors.support.range_stream import RangeFeed
@@ -234,6 +234,10 @@ class RabbitConnector(RangedConnector):
             raise OSError(_told(error)) from error
         return {split: at for split, at in found.items() if at is not None}
 
+    def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
+        """A watch over pooled connections."""
+        return RabbitWatch(options=options)
+
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
         """The first offset of a stream without a state, by ``scan.startup.mode``."""
         return first_offset(self.spec, options, split, at_times)
@@ -303,6 +307,33 @@ class RabbitConnector(RangedConnector):
             for at in range(start, end, _PART_OFFSETS)
         ]
         return read_parts(spark, reads, options, cut, reader.RECORDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RabbitWatch:
+    """See :class:`rw_sql.connectors.base.UpstreamWatch`. A super stream has no incarnation."""
+
+    options: Mapping[str, str]
+
+    def incarnations(self, topics: Sequence[str]) -> Mapping[str, str | None]:
+        """The times of the streams' first messages, as far as they still have them. Raises OSError."""
+        from rw_sql.connectors.rabbitmq import reader
+
+        if _is_super(self.options):
+            return dict.fromkeys(topics)
+        address = rabbit_client.address_of(self.options)
+        found: dict[str, str | None] = {}
+        for topic in topics:
+            try:
+                found[topic] = reader.birth_of(address, stream_of(topic), RESOLVE_TIMEOUT_SECONDS)
+            except rabbit_client.StreamMissingError:
+                continue
+            except rabbit_client.RabbitError as error:
+                raise OSError(str(error)) from error
+        return found
+
+    def close(self) -> None:
+        """Does nothing: the connections are those of the pool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -222,6 +222,10 @@ def test_a_stream_created_again_is_another_one(rabbit_server: RabbitServer, stre
     new = RABBIT.look(given_).splits[stream].incarnation
     assert None not in (new, birth)
     assert new != birth
+    watch = RABBIT.watch(given_)
+    assert watch is not None
+    assert watch.incarnations([stream, "none"]) == {stream: new}
+    watch.close()
     known = SplitState(split=stream, offset=5, incarnation=birth)
     with pytest.raises(OSError, match=f"RECREATED {stream}: its first message is of "):
         RABBIT.stretches(given_, {stream: known})
