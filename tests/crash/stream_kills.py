@@ -30,9 +30,7 @@ def check_each_message_is_there_once(spark: SparkSession, folder: Path, given: s
         pauses=Pauses(seed=5),
         spark=spark,
     )
-    create = (
-        f"CREATE SOURCE IF NOT EXISTS s (id INT) WITH ({given}, source_rate_limit = '50') FORMAT PLAIN ENCODE JSON"
-    )
+    create = f"CREATE SOURCE IF NOT EXISTS s (id INT) WITH ({given}, source_rate_limit = '50') FORMAT PLAIN ENCODE JSON"
     task = {"warehouse": str(folder / "warehouse"), "create": [create], "dump": str(dump)}
     status = lives.live({**task, "point": "batch.after_append@2"}, is_killed=True)
     assert status == -signal.SIGKILL, lives.said()

@@ -57,9 +57,9 @@ class Poller:
                 f"RECREATED {split}: its first message is of {bounds.birth}, that of the one that was read was of "
                 f"{state.incarnation}"
             )
-        if offset < bounds.start:
+        if not bounds.is_empty and offset < bounds.start:
             raise OSError(f"EXPIRED {split}: its first message is {bounds.start}, after the position {offset}")
-        if offset > bounds.end:
+        if not bounds.is_empty and offset > bounds.end:
             raise OSError(f"AHEAD {split}: its end is {bounds.end}, before the position {offset}")
         if offset < bounds.end:
             self.quiet.pop(split, None)

@@ -87,12 +87,16 @@ class StreamBounds:
 
     ``term`` is its term; None if it has no messages. ``birth`` is the time of the chunk at offset 0, which tells the
     stream from one of the same name before it; None if that chunk does not exist yet or has been removed.
+
+    ``is_empty``: nothing can be read. The stream may be new, or its leader may be: until the other servers of the
+    stream have reached a new leader, it does not know which messages are confirmed, and delivers none.
     """
 
     start: int
     end: int
     term: int | None
     birth: str | None = None
+    is_empty: bool = False
 
 
 def bounds_of(address: Address, stream: str, timeout: float) -> StreamBounds:
@@ -102,10 +106,12 @@ def bounds_of(address: Address, stream: str, timeout: float) -> StreamBounds:
         # The chunks that the server writes for itself have offsets too. After the last message, they do not count.
         first, last = _peek(client, stream, (frames.FIRST, True), (frames.LAST, False))
         if first is None and last is None:
-            return StreamBounds(start=0, end=0, term=None)
+            return StreamBounds(start=0, end=0, term=None, is_empty=True)
         birth = _time_text(first.milliseconds) if first is not None and first.first == 0 else None
         if last is None:
             assert first is not None
+            if first.is_user:
+                raise RabbitError(f"stream {stream} has messages, but its leader does not deliver the last one")
             return StreamBounds(start=first.first, end=first.first, term=None, birth=birth)
         start = last.first if first is None else min(first.first, last.first)
         return StreamBounds(start=start, end=last.end, term=term_of(last), birth=birth)
@@ -138,7 +144,8 @@ def first_at(address: Address, stream: str, milliseconds: int, timeout: float) -
     """The offset of the first message at or after a time; the stream's end if there is none."""
 
     def ask(client: RabbitClient) -> int | None:
-        found, last = _peek(client, stream, (frames.at_time(milliseconds), False), (frames.LAST, False))
+        # In this order, a message that arrives in between is not left out.
+        last, found = _peek(client, stream, (frames.LAST, False), (frames.at_time(milliseconds), False))
         if found is not None and found.milliseconds >= milliseconds:
             return found.first
         return None if last is None else last.end

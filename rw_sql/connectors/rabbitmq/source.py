@@ -116,6 +116,7 @@ class RabbitConnector(RangedConnector):
                     end=bounds.end,
                     # All partitions of a super stream have one identity, which is not known.
                     incarnation=None if is_super else bounds.birth,
+                    is_empty=bounds.is_empty,
                     term=bounds.term,
                 )
         except rabbit_client.RabbitError as error:

@@ -78,8 +78,8 @@ def test_a_server_that_was_started_again_a_user_s_permissions_and_tls(stream: st
     authority = make_authority()
     server_key = issue(authority, "server")
     for name, text in (
-        ("ca.pem", authority.certificate_pem()),
-        ("cert.pem", server_key.certificate_pem()),
+        ("ca.pem", authority.certificate_pem),
+        ("cert.pem", server_key.certificate_pem),
         ("key.pem", server_key.key_pem()),
     ):
         (tmp_path / name).write_text(text)
@@ -106,7 +106,7 @@ def test_a_server_that_was_started_again_a_user_s_permissions_and_tls(stream: st
         secured = {"url": f"rabbitmq-stream+tls://127.0.0.1:{server.tls_port}", "stream": stream}
         RABBIT.check_options(secured)
         assert "CERTIFICATE_VERIFY_FAILED" in str(RABBIT.look(secured).error)
-        for ca in (str(tmp_path / "ca.pem"), authority.certificate_pem()):
+        for ca in (str(tmp_path / "ca.pem"), authority.certificate_pem):
             assert offsets({**secured, "tls.ca": ca}, stream, 0, 3) == [0, 1, 2]
 
         # A pooled connection has ended: the next request opens another one.
