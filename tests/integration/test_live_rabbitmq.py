@@ -79,20 +79,7 @@ def test_a_stream_from_its_first_message_to_its_end(session: AttachedSession, ra
     seen = kind.look(given).splits["letters"]
     assert session.sql("SELECT count(*) FROM v WHERE id = 4")[0][0] == seen.end - seen.start
 
-    # A stream that is created again is another one, even if it has more messages. The first message of the old one was
-    # gone, so only the times tell them apart.
-    session.sql("PAUSE SOURCE o")
-    rabbit_server.delete("letters")
-    rabbit_server.create("letters")
-    rabbit_server.publish("letters", [b'{"id": 5}'] * seen.end)
-    rabbit_server.publish("letters", [b'{"id": 6}'] * 2)
-    session.sql("RESUME SOURCE o")
-    wait_until(lambda: "DIVERGED letters" in session.job("o").reason, "the reason is shown")
-    assert session.sql("SELECT count(*) FROM v WHERE id IN (5, 6)")[0][0] == 0
-    session.run("PAUSE SOURCE o", "INJECT SOURCE OFFSETS o TO EARLIEST ALLOW DUPLICATES", "RESUME SOURCE o")
-    wait_until(lambda: session.sql("SELECT count(*) FROM v WHERE id = 6")[0][0] == 2, "it is read from its beginning")
-
-    # While the source runs, and the stream has its first message.
+    # A stream that is created again is another one, even while the source runs.
     rabbit_server.delete("letters")
     rabbit_server.create("letters")
     rabbit_server.publish("letters", [b'{"id": 7}'] * 2)
@@ -101,6 +88,37 @@ def test_a_stream_from_its_first_message_to_its_end(session: AttachedSession, ra
     wait_until(lambda: session.sql("SELECT count(*) FROM v WHERE id = 7")[0][0] == 2, "it is read from its beginning")
     session.run("DROP SOURCE o CASCADE", "DROP CONNECTION n")
     rabbit_server.delete("letters")
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("quick_discovery")
+def test_a_stream_that_only_times_tell_from_another(session: AttachedSession, rabbit_server: RabbitServer) -> None:
+    session.allow_unsafe()
+    # An empty stream has no first message that would identify it.
+    rabbit_server.create("late")
+    session.run(
+        f"CREATE SOURCE s (id INT) WITH (connector = 'rabbitmq', url = '{rabbit_server.url}', stream = 'late') "
+        "FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM s",
+    )
+    assert session.flushed_rows_of("v") == []
+    for number in range(5):
+        rabbit_server.publish("late", [b'{"id": %d}' % number])
+        session.sql("FLUSH")
+    assert session.rows_of("v") == [(number,) for number in range(5)]
+    session.sql("PAUSE SOURCE s")
+    rabbit_server.delete("late")
+    rabbit_server.create("late")
+    rabbit_server.publish("late", [b'{"id": 10}'] * 8)
+    session.sql("RESUME SOURCE s")
+    wait_until(lambda: "DIVERGED late at 5: the log was cut at 0" in session.job("s").reason, "the reason is shown")
+    assert session.sql("SELECT count(*) FROM v")[0][0] == 5
+    session.run(
+        "PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('late' = 0) ALLOW DUPLICATES", "RESUME SOURCE s", "FLUSH"
+    )
+    assert session.sql("SELECT count(*) FROM v WHERE id = 10")[0][0] == 8
+    session.sql("DROP SOURCE s CASCADE")
+    rabbit_server.delete("late")
 
 
 @pytest.mark.long
