@@ -36,8 +36,9 @@ def test_a_stream_from_its_first_message_to_its_end(session: AttachedSession, ra
         )
     assert 'the upstream of source "o" has no stream "letter"' in missing.value.render()
     session.run(
+        "CREATE SECRET guest WITH (backend = 'meta') AS 'guest'",
         f"CREATE CONNECTION n WITH (type = 'rabbitmq', url = '{rabbit_server.url}', username = 'guest', "
-        "password = 'guest')",
+        "password = SECRET guest)",
         "CREATE SOURCE o (id INT) INCLUDE key AS key INCLUDE offset AS at INCLUDE header 'trace' VARCHAR AS trace "
         "INCLUDE payload AS payload INCLUDE timestamp AS stored INCLUDE partition AS stream "
         "WITH (connector = 'rabbitmq', connection = n, stream = 'letters') FORMAT PLAIN ENCODE JSON",
@@ -86,7 +87,7 @@ def test_a_stream_from_its_first_message_to_its_end(session: AttachedSession, ra
     wait_until(lambda: "RECREATED letters" in session.job("o").reason, "the new stream is noticed")
     session.sql("RESET SOURCE SPLITS o")
     wait_until(lambda: session.sql("SELECT count(*) FROM v WHERE id = 7")[0][0] == 2, "it is read from its beginning")
-    session.run("DROP SOURCE o CASCADE", "DROP CONNECTION n")
+    session.run("DROP SOURCE o CASCADE", "DROP CONNECTION n", "DROP SECRET guest")
     rabbit_server.delete("letters")
 
 
