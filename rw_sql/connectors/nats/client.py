@@ -11,7 +11,7 @@ import os
 import re
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -95,7 +95,7 @@ def servers_of(address: Address) -> tuple[str, ...]:
 class NatsClient:
     """One connection. One thread at a time uses it."""
 
-    address: Address
+    address: Address = field(repr=False)  # It may contain a password.
     _connection: Client | None = None
 
     def run(self, ask: Callable[[Client], Awaitable[T]], timeout: float) -> T:

@@ -103,7 +103,7 @@ class Delivery:
 class RabbitClient:
     """One connection: to ``node`` if it is not None, otherwise to the first server of the address that responds."""
 
-    address: Address
+    address: Address = field(repr=False)  # It may contain a password.
     node: Node | None = None
     advertised: Node | None = None
     _socket: socket.socket | None = None

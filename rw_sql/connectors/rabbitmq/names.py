@@ -6,6 +6,10 @@ that a split always shows which super stream it belongs to.
 
 from __future__ import annotations
 
+import re
+
+_QUOTED = re.compile(r"([^%:]|%25|%3A)+")
+
 MOST_BYTES = 255
 """The maximum size of a stream's name, in bytes of UTF-8."""
 
@@ -28,6 +32,11 @@ def stream_of(split: str) -> str:
 def part_of(split: str) -> str:
     """The part that a split belongs to: its super stream, or its stream; quoted as by :func:`split_of`."""
     return split.partition(":")[0]
+
+
+def is_split(text: str) -> bool:
+    """True if a text is written as the split of a stream, with each colon and percent sign quoted."""
+    return _QUOTED.fullmatch(text) is not None
 
 
 def listed(text: str) -> tuple[str, ...]:

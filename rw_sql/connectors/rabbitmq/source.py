@@ -11,6 +11,7 @@ from rw_sql.connectors.base import AT_MOST, RESOLVE_TIMEOUT_SECONDS, GroupOffset
 from rw_sql.connectors.rabbitmq import client as rabbit_client
 from rw_sql.connectors.rabbitmq.names import (
     MOST_BYTES,
+    is_split,
     listed,
     part_of,
     partition_split,
@@ -271,7 +272,7 @@ class RabbitConnector(RangedConnector):
         elif text in ("", "0") and len(names) == 1:
             return split_of(names[0])
         elif text:
-            return text if ":" not in text and "%" in text else split_of(text)
+            return text if text not in names and is_split(text) else split_of(text)
         raise SqlError(
             UNKNOWN_SPLIT,
             f'"{written}" is not a split of a RabbitMQ source',

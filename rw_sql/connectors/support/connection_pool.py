@@ -39,7 +39,7 @@ A = TypeVar("A", bound="Hashable")
 C = TypeVar("C", bound=Pooled)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Idle(Generic[A, C]):
     """An idle client, with its address and the time of its creation by ``time.monotonic()``."""
 

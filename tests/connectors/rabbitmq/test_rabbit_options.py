@@ -39,3 +39,24 @@ def test_what_is_accepted() -> None:
     kind.check_options({**URL, "stream": "a, b:c", "username": "u", "password": "p", "vhost": "v"})
     kind.check_options({"url": "rabbitmq-stream+tls://h", "super_stream": "s", "tls.ca": "/ca.pem"})
     kind.check_options({**URL, "stream": "ü" * 127})
+
+
+@pytest.mark.parametrize(
+    ("named", "written", "split"),
+    [
+        ("a", "0", "a"),
+        ("a", "", "a"),
+        ("a", " a ", "a"),
+        ("50%", "50%", "50%25"),
+        ("50%", "50%25", "50%25"),
+        ("a:b", "a:b", "a%3Ab"),
+        ("a:b", "a%3Ab", "a%3Ab"),
+        # Each name is quoted, even if it looks as if it were already.
+        ("a%25", "a%25", "a%2525"),
+        ("a, b", "0", "0"),
+        # A split that the source no longer reads.
+        ("a", "c%3Ad", "c%3Ad"),
+    ],
+)
+def test_splits_as_statements_name_them(named: str, written: str, split: str) -> None:
+    assert RabbitConnector().resolve_split({**URL, "stream": named}, written) == split
