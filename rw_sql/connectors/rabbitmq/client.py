@@ -10,7 +10,7 @@ import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
 from rw_sql.connectors.rabbitmq import frames
 from rw_sql.connectors.rabbitmq.frames import RESPONSE, Code, Command, Fields, Reply, Request
@@ -279,7 +279,7 @@ class RabbitClient:
             if scheme == TLS:
                 self._socket = tls_context(options).wrap_socket(raw, server_hostname=host)
             self._socket.settimeout(_ANSWER_SECONDS)
-            self._input = self._socket.makefile("rb", buffering=1 << 18)
+            self._input = cast("BinaryIO", self._socket.makefile("rb", buffering=1 << 18))
         except (OSError, ValueError) as error:
             self.close()
             raise RabbitError(f"cannot connect to {place} ({_why(error)})") from error

@@ -27,7 +27,7 @@ from rw_sql.connectors.rabbitmq.client import (
     require_ok,
 )
 from rw_sql.connectors.rabbitmq.frames import Command, Request
-from rw_sql.connectors.rabbitmq.messages import content_of, parts_of
+from rw_sql.connectors.rabbitmq.messages import DATA_SECTION, content_of, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -323,7 +323,7 @@ class _Range:
             if number >= skipped + count:
                 break
             self.size += len(message)
-            if message[:3] == b"\x00\x53\x75":
+            if message[:3].tobytes() == DATA_SECTION:
                 # Without properties, which come before the content.
                 values.append(content_of(message))
                 keys.append(None)

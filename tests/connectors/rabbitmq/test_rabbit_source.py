@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -170,7 +171,7 @@ def test_messages_that_go_while_a_range_is_read(
         rabbit_server.publish(stream, [b"x" * 100] * 20)
     start, end = bounds(given_, stream)
     noted = reader._Range._note
-    seen = []
+    seen: list[int] = []
 
     def trim_after_the_first(self: Any, chunk: Any) -> None:
         if not seen:
@@ -269,9 +270,14 @@ def test_a_poller_finds_new_messages_and_other_streams(
     rabbit_server.publish(stream, [b"1"] * 5)
     assert found(0) == [(0, 5)]
     assert found(5) == []
-    asked = []
+    asked: list[str] = []
     whole = reader.bounds_of
-    monkeypatch.setattr(reader, "bounds_of", lambda *of: asked.append(of) or whole(*of))
+
+    def noted(address: Any, stream: str, timeout: float) -> Any:
+        asked.append(stream)
+        return whole(address, stream, timeout)
+
+    monkeypatch.setattr(reader, "bounds_of", noted)
     assert found(5) == []
     assert asked == []
     rabbit_server.publish(stream, [b"1"] * 3)
@@ -292,7 +298,9 @@ def test_times(rabbit_server: RabbitServer, stream: str) -> None:
     given_ = options(rabbit_server, stream)
     assert RABBIT.offsets_at(given_, 0, [stream]) == {stream: 0}
     rabbit_server.publish(stream, [b"1"] * 3)
-    wait_until(lambda: rabbit_server.publish(stream, [b"2"]) is None, "a later chunk")
+    now = time.time()
+    wait_until(lambda: time.time() > now + 0.01, "chunks have times in milliseconds")
+    rabbit_server.publish(stream, [b"2"])
     rows = read(given_, stream, 0, 4)
     times = [int(row["timestamp"].timestamp() * 1000) for row in rows]
     assert times == sorted(times)
