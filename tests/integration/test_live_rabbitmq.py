@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -68,13 +69,13 @@ def test_a_stream_from_its_first_message_to_its_end(session: AttachedSession, ra
         return kind.look(given).splits["letters"].start > 15_003
 
     wait_until(is_overtaken, "the server removes unread messages")
-    lost = kind.look(given).splits["letters"].start - 15_003
     session.sql("RESUME SOURCE o")
     wait_until(lambda: session.job("o").state == "STALLED", "the loss is noticed")
     reason = session.job("o").reason
-    assert reason.startswith(f"EXPIRED letters, {lost} records: PAUSE SOURCE o; INJECT SOURCE OFFSETS o TO EARLIEST"), (
-        reason
-    )
+    told = re.match(r"EXPIRED letters, (\d+) records: PAUSE SOURCE o; INJECT SOURCE OFFSETS o TO EARLIEST", reason)
+    assert told is not None, reason
+    # The server removes messages in the background, and may have removed more since.
+    assert 0 < int(told[1]) <= kind.look(given).splits["letters"].start - 15_003
     session.run("PAUSE SOURCE o", "INJECT SOURCE OFFSETS o TO EARLIEST ALLOW GAPS", "RESUME SOURCE o")
     session.sql("FLUSH")
     seen = kind.look(given).splits["letters"]
