@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -24,7 +25,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.rabbitmq]
 
 @pytest.mark.long
 @pytest.mark.usefixtures("quick_discovery")
-def test_a_stream_from_its_first_message_to_its_end(session: AttachedSession, rabbit_server: RabbitServer) -> None:
+def test_a_stream_from_its_first_message_to_its_end(
+    session: AttachedSession, rabbit_server: RabbitServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RW_SQL_SECRET_KEY", base64.b64encode(bytes(32)).decode())
     session.allow_unsafe()
     # The oldest messages go once there are more than 2 MB; a segment has up to 100 kB.
     rabbit_server.create("letters", max_length_bytes=2_000_000, stream_max_segment_size_bytes=100_000)

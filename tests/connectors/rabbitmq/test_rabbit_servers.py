@@ -111,7 +111,7 @@ def test_a_server_that_was_started_again_a_user_s_permissions_and_tls(stream: st
 
         # A pooled connection has ended: the next request opens another one.
         server.stop()
-        assert RABBIT.look(given_).error == f"cannot connect to 127.0.0.1:{server.port} (connection refused)"
+        assert f"127.0.0.1:{server.port}" in str(RABBIT.look(given_).error)
         server.start()
         assert offsets(given_, stream, 0, 3) == [0, 1, 2]
         server.publish(stream, [b"2"])
