@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from rw_sql.connectors.base import Stretch
+from rw_sql.connectors.support.connections.tls import tls_context
 from rw_sql.connectors.support.range_stream import RangeFeed
-from rw_sql.connectors.support.tls import tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,7 +16,7 @@ from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rw_sql.connectors.support.connection_pool import ConnectionPool
+from rw_sql.connectors.support.connections.connection_pool import ConnectionPool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
 from rw_sql.connectors.rabbitmq import frames
 from rw_sql.connectors.rabbitmq.frames import RESPONSE, Code, Command, Fields, Reply, Request
-from rw_sql.connectors.support.connection_pool import ConnectionPool
-from rw_sql.connectors.support.tls import tls_context
+from rw_sql.connectors.support.connections.connection_pool import ConnectionPool
+from rw_sql.connectors.support.connections.tls import tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import AT_MOST, RESOLVE_TIMEOUT_SECONDS, GroupOffsets, Upstream, UpstreamSplit
@@ -71,6 +72,7 @@ class RabbitConnector(RangedConnector):
     # What the server writes for itself has offsets too.
     offsets_count = AT_MOST
     poll_seconds = 0.1
+    connection_stand_ins = MappingProxyType({_STREAM: "unset"})
 
     @property
     def spec(self) -> ConnectorSpec:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rw_sql.connectors.connection_types import check_connection_options
 from rw_sql.connectors.rabbitmq.source import RabbitConnector
 from rw_sql.connectors.spec import OptionError
 
@@ -39,6 +40,12 @@ def test_what_is_accepted() -> None:
     kind.check_options({**URL, "stream": "a, b:c", "username": "u", "password": "p", "vhost": "v"})
     kind.check_options({"url": "rabbitmq-stream+tls://h", "super_stream": "s", "tls.ca": "/ca.pem"})
     kind.check_options({**URL, "stream": "ü" * 127})
+
+
+def test_a_connection_names_no_stream() -> None:
+    check_connection_options("rabbitmq", {**URL, "vhost": "v"})
+    with pytest.raises(OptionError, match="must be a list of"):
+        check_connection_options("rabbitmq", {"url": "amqp://h"})
 
 
 @pytest.mark.parametrize(
