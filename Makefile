@@ -72,7 +72,7 @@ $(JARS): $(READY) tests/support/jars.py tests/support/java.py rw_sql/spark_jars.
 # Of the tests that take long, one in so many, drawn by the commit's day (tests/support/seeds.py).
 TEST_DRAW ?= 10
 
-test: setup $(JARS) ## the tests, and a tenth of the long ones; they start their own brokers, and PostgreSQL, MariaDB and NATS where installed
+test: setup $(JARS) ## the tests, and a tenth of the long ones; they start their own brokers, and PostgreSQL, MariaDB, NATS and RabbitMQ where installed
 	$(BIN)/python -m pytest --draw $(TEST_DRAW) --numprocesses $(ALL_WORKERS) --light $(LIGHT_WORKERS) $(BY_FILES)
 
 test-all: setup $(JARS) ## every test, the long ones too
@@ -80,7 +80,7 @@ test-all: setup $(JARS) ## every test, the long ones too
 
 # Of the folders that are ignored nearly all needs Spark; collecting them takes as long as a tenth of these tests.
 test-unit: setup ## the quick tests that need neither Spark nor a server
-	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres and not mysql and not nats and not mqtt and not pulsar and not registry and not long" --numprocesses $(ALL_WORKERS) \
+	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres and not mysql and not nats and not mqtt and not pulsar and not rabbitmq and not registry and not long" --numprocesses $(ALL_WORKERS) \
 	    $(BY_FILES) --ignore tests/integration --ignore tests/notebooks
 
 # make test-room ROOM=plan/statements/move: a folder below tests/, which has the folders of rw_sql/.

@@ -17,6 +17,7 @@ pytest_plugins = [
     "tests.support.placement",
     "tests.support.postgres",
     "tests.support.pulsar_server",
+    "tests.support.rabbitmq_server",
     "tests.support.schema_registry",
     "tests.support.secured",
     "tests.support.seeds",

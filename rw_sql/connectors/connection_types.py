@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.plain import PlainConnector
 from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
 from rw_sql.connectors.schemas.client import address_fault
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
@@ -88,7 +89,8 @@ def check_connection_options(kind: str, options: Mapping[str, str]) -> None:
         foreign["location"] = "s3://unset"
     check_option_values(spec, {**foreign, **options})
     user = connector(_sources()[kind]) if is_of_sources(kind) else sink_connector(_sinks()[kind])
-    user.check_options({**foreign, **options})
+    stand_ins = user.connection_stand_ins if isinstance(user, PlainConnector) else {}
+    user.check_options({**foreign, **stand_ins, **options})
 
 
 def _check_registry(spec: ConnectorSpec, options: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
@@ -29,7 +30,8 @@ class PlainConnector(ABC):
     :mod:`rw_sql.connectors.support.wide_offsets`. ``has_shared_offsets``: several records may have the same offset, and
     the column ``_rw_index`` of records orders them. ``is_sent_once``: the upstream sends each record only once, so only
     the log can be read again. ``immovable`` is the reason why positions cannot be moved. ``included_offset`` is the
-    column of records that INCLUDE offset returns, if that is not the numeric offset.
+    column of records that INCLUDE offset returns, if that is not the numeric offset. ``connection_stand_ins`` are
+    values of options that :meth:`check_options` needs, although a connection lacks them and none is required alone.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
@@ -39,6 +41,7 @@ class PlainConnector(ABC):
     is_sent_once = False
     included_offset: str | None = None
     immovable: str | None = None
+    connection_stand_ins: Mapping[str, str] = MappingProxyType({})
 
     @property
     @abstractmethod

@@ -39,6 +39,7 @@ BUILT_IN = {
     "kinesis": "rw_sql.connectors.kinesis.source:KinesisConnector",
     "mysql-cdc": "rw_sql.connectors.mysql_cdc.source:MysqlCdcConnector",
     "pulsar": "rw_sql.connectors.pulsar.source:PulsarConnector",
+    "rabbitmq": "rw_sql.connectors.rabbitmq.source:RabbitConnector",
     "postgres-cdc": "rw_sql.connectors.postgres_cdc.source:PostgresCdcConnector",
 }
 """The built-in source connectors: name → class. Third-party connectors cannot use these names."""

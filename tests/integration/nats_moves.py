@@ -1,4 +1,6 @@
-"""Random moves of one source over two streams of a real NATS server: each preview is compared with the rows themselves.
+"""Random moves of one source over two streams of a real server: each preview is compared with the rows themselves.
+
+The server is one of NATS; ``rabbit_moves`` does the same on one of RabbitMQ.
 
 Every message contains its stream's incarnation and every row its stream and sequence number, so it is known for each
 message how often it arrived.
@@ -12,13 +14,12 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.nats.source import NatsConnector, NatsPartReader
 
 if TYPE_CHECKING:
     from tests.integration.attached import AttachedSession
-    from tests.support.nats_server import NatsServer
 
 MOVES = ("values", "earliest", "latest", "offset", "timestamp", "shift", "group", "forget", "recreate")
 _ROW = re.compile(r"^\s+(\S+)\s+(\d+|-)\s+(\d+|-)\s+(\[\d+, \d+\)|not there|unknown)\s+(\S.*)$", re.MULTILINE)
@@ -45,7 +46,9 @@ class MovedStreams:
     The second stream also has messages of a subject that the source does not read, and deleted ones.
     """
 
-    def __init__(self, session: AttachedSession, server: NatsServer, name: str, seed: int) -> None:
+    connector = "nats"
+
+    def __init__(self, session: AttachedSession, server: Any, name: str, seed: int) -> None:
         self.session, self.server, self.name = session, server, name
         self.random = random.Random(seed)
         self.streams = (f"{name}a", f"{name}b")
@@ -55,19 +58,15 @@ class MovedStreams:
         self.ends: dict[str, int] = {}
         self.reached: dict[str, int] = {}
         """For each stream in its present incarnation: the end of the newest batch that was read."""
-        self.options = {
-            "server_url": server.url,
-            "stream": ", ".join(self.streams),
-            "subject": f"{name}a.>, {name}b.read.*",
-        }
+        self.options = self._made_options()
         self.times = [int(time.time() * 1000)]
         for stream in self.streams:
-            server.create(stream, f"{stream}.>")
+            self._create(stream)
         self._fill()
+        given = ", ".join(f"{key} = '{value}'" for key, value in self.options.items())
         session.run(
             f"CREATE SOURCE s_{name} (life VARCHAR) INCLUDE partition AS stream INCLUDE offset AS seq "
-            f"WITH (connector = 'nats', server_url = '{server.url}', stream = '{self.options['stream']}', "
-            f"subject = '{self.options['subject']}') FORMAT PLAIN ENCODE JSON",
+            f"WITH (connector = '{self.connector}', {given}) FORMAT PLAIN ENCODE JSON",
             f"CREATE MATERIALIZED VIEW v_{name} AS SELECT life, stream, seq FROM s_{name}",
         )
         self._read_on()
@@ -112,6 +111,17 @@ class MovedStreams:
 
     # The streams.
 
+    def _made_options(self) -> dict[str, str]:
+        """The options of the source."""
+        return {
+            "server_url": self.server.url,
+            "stream": ", ".join(self.streams),
+            "subject": f"{self.name}a.>, {self.name}b.read.*",
+        }
+
+    def _create(self, stream: str) -> None:
+        self.server.create(stream, f"{stream}.>")
+
     def bounds(self) -> dict[str, tuple[int, int]]:
         """The first sequence number and the end of each stream, from the server."""
         splits = NatsConnector().look(self.options).splits
@@ -150,7 +160,7 @@ class MovedStreams:
 
     def _recreate(self, stream: str) -> None:
         self.server.delete(stream)
-        self.server.create(stream, f"{stream}.>")
+        self._create(stream)
         self.lives[stream] += 1
         self.reached.pop(stream, None)
         self._fill()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _HEAVY = frozenset({"spark", "kafka", "crash"})
 """The marks of tests that a light worker leaves to the others: they start JVMs."""
 
-_MARKS = re.compile(r"\bmark\.(spark|kafka|crash|postgres|mysql|nats|mqtt|pulsar|registry)\b")
+_MARKS = re.compile(r"\bmark\.(spark|kafka|crash|postgres|mysql|nats|mqtt|pulsar|rabbitmq|registry)\b")
 _FIXTURES = re.compile(r"\b(second_broker|secured|kinesis_server|s3_store)\b")
 
 

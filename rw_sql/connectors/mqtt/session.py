@@ -6,18 +6,16 @@ A run that loses its connection ends, and the next run receives all unacknowledg
 from __future__ import annotations
 
 import logging
-import ssl
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from rw_sql.connectors.base import Stretch
-from rw_sql.connectors.support.private_files import private_file
+from rw_sql.connectors.support.connections.tls import tls_context
 from rw_sql.connectors.support.range_stream import RangeFeed
 
 if TYPE_CHECKING:
@@ -113,7 +111,7 @@ class Session:
             client.username_pw_set(user, self.options.get("password"))
         scheme, host, port = address_of(self.options)
         if scheme in ("ssl", "mqtts"):
-            client.tls_set_context(_tls(self.options))
+            client.tls_set_context(tls_context(self.options))
         client.connect_timeout = timeout
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
@@ -316,29 +314,6 @@ def topics_of(options: Mapping[str, str]) -> tuple[str, ...]:
 def _filter_of(topic: str) -> str:
     """The topic filter of a subscription: of a shared subscription ``$share/group/filter``, the last part."""
     return topic.split("/", 2)[2] if topic.startswith("$share/") and topic.count("/") > 1 else topic
-
-
-def _tls(options: Mapping[str, str]) -> ssl.SSLContext:
-    ca = options.get("tls.ca")
-    context = ssl.create_default_context(
-        cafile=None if ca is None or _is_pem(ca) else _path(ca), cadata=ca if ca is not None and _is_pem(ca) else None
-    )
-    cert, key = options.get("tls.client_cert"), options.get("tls.client_key")
-    if cert is not None:
-        context.load_cert_chain(_file_of(cert), None if key is None else _file_of(key))
-    return context
-
-
-def _is_pem(text: str) -> bool:
-    return text.lstrip().startswith("-----BEGIN")
-
-
-def _path(text: str) -> str:
-    return text.removeprefix("fs://")
-
-
-def _file_of(text: str) -> Path:
-    return private_file(text) if _is_pem(text) else Path(_path(text))
 
 
 def _why(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""A synchronous client of NATS servers, and the pool that keeps clients open between requests.
+"""A synchronous client of NATS servers, and the pool of its connections.
 
 nats-py is asynchronous. One thread of this process runs its event loop for all clients.
 """
@@ -10,12 +10,13 @@ import json
 import os
 import re
 import threading
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from rw_sql.connectors.support.connections.connection_pool import ConnectionPool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -24,17 +25,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LIFE_SECONDS = 30.0
-"""The maximum age of an idle client in seconds.
-
-The limit exists because server names may resolve to other servers later.
-"""
-
 LIMITS = "limits"
 """The name of the retention policy that keeps messages after consumers have acknowledged them."""
 
 _CONNECT_SECONDS = 3
-_MOST_IDLE = 16
 
 Address = tuple[tuple[str, str], ...]
 """The options that determine a connection, sorted."""
@@ -101,8 +95,7 @@ def servers_of(address: Address) -> tuple[str, ...]:
 class NatsClient:
     """One connection. One thread at a time uses it."""
 
-    address: Address
-    made: float = field(default_factory=time.monotonic)
+    address: Address = field(repr=False)  # It may contain a password.
     _connection: Client | None = None
 
     def run(self, ask: Callable[[Client], Awaitable[T]], timeout: float) -> T:
@@ -254,79 +247,9 @@ def _login(options: Mapping[str, str]) -> dict[str, Any]:
             return {}
 
 
-class _Pool:
-    """A pool of clients by address. A client serves one thread at a time; concurrent threads get different clients."""
-
-    def __init__(self) -> None:
-        self._idle: list[NatsClient] = []
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-
-    def use(self, address: Address, ask: Callable[[NatsClient], T]) -> T:
-        """Calls ``ask`` with a client, which returns to the pool if ``ask`` raises nothing.
-
-        If a pooled connection turns out to be closed, ``ask`` is called again with a new client.
-        """
-        client = self._take(address)
-        is_new = client is None
-        client = client or NatsClient(address)
-        try:
-            found = ask(client)
-        except StreamMissingError:
-            self._give(client)
-            raise
-        except NatsError:
-            client.close()
-            if is_new:
-                raise
-            return self.use_new(address, ask)
-        except BaseException:
-            client.close()
-            raise
-        self._give(client)
-        return found
-
-    def use_new(self, address: Address, ask: Callable[[NatsClient], T]) -> T:
-        """Like :meth:`use`, but always with a new client."""
-        client = NatsClient(address)
-        try:
-            found = ask(client)
-        except BaseException:
-            client.close()
-            raise
-        self._give(client)
-        return found
-
-    def renew(self, address: Address) -> None:
-        """Closes the idle clients of an address."""
-        with self._lock:
-            old = [client for client in self._idle if client.address == address]
-            self._idle = [client for client in self._idle if client.address != address]
-        for client in old:
-            client.close()
-
-    def _take(self, address: Address) -> NatsClient | None:
-        with self._lock:
-            if self._pid != os.getpid():
-                self._idle, self._pid = [], os.getpid()
-            for at in reversed(range(len(self._idle))):
-                if self._idle[at].address == address and self._idle[at].is_open:
-                    return self._idle.pop(at)
-        return None
-
-    def _give(self, client: NatsClient) -> None:
-        with self._lock:
-            self._idle.append(client)
-            oldest = time.monotonic() - LIFE_SECONDS
-            old = [each for each in self._idle if each.made < oldest]
-            kept = [each for each in self._idle if each.made >= oldest]
-            old += kept[:-_MOST_IDLE]
-            self._idle = kept[-_MOST_IDLE:]
-        for each in old:
-            each.close()
-
-
-POOL = _Pool()
+POOL: ConnectionPool[Address, NatsClient] = ConnectionPool(
+    lambda address: NatsClient(address), failed=NatsError, answered=(StreamMissingError,)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,8 @@ class NatsConnector(RangedConnector):
 
     def reconnect(self, options: Mapping[str, str]) -> None:
         """Replaces the pooled connections by new ones."""
-        nats_client.POOL.renew(nats_client.address_of(options))
+        address = nats_client.address_of(options)
+        nats_client.POOL.renew(lambda other: other == address)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
         """The streams, from their first to their last message."""

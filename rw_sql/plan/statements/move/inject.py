@@ -186,7 +186,9 @@ def _checked(
             )
         known = (old.cluster, old.incarnation) if old else (state.cluster, state.incarnation)
         return replace(state, cluster=known[0], incarnation=known[1], term=None)
-    return at_offset(seen, state.offset)
+    found = at_offset(seen, state.offset)
+    # An upstream that no longer reports an identity has the one that was read, because unknown values count as equal.
+    return found if found.incarnation or old is None else replace(found, incarnation=old.incarnation)
 
 
 def _in_range(
@@ -196,7 +198,8 @@ def _in_range(
     if seen is None or seen.start <= state.offset <= seen.end:
         return state
     if "CLAMP" in statement.allow:
-        return at_offset(seen, min(max(state.offset, seen.start), seen.end))
+        clamped = at_offset(seen, min(max(state.offset, seen.start), seen.end))
+        return replace(clamped, incarnation=state.incarnation)
     side = "beyond the end" if state.offset > seen.end else "before the start"
     at, start, end = (shown_offset(kind, offset) for offset in (state.offset, seen.start, seen.end))
     again = ""

@@ -113,8 +113,8 @@ def test_changes_that_contradict(changes: str, message: str) -> None:
     [
         ("properties.bootstrap.server = 'x:1'", 'Required property "type" is not provided'),
         (
-            "type = 'rabbitmq', properties.bootstrap.server = 'x:1'",
-            'Connection type "rabbitmq" is not supported',
+            "type = 'redis', properties.bootstrap.server = 'x:1'",
+            'Connection type "redis" is not supported',
         ),
         ("type = 'datagen', datagen.seed = '1'", 'Connection type "datagen" is not supported'),
         ("type = 'kafka', connection = c", "connection reference is not allowed in options in CREATE CONNECTION"),

@@ -82,6 +82,18 @@ def test_a_position_that_its_upstream_does_not_show_has_no_term() -> None:
     assert terms_set(world, "INJECT SOURCE OFFSETS s VALUES ('old:0' = 20) WITH (validate = false)") == {"old:0": None}
 
 
+@pytest.mark.parametrize("target", ["VALUES ('old:0' = 20)", "VALUES ('old:0' = 99) ALLOW CLAMP", "TO EARLIEST"])
+def test_a_position_keeps_the_identity_that_its_upstream_no_longer_shows(target: str) -> None:
+    """Otherwise the next preview would not know what was read before."""
+    world = moved_world()
+    world.run("PAUSE SOURCE s")
+    world.topics[HERE, "old"] = tuple(replace(split, incarnation=None) for split in world.topics[HERE, "old"])
+    operation = world.run(f"INJECT SOURCE OFFSETS s {target}").operation
+    assert operation is not None
+    (states,) = [change.states for change in operation.changes if isinstance(change, PutSplitStates)]
+    assert json.loads(states["old:0"])["incarnation"] == "first"
+
+
 @pytest.mark.parametrize(
     "statement",
     [

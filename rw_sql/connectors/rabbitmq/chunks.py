@@ -1,0 +1,130 @@
+"""Chunks: the units in which a stream stores and delivers its messages.
+
+A chunk has a header with its first offset, its number of messages, the time when the stream's leader wrote it, and the
+leader's epoch. Its entries are single messages, or batches of messages that a producer may have compressed. All
+messages of a chunk have the chunk's time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.rabbitmq.client import RabbitError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_HEADER = struct.Struct(">BBHIqQQIIIB3x")
+_BATCH = struct.Struct(">BHII")
+_SIZE = struct.Struct(">I")
+_MAGIC = 0x50
+_MESSAGES = 0
+
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk with the offsets ``[first, end)``. ``milliseconds`` is its time, ``epoch`` that of its leader.
+
+    ``is_user``: it contains messages; otherwise, the server wrote it for itself.
+    """
+
+    first: int
+    end: int
+    milliseconds: int
+    epoch: int
+    is_user: bool
+    entries: int
+    data: memoryview
+
+    def messages(self) -> Iterator[memoryview]:
+        """The messages in order: as many as the chunk has offsets. Raises RabbitError for a broken chunk."""
+        data, at = self.data, 0
+        unpack = _SIZE.unpack_from
+        for _ in range(self.entries):
+            (size,) = unpack(data, at)
+            if size & 0x80000000:
+                kind, count, plain, size = _BATCH.unpack_from(data, at)
+                at += _BATCH.size + size
+                yield from _batch(data[at - size : at], kind >> 4 & 7, count, plain)
+            else:
+                at += 4 + size
+                yield data[at - size : at]
+
+
+def chunk_of(data: memoryview) -> Chunk:
+    """The chunk that a server delivered. Raises RabbitError if it is broken."""
+    if len(data) < _HEADER.size:
+        raise RabbitError("the server delivered an incomplete chunk")
+    magic, kind, entries, records, time_ms, epoch, first, checksum, size, _, filtered = _HEADER.unpack_from(data)
+    if magic != _MAGIC:
+        raise RabbitError(f"the server delivered a chunk of an unknown version ({magic:#x})")
+    content = data[_HEADER.size : _HEADER.size + size]
+    if filtered and zlib.crc32(content) != checksum:
+        content = data[_HEADER.size + filtered : _HEADER.size + filtered + size]
+    if len(content) != size or zlib.crc32(content) != checksum:
+        raise RabbitError(f"the chunk at offset {first} is broken: its checksum differs")
+    return Chunk(first, first + records, time_ms, epoch, kind == _MESSAGES, entries, content)
+
+
+def _batch(data: memoryview, codec: int, count: int, plain: int) -> Iterator[memoryview]:
+    """The messages of a batch. ``plain`` is its size in bytes when it is not compressed."""
+    content, at = memoryview(_uncompressed(data, codec, plain)), 0
+    for _ in range(count):
+        (size,) = _SIZE.unpack_from(content, at)
+        at += 4 + size
+        yield content[at - size : at]
+
+
+def _uncompressed(data: memoryview, codec: int, plain: int) -> bytes | memoryview:
+    import pyarrow as pa
+
+    try:
+        match _CODECS[codec]:
+            case "none":
+                return data
+            case "gzip":
+                return gzip.decompress(data)
+            case "snappy":
+                return _unframed_snappy(data)
+            case name:
+                return bytes(pa.decompress(data, decompressed_size=plain, codec=name))
+    except (IndexError, OSError, EOFError, zlib.error, struct.error) as error:
+        raise RabbitError(f"a batch of messages cannot be decompressed (codec {codec}: {error})") from error
+
+
+def _unframed_snappy(data: memoryview) -> bytes:
+    """The content of Snappy's framing format, which clients write.
+
+    Source: framing_format.txt of Snappy. Pieces have a type, a size of three bytes, and a checksum of four.
+    """
+    import pyarrow as pa
+
+    found, at = [], 0
+    while at < len(data):
+        kind, size = data[at], int.from_bytes(data[at + 1 : at + 4], "little")
+        piece = data[at + 4 : at + 4 + size]
+        at += 4 + size
+        if kind == 0:
+            content = piece[4:]
+            found.append(bytes(pa.decompress(content, decompressed_size=_snappy_size(content), codec="snappy")))
+        elif kind == 1:
+            found.append(bytes(piece[4:]))
+        elif kind < 0x80:
+            raise OSError(f"unknown piece {kind}")
+    return b"".join(found)
+
+
+def _snappy_size(content: memoryview) -> int:
+    size = shift = 0
+    for byte in content[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    return size

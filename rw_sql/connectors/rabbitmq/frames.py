@@ -1,0 +1,200 @@
+"""The frames of RabbitMQ's stream protocol that a reader needs.
+
+A frame is a length, a command, a version, a correlation id for requests and responses, and the command's fields. All
+numbers are big-endian; a text has a length of two bytes, a list or map a length of four.
+
+Source: PROTOCOL.adoc of the plugin rabbitmq_stream.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Command(IntEnum):
+    """The commands, by the numbers of the protocol."""
+
+    DECLARE_PUBLISHER = 1
+    PUBLISH = 2
+    PUBLISH_CONFIRM = 3
+    SUBSCRIBE = 7
+    DELIVER = 8
+    CREDIT = 9
+    STORE_OFFSET = 10
+    QUERY_OFFSET = 11
+    UNSUBSCRIBE = 12
+    CREATE = 13
+    DELETE = 14
+    METADATA = 15
+    METADATA_UPDATE = 16
+    PEER_PROPERTIES = 17
+    SASL_HANDSHAKE = 18
+    SASL_AUTHENTICATE = 19
+    TUNE = 20
+    OPEN = 21
+    CLOSE = 22
+    HEARTBEAT = 23
+    PARTITIONS = 25
+
+
+class Code(IntEnum):
+    """The response codes that the reader distinguishes."""
+
+    OK = 1
+    STREAM_MISSING = 2
+    STREAM_UNAVAILABLE = 6
+    MECHANISM_UNKNOWN = 7
+    AUTHENTICATION_FAILED = 8
+    LOOPBACK_ONLY = 11
+    VHOST_REFUSED = 12
+    ACCESS_REFUSED = 16
+    NO_OFFSET = 19
+
+
+RESPONSE = 0x8000
+"""The bit of a command that marks a response."""
+
+_VERSION = 1
+NO_NODE = 0xFFFF
+"""The reference of a node that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a subscription begins. ``at`` is the offset, or the time in milliseconds since 1970."""
+
+    kind: int
+    at: int = 0
+
+    def encoded(self) -> bytes:
+        """The fields of the place in a frame."""
+        match self.kind:
+            case 4:
+                return struct.pack(">HQ", self.kind, self.at)
+            case 5:
+                return struct.pack(">Hq", self.kind, self.at)
+            case _:
+                return struct.pack(">H", self.kind)
+
+
+FIRST, LAST = Place(1), Place(2)
+"""The first chunk of a stream, and its last chunk with messages."""
+
+
+def at_offset(offset: int) -> Place:
+    """The chunk that contains an offset; the first chunk if the offset is before it."""
+    return Place(4, offset)
+
+
+def at_time(milliseconds: int) -> Place:
+    """The first chunk that was written at or after a time."""
+    return Place(5, milliseconds)
+
+
+@dataclass(slots=True)
+class Fields:
+    """Reads the fields of a frame one after the other."""
+
+    data: bytes
+    at: int = 0
+
+    def number(self, size: int) -> int:
+        """A number of ``size`` bytes."""
+        self.at += size
+        return int.from_bytes(self.data[self.at - size : self.at], "big")
+
+    def text(self) -> str:
+        """A text. Bytes that are not UTF-8 are replaced."""
+        size = self.number(2)
+        self.at += size
+        return self.data[self.at - size : self.at].decode(errors="replace")
+
+    def texts(self) -> tuple[str, ...]:
+        """A list of texts."""
+        return tuple(self.text() for _ in range(self.number(4)))
+
+    def mapping(self) -> dict[str, str]:
+        """A map of texts; empty if the frame ends before it."""
+        return {self.text(): self.text() for _ in range(self.number(4))} if self.at < len(self.data) else {}
+
+
+def text(value: str) -> bytes:
+    """A text as a field. Raises ValueError if it has more than 32,767 bytes."""
+    data = value.encode()
+    if len(data) > 0x7FFF:
+        raise ValueError("a name has at most 32,767 bytes")
+    return struct.pack(">H", len(data)) + data
+
+
+def texts(values: Iterable[str]) -> bytes:
+    """A list of texts as a field."""
+    found = [text(value) for value in values]
+    return struct.pack(">I", len(found)) + b"".join(found)
+
+
+def mapping(values: Mapping[str, str]) -> bytes:
+    """A map of texts as a field."""
+    return struct.pack(">I", len(values)) + b"".join(text(key) + text(value) for key, value in values.items())
+
+
+def frame(command: int, body: bytes, correlation: int | None = None) -> bytes:
+    """A frame with its length. Requests have a correlation id; other frames do not."""
+    head = struct.pack(">HH", command, _VERSION)
+    if correlation is not None:
+        head += struct.pack(">I", correlation)
+    return struct.pack(">I", len(head) + len(body)) + head + body
+
+
+def subscribe(subscription: int, stream: str, place: Place, credit: int, *, is_raw: bool) -> bytes:
+    """The fields of a subscription, which gets ``credit`` chunks.
+
+    ``is_raw``: the server also delivers the chunks that it writes for itself, so that the delivered chunks leave no
+    offset out.
+    """
+    asked = struct.pack(">B", subscription) + text(stream) + place.encoded() + struct.pack(">H", credit)
+    return asked + mapping({"chunk_selector": "all"}) if is_raw else asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamNodes:
+    """Where a stream is. ``code`` is a response code, ``leader`` the host and port of its leader if there is one."""
+
+    code: int
+    leader: tuple[str, int] | None = None
+
+
+def stream_nodes(found: Fields) -> dict[str, StreamNodes]:
+    """The streams of a response to METADATA."""
+    nodes: dict[int, tuple[str, int]] = {}
+    for _ in range(found.number(4)):
+        reference = found.number(2)
+        nodes[reference] = (found.text(), found.number(4))
+    streams = {}
+    for _ in range(found.number(4)):
+        name, code, leader = found.text(), found.number(2), found.number(2)
+        for _ in range(found.number(4)):
+            found.number(2)
+        streams[name] = StreamNodes(code=code, leader=nodes.get(leader) if leader != NO_NODE else None)
+    return streams
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request: its command and the bytes of its fields."""
+
+    command: Command
+    body: bytes = b""
+
+
+@dataclass(slots=True)
+class Reply:
+    """A response: its code (0 if the response has none), and its further fields."""
+
+    code: int
+    fields: Fields = field(default_factory=lambda: Fields(b""))

@@ -1,0 +1,44 @@
+"""Names of splits. The split of a stream has the stream's name; that of a partition also has its super stream's.
+
+A partition is named ``super:partition``. In both names, ``%3A`` stands for a colon and ``%25`` for a percent sign, so
+that a split always shows which super stream it belongs to.
+"""
+
+from __future__ import annotations
+
+import re
+
+_QUOTED = re.compile(r"([^%:]|%25|%3A)+")
+
+MOST_BYTES = 255
+"""The maximum size of a stream's name, in bytes of UTF-8."""
+
+
+def split_of(stream: str) -> str:
+    """The split of a stream, and the name of the part that a stream or super stream is."""
+    return stream.replace("%", "%25").replace(":", "%3A")
+
+
+def partition_split(super_stream: str, partition: str) -> str:
+    """The split of a partition."""
+    return f"{split_of(super_stream)}:{split_of(partition)}"
+
+
+def stream_of(split: str) -> str:
+    """The stream that a split reads."""
+    return split.rpartition(":")[2].replace("%3A", ":").replace("%25", "%")
+
+
+def part_of(split: str) -> str:
+    """The part that a split belongs to: its super stream, or its stream; quoted as by :func:`split_of`."""
+    return split.partition(":")[0]
+
+
+def is_split(text: str) -> bool:
+    """True if a text is written as the split of a stream, with each colon and percent sign quoted."""
+    return _QUOTED.fullmatch(text) is not None
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The names in an option, each once, in the order written."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

@@ -1,0 +1,68 @@
+"""Finds the new messages of the streams of one run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Stretch
+from rw_sql.connectors.rabbitmq import reader
+from rw_sql.connectors.rabbitmq.client import RabbitError, StreamMissingError, address_of
+from rw_sql.connectors.rabbitmq.names import stream_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.connectors.rabbitmq.client import Address
+
+FULL_SECONDS = 2.0
+"""The time between two requests for the bounds of a stream without new messages. Such a request transfers a chunk;
+in between, the poller only requests what follows the position."""
+
+
+@dataclass(slots=True)
+class Poller:
+    """Polls the streams of one run. One thread at a time uses it. See ``Stretches`` of ``range_stream``.
+
+    ``quiet`` are the positions at which streams had no more messages, each with the time of the next full request.
+    """
+
+    quiet: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
+        """The messages since the positions.
+
+        Raises OSError if a stream is missing, has lost unread messages, or ends before its position.
+        """
+        address = address_of(options)
+        try:
+            found = [self._stretch(address, split, state) for split, state in sorted(positions.items())]
+        except StreamMissingError as error:
+            raise OSError(f"MISSING stream {error}") from error
+        except RabbitError as error:
+            raise OSError(str(error)) from error
+        return tuple(stretch for stretch in found if stretch is not None)
+
+    def _stretch(self, address: Address, split: str, state: SplitState) -> Stretch | None:
+        stream, offset, now = stream_of(split), state.offset, time.monotonic()
+        at, until = self.quiet.get(split, (-1, 0.0))
+        if at == offset and now < until and not reader.has_any_from(address, stream, offset, RESOLVE_TIMEOUT_SECONDS):
+            return None
+        bounds = reader.bounds_of(address, stream, RESOLVE_TIMEOUT_SECONDS)
+        # The reader's next start compares them again, and reports the statement that fixes the problem.
+        if state.incarnation is not None and bounds.birth not in (None, state.incarnation):
+            raise OSError(
+                f"RECREATED {split}: its first message is of {bounds.birth}, that of the one that was read was of "
+                f"{state.incarnation}"
+            )
+        if not bounds.is_empty and offset < bounds.start:
+            raise OSError(f"EXPIRED {split}: its first message is {bounds.start}, after the position {offset}")
+        if not bounds.is_empty and offset > bounds.end:
+            raise OSError(f"AHEAD {split}: its end is {bounds.end}, before the position {offset}")
+        if offset < bounds.end:
+            self.quiet.pop(split, None)
+            return Stretch(split=split, start=offset, end=bounds.end)
+        self.quiet[split] = (offset, now + FULL_SECONDS)
+        return None
