@@ -224,8 +224,8 @@ class _Types:
             schema = self.named[schema]
         if isinstance(schema, list):
             return self._union(schema, path, column)
-        if not self.is_plain and (found := connect_types.column_types(schema)):
-            return found[0]
+        if not self.is_plain and (types := connect_types.column_types(schema)):
+            return types[0]
         kind = schema if isinstance(schema, str) else schema["type"]
         match kind:
             case "record":

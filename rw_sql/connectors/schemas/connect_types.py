@@ -78,7 +78,7 @@ _MOST_DIGITS, _NO_DIGITS = 38, 64
 
 def connect_name(schema: Any) -> str | None:
     """The name of a type of Kafka Connect or Debezium that a column can have; None for any other schema."""
-    name = schema.get("connect.name") if isinstance(schema, dict) else None
+    name = str(schema.get("connect.name")) if isinstance(schema, dict) else ""
     return name if name in _COLUMNS and schema.get("type") == _BASES[name] else None
 
 
@@ -99,7 +99,7 @@ def count_of(schema: Any) -> tuple[str, int] | None:
     number has no type of time of Debezium or Kafka Connect, and no logical type of Avro."""
     if not isinstance(schema, dict):
         return None
-    name = schema.get("connect.name")
+    name = str(schema.get("connect.name"))
     for kind, units in (("timestamp", TIMESTAMP_UNITS), ("time", TIME_UNITS)):
         if name in units:
             return kind, units[name]
