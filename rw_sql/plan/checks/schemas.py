@@ -316,12 +316,12 @@ def columns_named(columns: Sequence[Typed], span: Span) -> tuple[ColumnDefinitio
     return tuple(replace(column, span=span) for column in made.columns)
 
 
-def _compare(columns: Sequence[ColumnDefinition], listed: Sequence[Typed], found: FoundSchema) -> None:
+def _compare(columns: Sequence[ColumnDefinition], fields: Sequence[Typed], found: FoundSchema) -> None:
     """Raises SqlError for a column that the schema lacks or defines with another type.
 
     The messages are RisingWave's.
     """
-    types = dict(listed)
+    types = dict(fields)
     for column in columns:
         field = field_of(column)
         if field not in types:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
@@ -85,7 +85,7 @@ class RowConversion:
     def is_placeholder(self, plain: Column, column: ColumnDefinition, placeholder: Placeholder) -> Column | None:
         """The condition that a value as Spark reads it is Debezium's placeholder for an unchanged value; None for a
         type without a placeholder."""
-        schema = self.part(column)
+        schema: Any = self.part(column)
         kind = schema.get("type") if isinstance(schema, dict) else schema
         raw = placeholder.text.encode()
         if kind == "string":
@@ -239,7 +239,7 @@ def time_text(value: Column, units: int) -> Column:
 
     The fraction is omitted if it is zero. NULL for a fraction of a microsecond.
     """
-    count = _micros(cast("Column", value.cast("long")), units)
+    count = _micros(value.cast("long"), units)
     seconds = f.floor(count / f.lit(1_000_000)).cast("long")
     rest = count - seconds * 1_000_000
     plain = f.format_string(
