@@ -9,6 +9,7 @@ from rw_sql.cli.keeper import keep_tidy
 
 pytest_plugins = [
     "tests.support.broker",
+    "tests.support.kafka_connect",
     "tests.support.kinesis_server",
     "tests.support.mqtt_broker",
     "tests.support.mysql",

@@ -1,25 +1,25 @@
-"""Debezium as a peer: Debezium's connector for PostgreSQL in a worker of Kafka Connect, and Debezium's engine in a
-program."""
+"""Debezium as a peer: a worker of Kafka Connect with its connector for PostgreSQL, and its engine in a program."""
 
 from __future__ import annotations
 
-import json
-import os
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError, URLError
 
 from bench.harness import NotRunError
-from bench.maven import fetched_jars
 from bench.streaming import Child, program, wait_until
+from tests.support.kafka_connect import (
+    DEBEZIUM,
+    ConnectApi,
+    connect_class_path,
+    java_command,
+    worker_command,
+    write_properties,
+)
+from tests.support.maven import MissingJarsError
 
-DEBEZIUM = "3.6.1.Final"
-KAFKA = "4.3.0"
-"""The version of Kafka Connect for which this version of Debezium is made."""
+__all__ = ["DEBEZIUM", "ConnectWorker", "Engine", "connect_worker", "debezium_class_path", "engine"]
 
 JAVA = ("-Xmx2g", "-XX:+UseG1GC")
 """The JVM's options, with the heap that Kafka Connect's own script sets."""
@@ -31,118 +31,54 @@ TUNED: Mapping[str, str] = {
     "tombstones.on.delete": "false",
     "decimal.handling.mode": "string",
 }
-"""The connector's options that differ from Debezium's defaults: shorter waits, larger batches, no tombstones, and
-decimals as text."""
+"""The connector's options that differ from the defaults: shorter waits, larger batches, fewer and plainer events."""
 
 _PROGRAM = Path(__file__).parent / "EngineProgram.java"
-_LOGGING = (
-    "rootLogger.level = warn\nrootLogger.appenderRef.0.ref = out\nappender.0.type = Console\nappender.0.name = out\n"
-)
 _LONGEST = 120.0
 
 
 def debezium_class_path() -> str:
     """The class path of the engine, of the connector and of Kafka Connect. Raises NotRunError if it cannot be had."""
-    from rw_sql.cli.servers.local_server import spark_home
-
-    jars = fetched_jars(
-        f"io.debezium:debezium-embedded:{DEBEZIUM}",
-        f"io.debezium:debezium-connector-postgres:{DEBEZIUM}",
-        f"org.apache.kafka:connect-runtime:{KAFKA}",
-    )
-    # The logging libraries are Spark's: they are newer, and include a library that Kafka Connect needs in addition.
-    logging = ("slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-")
-    ours = [jar for jar in (spark_home("Debezium") / "jars").iterdir() if jar.name.startswith(logging)]
-    theirs = [jar for jar in jars if "slf4j" not in jar.name]
-    return os.pathsep.join(str(jar) for jar in [*ours, *theirs])
-
-
-def _java(folder: Path, class_path: str) -> list[str]:
-    logging = folder / "log4j2.properties"
-    logging.write_text(_LOGGING, encoding="utf-8")
-    return ["java", *JAVA, f"-Dlog4j2.configurationFile={logging}", "-cp", class_path]
+    try:
+        return connect_class_path()
+    except MissingJarsError as error:
+        raise NotRunError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectWorker:
-    """A running standalone worker of Kafka Connect. Connectors are created and deleted in the same JVM, which is
-    therefore warm."""
+class ConnectWorker(ConnectApi):
+    """A running worker of Kafka Connect, standalone, which stays warm from one connector to the next."""
 
+    failure = NotRunError
     child: Child
-    url: str
-
-    def create(self, name: str, config: Mapping[str, str]) -> None:
-        """Creates a connector, which starts at once."""
-        told = {"connector.class": "io.debezium.connector.postgresql.PostgresConnector", **config}
-        self._ask("PUT", f"/connectors/{name}/config", told)
-
-    def check(self, name: str) -> None:
-        """Raises NotRunError with the reason if the connector's task has failed."""
-        for task in self._ask("GET", f"/connectors/{name}/status")["tasks"]:
-            if task["state"] == "FAILED":
-                raise NotRunError(f"Debezium's task failed: {task['trace'][:600]}")
-
-    def delete(self, name: str) -> None:
-        """Deletes a connector. Its slot is released soon after."""
-        self._ask("DELETE", f"/connectors/{name}")
 
     def is_ready(self) -> bool:
-        """True once the worker answers requests. Raises RuntimeError if the process ended."""
+        """True once it answers. Raises RuntimeError if the process ended."""
         if self.child.process.poll() is not None:
             raise RuntimeError(f"Kafka Connect ended: {self.child.last_words()}")
-        try:
-            self._send("GET", "/connectors")
-        except URLError:  # Includes HTTPError: at first, the server answers every path with an error.
-            return False
-        return True
-
-    def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
-        try:
-            return self._send(method, path, body)
-        except HTTPError as error:
-            raise NotRunError(f"Kafka Connect refuses {method} {path}: {error.read().decode()[:600]}") from error
-
-    def _send(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.url + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=_LONGEST) as answer:
-            return json.loads(answer.read() or b"null")
+        return self.is_answering()
 
 
 @contextmanager
 def connect_worker(class_path: str, folder: Path, bootstrap: str) -> Iterator[ConnectWorker]:
     """A worker that is ready for connectors, with its files in a folder."""
-    from rw_sql.cli.servers.local_server import free_port
-
     folder.mkdir()
-    url = f"http://127.0.0.1:{free_port()}"
-    settings = {
-        "bootstrap.servers": bootstrap,
-        "listeners": url,
-        "offset.storage.file.filename": str(folder / "offsets"),
-        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
-        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-        "key.converter.schemas.enable": "false",
-        "value.converter.schemas.enable": "false",
-    }
-    _write_properties(folder / "worker.properties", settings)
-    command = [*_java(folder, class_path), "org.apache.kafka.connect.cli.ConnectStandalone"]
-    with program(*command, str(folder / "worker.properties")) as child:
-        worker = ConnectWorker(child, url)
+    command, url = worker_command(folder, class_path, bootstrap, *JAVA)
+    with program(*command) as child:
+        worker = ConnectWorker(url, child)
         wait_until(worker.is_ready, "Kafka Connect answers", seconds=_LONGEST, every=0.2)
         yield worker
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A running program that contains Debezium's engine and appends the rows of its events to a file."""
+    """A program that has Debezium's engine, and appends the rows of its events to a file."""
 
     child: Child
     folder: Path
 
     def start(self, name: str, config: Mapping[str, str]) -> Path:
-        """Starts a connector, and returns the file to which the program appends its rows."""
+        """Starts a connector, and returns the file of its rows."""
         settings = {
             "name": name,
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
@@ -152,7 +88,7 @@ class Engine:
             **config,
         }
         properties, rows = self.folder / f"{name}.properties", self.folder / f"{name}.json"
-        _write_properties(properties, settings)
+        write_properties(properties, settings)
         self.child.write_line(f"start {properties} {rows}")
         self._hear("started")
         return rows
@@ -177,11 +113,7 @@ class Engine:
 def engine(class_path: str, folder: Path) -> Iterator[Engine]:
     """A program that is ready to start the engine, with its files in a folder."""
     folder.mkdir()
-    with program(*_java(folder, class_path), str(_PROGRAM)) as child:
+    with program(*java_command(folder, class_path, *JAVA), str(_PROGRAM)) as child:
         made = Engine(child, folder)
         made._hear("ready")
         yield made
-
-
-def _write_properties(file: Path, settings: Mapping[str, str]) -> None:
-    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")

@@ -29,6 +29,8 @@ from rw_sql.errors import SqlError
 from rw_sql.runtime.spark.sessions import SparkSessions
 from rw_sql.spark_jars import installed_jars
 from tests.support.java import CLASSES, JAVA_OPTIONS
+from tests.support.kafka_connect import CONNECTOR, CONVERTER
+from tests.support.maven import MissingJarsError, fetched_jars
 from tests.support.s3_store import S3_JARS
 from tests.support.spark_settings import FEW_ROWS
 
@@ -59,11 +61,13 @@ _STATEMENTS = (
 
 
 def main() -> None:
-    """Fetches Kafka's broker in its own way, a schema registry if it can be had, and as a session does the jars of
-    Delta and of the readers."""
+    """Fetches Kafka's broker in its own way, a schema registry and Debezium if they can be had, and as a session does
+    the jars of Delta and of the readers."""
     kafka_class_path()
     with suppress(SqlError):  # The tests that need it are then left out, by name.
         registry_runner()
+    with suppress(MissingJarsError):
+        fetched_jars(*CONNECTOR, CONVERTER)
     with TemporaryDirectory() as warehouse:
         spark = rw_sql.connect(warehouse, run_jobs=False, config={"spark.ui.enabled": "false"})
         SparkSessions(spark).load((*connector("kafka").spark_packages(), installed_jars().avro))

@@ -7,9 +7,10 @@ defined at its first occurrence, and the schemas that it references are included
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.connectors.schemas import connect_types
 from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, UNSUPPORTED_TYPE, SqlError
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _normal(schema: Schema, namespace: str, names: _Names) -> Schema:
     if kind == "map":
         return {**rest, "values": _normal(schema.get("values"), namespace, names)}
     if kind in _PRIMITIVES or kind == "null":
-        return rest if len(rest) > 1 else kind
+        return connect_types.bounded_decimal(rest) if len(rest) > 1 else kind
     return _named(kind, namespace, names)
 
 
@@ -157,9 +158,11 @@ def definitions(schema: Schema) -> dict[str, Schema]:
 
 
 def columns_of(
-    schema: Schema, *, map_mode: str = "map", needed: Collection[str] | None = None
+    schema: Schema, *, map_mode: str = "map", needed: Collection[str] | None = None, is_plain: bool = False
 ) -> tuple[tuple[str, str], ...]:
     """The columns of a schema in normal form, with their canonical types.
+
+    ``is_plain``: a type of Kafka Connect or Debezium counts as the Avro type that represents it.
 
     Raises SqlError for a field that no column type can represent. If ``needed`` is given, raises only for fields in
     ``needed``, and leaves out other such fields.
@@ -170,7 +173,7 @@ def columns_of(
             "the Avro schema is not a record, so it has no columns",
             hint="register a record, or read FORMAT PLAIN ENCODE BYTES",
         )
-    types = _Types(definitions(schema), map_mode)
+    types = _Types(definitions(schema), map_mode, is_plain)
     found = []
     for each in schema["fields"]:
         try:
@@ -181,6 +184,31 @@ def columns_of(
     return tuple(found)
 
 
+def other_types(schema: Schema, *, texts: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
+    """For each field of a record, the canonical types that a column may have besides the one of :func:`columns_of`.
+
+    ``texts`` are such types of a text without a type of Kafka Connect. NUMERIC is any NUMERIC type.
+    """
+    named = definitions(schema)
+
+    def of(part: Schema) -> tuple[str, ...]:
+        part = only_branch(part, named)
+        if isinstance(part, dict) and part.get("type") == "array":
+            return tuple(f"{kind}[]" for kind in of(part["items"]))
+        found = connect_types.column_types(part)
+        return found or (tuple(texts) if connect_types.is_unnamed_text(part) else ())
+
+    return {each["name"]: of(each["type"]) for each in schema["fields"]}
+
+
+def only_branch(schema: Schema, named: Mapping[str, Schema]) -> Schema:
+    """The type of a value that is not null, with its definition; a union of several types as it is."""
+    if isinstance(schema, list):
+        real = [branch for branch in schema if branch != "null"]
+        return only_branch(real[0], named) if len(real) == 1 else schema
+    return named.get(schema, schema) if isinstance(schema, str) else schema
+
+
 def _short(name: str) -> str:
     return name.rpartition(".")[2]
 
@@ -189,6 +217,7 @@ def _short(name: str) -> str:
 class _Types:
     named: Mapping[str, Schema]
     map_mode: str
+    is_plain: bool = False
 
     def of(self, schema: Schema, path: tuple[str, ...], column: str) -> str:
         """The canonical type of a value. ``path`` names the enclosing records."""
@@ -196,6 +225,8 @@ class _Types:
             schema = self.named[schema]
         if isinstance(schema, list):
             return self._union(schema, path, column)
+        if not self.is_plain and (types := connect_types.column_types(schema)):
+            return types[0]
         kind = schema if isinstance(schema, str) else schema["type"]
         match kind:
             case "record":
@@ -237,8 +268,9 @@ class _Types:
             return self.of(real[0], path, column)
         if is_widened(real):
             return "BIGINT" if "long" in real else "DOUBLE"
+        plain = replace(self, is_plain=True)
         fields = (
-            f'"{name}" {self.of(branch, path, column)}' for name, branch in zip(union_names(real), real, strict=True)
+            f'"{name}" {plain.of(branch, path, column)}' for name, branch in zip(union_names(real), real, strict=True)
         )
         return f"STRUCT<{', '.join(fields)}>"
 

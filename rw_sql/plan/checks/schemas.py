@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.connectors.formats import AS_JSONB, KEY_SCHEMA, LOCATION, MAP_MODE, MESSAGE, SCHEMA
@@ -61,11 +61,22 @@ Typed = tuple[str, str]
 """A column's name and canonical type."""
 
 
+_TEXTS = ("NUMERIC", "BYTEA")
+"""The types that Debezium writes as text without a name: decimals with ``decimal.handling.mode`` string, and bytes with
+``binary.handling.mode`` base64."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSchema:
-    """The columns and the text of a schema; ``key_columns`` and ``key_text`` are those of the keys' schema."""
+    """The columns and the text of a schema; ``key_columns`` and ``key_text`` are those of the keys' schema.
+
+    ``plain`` are the columns with the types of Avro, without those of Kafka Connect, and ``others`` the types that a
+    column may have besides these two; NUMERIC is any NUMERIC type.
+    """
 
     columns: tuple[Typed, ...]
+    plain: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     text: str
     key_columns: tuple[Typed, ...] = ()
     key_text: str | None = None
@@ -114,7 +125,7 @@ def _fitted(statement: _StatementT, found: FoundSchema) -> _StatementT:
     columns = (*found.columns, *_only_in_key(found))
     plain = [column for column in statement.columns if column.generated is None]
     if plain:
-        _compare(plain, columns)
+        _compare(plain, columns, found)
         return _with_key(with_stored_schema(statement, found), found)
     taken: tuple[ColumnDefinition, ...] = columns_named(columns, statement.name.span)
     at: int = statement.wildcard or 0
@@ -187,11 +198,13 @@ def find_schema(
             return FoundSchema(columns=json_schema.columns_of(text), text=text)
         schema = avro.normal_form(value.text, value.imports)
         map_mode = options.get(MAP_MODE, "map").strip().lower()
-        if clause.format == "DEBEZIUM":
-            columns = avro.columns_of(row_of_envelope(schema), map_mode=map_mode, needed=needed)
-        else:
-            columns = avro.columns_of(schema, map_mode=map_mode, needed=needed)
-        found = FoundSchema(columns=columns, text=json.dumps(schema, separators=(",", ":")))
+        row = row_of_envelope(schema) if clause.format == "DEBEZIUM" else schema
+        found = FoundSchema(
+            columns=avro.columns_of(row, map_mode=map_mode, needed=needed),
+            plain=dict(avro.columns_of(row, map_mode=map_mode, needed=needed, is_plain=True)),
+            others=avro.other_types(row, texts=() if clause.format == "PLAIN" else _TEXTS),
+            text=json.dumps(schema, separators=(",", ":")),
+        )
         return _with_key_schema(source, snapshot, inspector, found, subject_of(options, topic, is_key=True))
     except SqlError as error:
         error.span = error.span or clause.span
@@ -303,12 +316,12 @@ def columns_named(columns: Sequence[Typed], span: Span) -> tuple[ColumnDefinitio
     return tuple(replace(column, span=span) for column in made.columns)
 
 
-def _compare(columns: Sequence[ColumnDefinition], found: Sequence[Typed]) -> None:
+def _compare(columns: Sequence[ColumnDefinition], fields: Sequence[Typed], found: FoundSchema) -> None:
     """Raises SqlError for a column that the schema lacks or defines with another type.
 
     The messages are RisingWave's.
     """
-    types = dict(found)
+    types = dict(fields)
     for column in columns:
         field = field_of(column)
         if field not in types:
@@ -320,8 +333,9 @@ def _compare(columns: Sequence[ColumnDefinition], found: Sequence[Typed]) -> Non
                 span=column.span,
                 hint=f'did you mean "{near[0]}"?' if near else f"the schema has {listed}",
             )
-        (known,) = columns_named([(field, types[field])], column.span)
-        if not _is_same(column.data_type, known.data_type):
+        accepted = (types[field], found.plain.get(field, types[field]), *found.others.get(field, ()))
+        known = columns_named([(f"c{at}", kind) for at, kind in enumerate(accepted)], column.span)
+        if not any(_is_same(column.data_type, each.data_type) for each in known):
             raise SqlError(
                 INVALID_DEFINITION,
                 f'Data type mismatch for column "{field}". Defined in SQL as "{canonical_type(column.data_type)}", '
@@ -333,6 +347,10 @@ def _compare(columns: Sequence[ColumnDefinition], found: Sequence[Typed]) -> Non
 
 def _is_same(wanted: DataType, found: DataType) -> bool:
     """True if the types are equal. NUMERIC without precision, as in RisingWave, counts as equal to any NUMERIC type."""
+    if wanted.element is not None and found.element is not None:
+        return _is_same(wanted.element, found.element)
+    if wanted.name == found.name == "NUMERIC" and not found.arguments:
+        return True
     if wanted.name == found.name == "NUMERIC" and not wanted.arguments:
         precision, scale = (*found.arguments, 0)[:2]
         return scale <= 10 and precision - scale <= 28

@@ -42,12 +42,21 @@ def compare_values(spark: SparkSession, writer: AvroWriter, seed: int, records: 
 
 
 def read_values(
-    spark: SparkSession, url: str, topic: str, reader: dict[str, Any], values: list[bytes]
+    spark: SparkSession,
+    url: str,
+    topic: str,
+    reader: dict[str, Any],
+    values: list[bytes],
+    *,
+    columns: str | None = None,
 ) -> list[tuple[dict[str, Any], str | None]]:
-    """The rows that a source with this schema makes of values, in order, and the reasons of those without one."""
+    """The rows that a source with this schema makes of values, in order, and the reasons of those without one.
+
+    ``columns`` are by default those of the schema.
+    """
     SparkSessions(spark).load((installed_jars().avro,))
     schema = avro.normal_form(json.dumps(reader))
-    columns = ", ".join(f'"{name}" {kind}' for name, kind in avro.columns_of(schema))
+    columns = columns or ", ".join(f'"{name}" {kind}' for name, kind in avro.columns_of(schema))
     quoted = "'" + json.dumps(schema).replace("'", "''") + "'"
     statement = parse_statement(
         f"CREATE SOURCE s ({columns}) WITH (connector = 'kafka') FORMAT PLAIN ENCODE AVRO "

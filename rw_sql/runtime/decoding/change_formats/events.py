@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from rw_sql.runtime.decoding.change_formats.unchanged import completed
 from rw_sql.runtime.decoding.json_text import (
     NO_VALUE,
     OPTIONS,
@@ -38,14 +37,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-    from rw_sql.runtime.decoding.change_formats.unchanged import Placeholder
     from rw_sql.runtime.support.deferred_columns import StepsT
 
 UPSERT, DELETE = 1, -1
 
 CHANGES = "_rw_changes"
 TYPES = "_rw_types"
-"""The column with the field types from a record's embedded schema: map<name, struct<type, scale>>."""
+"""The column with the field types from a record's embedded schema: map<name, struct<type, scale>>; for an array, those
+of its items."""
 
 NO_KEY = "the record has no key"
 
@@ -53,7 +52,8 @@ _EVENT, _ROW = "_rw_event", "_rw_event_row"
 _KEYS = "_rw_keys"
 _VALUE_TEXT, _KEY_TEXT, _KEY_MEMBERS = "_rw_value_text", "_rw_key_text", "_rw_key_members"
 _FIELDS = "MAP<STRING, STRING>"
-_TYPE = "field: STRING, name: STRING, parameters: MAP<STRING, STRING>"
+_NAMED = "name: STRING, parameters: MAP<STRING, STRING>"
+_TYPE = f"field: STRING, {_NAMED}, items: STRUCT<{_NAMED}>"
 _CHANGE = f"STRUCT<op: INT, error: STRING, fields: {_FIELDS}, keys: {_FIELDS}>"
 _NONE = f"ARRAY<{_CHANGE}>"
 # The quantifier is possessive, as in json_text, because a long key would overflow the stack otherwise.
@@ -98,9 +98,7 @@ def upsert_changes(records: StepsT, key: EventKey) -> StepsT:
     return read.withColumn(CHANGES, changes)
 
 
-def debezium_changes(
-    records: StepsT, key: EventKey, placeholder: Placeholder, *, ignore_key: bool, has_types: bool
-) -> StepsT:
+def debezium_changes(records: StepsT, key: EventKey, *, ignore_key: bool, has_types: bool) -> StepsT:
     """DEBEZIUM: the record's value is the envelope, either at the top level or in ``payload``.
 
     A record without a value deletes the row with its key.
@@ -119,14 +117,8 @@ def debezium_changes(
         f.when(event["payload"].isNotNull(), event["payload"][part]).otherwise(event[part])
         for part in ("op", "before", "after")
     )
-    told_rows = f.struct(last_of_each(told_before).alias("before"), last_of_each(told_after).alias("after"))
-    row = let(
-        told_rows,
-        lambda rows: f.struct(
-            told_op.alias("op"),
-            rows["before"].alias("before"),
-            completed(rows["after"], rows["before"], placeholder).alias("after"),
-        ),
+    row = f.struct(
+        told_op.alias("op"), last_of_each(told_before).alias("before"), last_of_each(told_after).alias("after")
     )
     read = read.withColumn(_ROW, once(row))
     op, before, after = (f.col(_ROW)[part] for part in ("op", "before", "after"))
@@ -196,12 +188,18 @@ def _types_of(row: Column) -> Column:
             distinct,
             lambda part: f.struct(
                 part["field"],
+                # An array has no name, but its items have one.
                 f.struct(
-                    part["name"].alias("type"), f.try_element_at(part["parameters"], f.lit("scale")).alias("scale")
+                    f.coalesce(part["name"], part["items"]["name"]).alias("type"),
+                    f.coalesce(_scale_in(part), _scale_in(part["items"])).alias("scale"),
                 ),
             ),
         )
     )
+
+
+def _scale_in(part: Column) -> Column:
+    return f.try_element_at(part["parameters"], f.lit("scale"))
 
 
 def maxwell_changes(records: StepsT, key: EventKey) -> StepsT:

@@ -20,7 +20,7 @@ WIDEST = 38
 
 _FLOAT = r"^\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _INFINITY = r"^\s*[+-]?(Infinity|inf|INF|Inf)\s*$"
-_MOST_BYTES = 14
+_MOST_BYTES = 16
 
 
 def whole(text: Column, kind: str) -> Column:
@@ -93,22 +93,24 @@ def has_long_number(text: Column, digits: int) -> Column:
 def plain_decimal(encoded: Column, scale: Column) -> Column:
     """The text of a decimal from its scale and the base64 of its unscaled value (big-endian two's complement).
 
-    NULL for more than 14 bytes, which are 33 digits.
+    NULL for more than 38 digits.
     """
-    both = f.struct(f.hex(f.try_to_binary(encoded, f.lit("base64"))).alias("digits"), scale.alias("scale"))
+    return decimal_of_bytes(f.try_to_binary(encoded, f.lit("base64")), scale)
+
+
+def decimal_of_bytes(unscaled: Column, scale: Column) -> Column:
+    """Like :func:`plain_decimal`, from the bytes of the unscaled value."""
+    both = f.struct(f.hex(unscaled).alias("digits"), scale.alias("scale"))
     return let(both, lambda parts: _plain(parts.getField("digits"), parts.getField("scale")))
 
 
 def _plain(digits: Column, scale: Column) -> Column:
     is_negative = f.substring(digits, 1, 1) >= "8"
     flipped = f.when(is_negative, f.translate(digits, "0123456789ABCDEF", "FEDCBA9876543210")).otherwise(digits)
-    # Spark's sums of decimals are exact up to 34 digits, enough for 14 bytes.
     padded = f.when(f.length(digits).between(1, 2 * _MOST_BYTES), f.lpad(flipped, 2 * _MOST_BYTES, "0"))
-    shift = f.lit(2**48).cast("decimal(38, 0)")
-    found = _part(padded, 1, 4)
-    for start in (5, 17):
-        found = f.try_add(f.try_multiply(found, shift), _part(padded, start, 12)).cast("decimal(38, 0)")
-    size = f.when(is_negative, f.try_add(found, f.lit(1))).otherwise(found).cast("string")
+    high, low = _part(padded, 1, 16), _part(padded, 17, 16)
+    found = f.try_add(f.try_multiply(high, f.lit(str(2**64)).cast("decimal(20, 0)")), low)
+    size = f.when(is_negative, f.try_add(found, f.lit(1).cast("decimal(38, 0)"))).otherwise(found).cast("string")
     sign = f.when(is_negative, f.lit("-")).otherwise(f.lit(""))
     return f.concat(sign, let(size, lambda text: _pointed(text, scale)))
 
@@ -122,4 +124,4 @@ def _pointed(text: Column, scale: Column) -> Column:
 
 
 def _part(digits: Column, start: int, length: int) -> Column:
-    return f.conv(f.substring(digits, start, length), 16, 10).cast("decimal(38, 0)")
+    return f.conv(f.substring(digits, start, length), 16, 10).cast("decimal(20, 0)")

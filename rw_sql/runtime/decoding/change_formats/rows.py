@@ -75,7 +75,7 @@ def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Colum
     key = _event_key(statement)
     format = statement.format.format if statement.format else ""
     rules = _rules(statement, format)
-    has_types = format == "DEBEZIUM" and any(column.data_type.name in _TOLD for column in statement.columns)
+    has_types = format == "DEBEZIUM" and any(_is_told(column) for column in statement.columns)
     placeholder = None
     match format:
         case "UPSERT":
@@ -84,7 +84,7 @@ def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Colum
             options = encode_options(statement)
             ignore_key = encode_value("DEBEZIUM", "JSON", options, IGNORE_KEY) == "true"
             placeholder = Placeholder(placeholder_text(encode_value("DEBEZIUM", "JSON", options, PLACEHOLDER)))
-            told = debezium_changes(records, key, placeholder, ignore_key=ignore_key, has_types=has_types)
+            told = debezium_changes(records, key, ignore_key=ignore_key, has_types=has_types)
         case "MAXWELL":
             told = maxwell_changes(records, key)
         case "CANAL":
@@ -141,9 +141,8 @@ def _prepared(rows: StepsT, statement: CreateSource, *, has_types: bool) -> Step
     texts = []
     for column in statement.columns:
         told = None
-        if has_types and column.data_type.name in _TOLD:
-            found = _told_of(column)
-            told = Told(type=found["type"], scale=found["scale"].try_cast("int"))
+        if has_types and _is_told(column):
+            told = _told_of(column)
         texts.append(prepared(f.col(_TEXTS)[column.name], column.data_type, told).alias(column.name))
     rows = rows.withColumn(_PREPARED, f.struct(*texts))
     times = [column.name for column in statement.columns if column.data_type.name in TEMPORAL]
@@ -153,11 +152,18 @@ def _prepared(rows: StepsT, statement: CreateSource, *, has_types: bool) -> Step
     return rows.withColumn(_COUNTS, f.struct(*counts))
 
 
-def _told_of(column: ColumnDefinition) -> Column:
-    """The type of a column according to the record's embedded schema."""
+def _is_told(column: ColumnDefinition) -> bool:
+    """True for a column whose values, or items, Debezium encodes in several ways."""
+    element = column.data_type.element
+    return column.data_type.name in _TOLD or (element is not None and element.name in _TOLD)
+
+
+def _told_of(column: ColumnDefinition) -> Told:
+    """The type of a column, or of its items, according to the record's embedded schema."""
     types, own = f.col(TYPES), f.lit(column.name)
     like = f.filter(f.map_keys(types), lambda key: in_lower_case(key) == f.lit(column.name.lower()))
-    return f.try_element_at(types, f.when(f.map_contains_key(types, own), own).otherwise(f.get(like, f.lit(0))))
+    found = f.try_element_at(types, f.when(f.map_contains_key(types, own), own).otherwise(f.get(like, f.lit(0))))
+    return Told(type=found["type"], scale=found["scale"].try_cast("int"))
 
 
 def _event_key(statement: CreateSource) -> EventKey:
@@ -195,9 +201,9 @@ def _text(column: ColumnDefinition, key: EventKey, names: Sequence[str]) -> Colu
 
 
 def _value(column: ColumnDefinition, rules: ValueRules, *, has_types: bool) -> Column:
-    type_name = _told_of(column)["type"] if has_types and column.data_type.name in _TOLD else None
+    told = _told_of(column) if has_types and _is_told(column) else None
     count = f.col(_COUNTS)[column.name] if column.data_type.name in TEMPORAL else None
-    return value_of(f.col(_PREPARED)[column.name], column.data_type, rules, type_name, count)
+    return value_of(f.col(_PREPARED)[column.name], column.data_type, rules, told, count)
 
 
 def _misfit(column: ColumnDefinition, key: EventKey) -> Column:

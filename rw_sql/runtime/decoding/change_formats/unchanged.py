@@ -43,13 +43,18 @@ class Placeholder:
         return (self.text, base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex())
 
     @property
+    def uuid(self) -> str:
+        """The UUID of the placeholder's bytes, as Java computes it."""
+        digest = bytearray(hashlib.md5(self.text.encode(), usedforsecurity=False).digest())
+        digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
+        return str(uuid.UUID(bytes=bytes(digest)))
+
+    @property
     def forms(self) -> tuple[str, ...]:
         """All of the placeholder's forms, as the text of a JSON value."""
         raw = self.text.encode()
-        digest = bytearray(hashlib.md5(raw, usedforsecurity=False).digest())
-        digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
         lists = [[self.text], [self.plain[1]], [byte - 256 if byte > 127 else byte for byte in raw]]
-        lists.append([str(uuid.UUID(bytes=bytes(digest)))])
+        lists.append([self.uuid])
         written = [*lists, {self.text: self.text}]
         return tuple(dict.fromkeys((*self.plain, *(_dump(value) for value in written))))
 
@@ -67,17 +72,6 @@ class Placeholder:
 
 def _dump(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def completed(after: Column, before: Column, placeholder: Placeholder) -> Column:
-    """The fields of an upserted row. Placeholders are replaced by the old row's values, where available."""
-
-    def filled(name: Column, text: Column) -> Column:
-        old = f.try_element_at(before, name)
-        return f.when(placeholder.is_in(text) & old.isNotNull(), old).otherwise(text)
-
-    has_some = f.exists(f.map_values(after), lambda text: f.coalesce(placeholder.is_in(text), f.lit(False)))
-    return f.when(has_some & before.isNotNull(), f.transform_values(after, filled)).otherwise(after)
 
 
 def told(column: ColumnDefinition, text: Column, placeholder: Placeholder) -> tuple[Column, list[tuple[str, Column]]]:

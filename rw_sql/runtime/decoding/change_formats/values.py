@@ -82,19 +82,20 @@ def value_of(
     text: Column,
     data_type: DataType,
     rules: ValueRules,
-    type_name: Column | None = None,
+    told: Told | None = None,
     number: Column | None = None,
 ) -> Column:
     """The value of a type, read from a JSON value's text (for a string, its content); NULL if it does not fit.
 
     Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`), other texts
-    not. ``type_name`` is the type of a time in the record's embedded schema. ``number`` is the result of
-    :func:`moments.count` for the text, if the caller has computed it as a column. ``text`` should be a plain column,
-    because the expression references it many times.
+    not. ``told`` is the type of a time, or of an array's items, in the record's embedded schema. ``number`` is the
+    result of :func:`moments.count` for the text, if the caller has computed it as a column. ``text`` should be a plain
+    column, because the expression references it many times.
     """
     name = data_type.name
     if name in NESTED:
-        return _nested(text, data_type, rules)
+        return _nested(text, data_type, rules, told)
+    type_name = None if told is None else told.type
     kind = spark_type(data_type)
     count = moments.count(text) if number is None else number
     match name:
@@ -157,23 +158,23 @@ def _as_told(text: Column, told: Told) -> Column:
     return f.when(text.startswith("{") | is_decimal, decimal).otherwise(without_marks(text))
 
 
-def _nested(text: Column, data_type: DataType, rules: ValueRules) -> Column:
+def _nested(text: Column, data_type: DataType, rules: ValueRules, items: Told | None) -> Column:
     """The value of an array, struct or map. The same rules apply to its parts; NULL if a part does not fit."""
-    return let(_read(text, data_type, rules), lambda read: f.when(~read["is_misfit"], read["value"]))
+    return let(_read(text, data_type, rules, items), lambda read: f.when(~read["is_misfit"], read["value"]))
 
 
-def _read(text: Column, data_type: DataType, rules: ValueRules) -> Column:
+def _read(text: Column, data_type: DataType, rules: ValueRules, told: Told | None = None) -> Column:
     """A struct of the ``value`` of a text and ``is_misfit``, which is true if the value or a part of it does not
-    fit."""
+    fit. ``told`` is the type of the value, or of an array's items."""
     if data_type.name not in NESTED:
         return let(
-            without_marks(text),
+            prepared(text, data_type, told),
             lambda bare: let(
-                value_of(bare, data_type, rules), lambda value: _result(value, text.isNotNull() & value.isNull())
+                value_of(bare, data_type, rules, told), lambda value: _result(value, text.isNotNull() & value.isNull())
             ),
         )
     if data_type.name == "ARRAY" and data_type.element is not None:
-        return let(part(text, "ARRAY<STRING>"), partial(_read_array, text, data_type, rules))
+        return let(part(text, "ARRAY<STRING>"), partial(_read_array, text, data_type, rules, told))
     read = _read_map if data_type.name == "MAP" else _read_struct
     fields = let(part(text, "MAP<STRING, STRING>"), last_of_each)
     return let(fields, partial(read, text, data_type, rules))
@@ -183,14 +184,14 @@ def _result(value: Column, is_misfit: Column) -> Column:
     return f.struct(value.alias("value"), f.coalesce(is_misfit, f.lit(False)).alias("is_misfit"))
 
 
-def _read_array(text: Column, data_type: DataType, rules: ValueRules, parts: Column) -> Column:
+def _read_array(text: Column, data_type: DataType, rules: ValueRules, told: Told | None, parts: Column) -> Column:
     element = cast("DataType", data_type.element)
 
     def made(items: Column) -> Column:
         values = f.transform(items, lambda item: item["value"]).cast(spark_type(data_type))
         return _result(values, _is_other(text, parts) | f.exists(items, lambda item: item["is_misfit"]))
 
-    return let(f.transform(parts, lambda item: _read(item, element, rules)), made)
+    return let(f.transform(parts, lambda item: _read(item, element, rules, told)), made)
 
 
 def _read_map(text: Column, data_type: DataType, rules: ValueRules, fields: Column) -> Column:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from rw_sql.connectors.schemas import avro
 from rw_sql.runtime.decoding.json_text import NO_VALUE, once
 from rw_sql.runtime.decoding.registry.avro_decimals import FitCheck, narrow_decimal, wide_decimal
+from rw_sql.runtime.decoding.registry.connect_values import time_text
 from rw_sql.runtime.decoding.registry.writers import HEAD_BYTES, Writer, WriterIdentity, Writers
 from rw_sql.runtime.spark.jvm import set_default_property
 
@@ -58,11 +59,6 @@ class AvroReader:
     map_mode: str = "map"
     single: str | None = None
     _made: dict[tuple[WriterIdentity, ...], tuple[tuple[str, Column], ...]] = field(default_factory=dict)
-
-    @property
-    def fields(self) -> list[str]:
-        """The names of a row's fields."""
-        return [self.single] if self.single is not None else [each["name"] for each in self.writers.reader["fields"]]
 
     @property
     def row(self) -> str:
@@ -174,7 +170,7 @@ class AvroReader:
                 return _of_values(self._conversion(schema["values"], named), is_json=self.map_mode == "jsonb")
         logical = avro.logical_of(schema)
         if logical in ("time-millis", "time-micros"):
-            return lambda value: _time_text(value, 1_000 if logical == "time-millis" else 1_000_000)
+            return lambda value: time_text(value, 1_000 if logical == "time-millis" else 1_000_000)
         return narrow_decimal(schema)
 
     def _union(
@@ -238,15 +234,3 @@ def _plain(part: avro.Schema) -> avro.Schema:
         if key in part:
             made[key] = _plain(part[key])
     return made
-
-
-def _time_text(value: Column, unit: int) -> Column:
-    """A time of day as text, such as ``01:02:03.004``; the fraction is omitted if it is zero."""
-    count = value.cast("long")
-    seconds = f.floor(count / f.lit(unit)).cast("long")
-    rest = (count - seconds * unit) * (1_000_000 // unit)
-    plain = f.format_string(
-        "%02d:%02d:%02d", f.floor(seconds / 3600).cast("long"), f.floor(seconds / 60).cast("long") % 60, seconds % 60
-    )
-    fraction = f.concat(f.lit("."), f.rtrim(f.lpad(rest.cast("string"), 6, "0"), f.lit("0")))
-    return f.when(value.isNotNull(), f.when(rest == 0, plain).otherwise(f.concat(plain, fraction)))

@@ -16,6 +16,7 @@ from rw_sql.model.definitions import encode_options, primary_key, unchanged_path
 from rw_sql.runtime.decoding.change_formats import unchanged
 from rw_sql.runtime.decoding.change_formats.events import DELETE, NO_KEY, UPSERT
 from rw_sql.runtime.decoding.change_formats.rows import OP, ROW, UNCHANGED
+from rw_sql.runtime.decoding.change_formats.unchanged import Placeholder
 from rw_sql.runtime.decoding.json_text import NO_VALUE, once
 from rw_sql.syntax import spark_type
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from rw_sql.runtime.decoding.registry.avro_rows import AvroReader
+    from rw_sql.runtime.decoding.registry.connect_values import RowConversion
     from rw_sql.runtime.support.deferred_columns import StepsT
     from rw_sql.syntax.statements import ColumnDefinition, CreateSource
 
@@ -38,14 +40,15 @@ def row_type(columns: Sequence[ColumnDefinition]) -> str:
     return f"STRUCT<{listed}>"
 
 
-def typed(row: Column, columns: Sequence[ColumnDefinition], known: Sequence[str]) -> Column:
-    """A row with the declared columns and types. Fields that are not in ``known`` are NULL."""
-    values = [
-        (row[column.name] if column.name in known else f.lit(None))
-        .cast(spark_type(column.data_type))
-        .alias(column.name)
-        for column in columns
-    ]
+def typed(row: Column, columns: Sequence[ColumnDefinition], conversion: RowConversion) -> Column:
+    """A row with the declared columns and types. Fields that the row lacks, and values that do not fit, are NULL."""
+    values = [conversion.value(conversion.plain(row, column), column).alias(column.name) for column in columns]
+    return f.when(row.isNotNull(), f.struct(*values))
+
+
+def plain_row(row: Column, columns: Sequence[ColumnDefinition], conversion: RowConversion) -> Column:
+    """A row with the declared columns, whose values are as Spark reads them."""
+    values = [conversion.plain(row, column).alias(column.name) for column in columns]
     return f.when(row.isNotNull(), f.struct(*values))
 
 
@@ -74,50 +77,47 @@ def upsert_rows(records: StepsT, statement: CreateSource, key: AvroReader | None
     return records.withColumn(OP, f.when(f.col(FAULT).isNull(), op).cast("long"))
 
 
-def debezium_rows(records: StepsT, statement: CreateSource, value: AvroReader, key: AvroReader) -> StepsT:
+def debezium_rows(records: StepsT, statement: CreateSource, conversion: RowConversion, key: AvroReader) -> StepsT:
     """DEBEZIUM: returns a row per change, with ``_rw_row``, ``_rw_op``, ``_rw_unchanged`` and ``_rw_fault``.
 
     Before the call, ``_rw_row`` contains the envelope: ``op`` and the rows ``before`` and ``after``, which have the
-    declared columns.
+    declared columns and, as :func:`plain_row` returns them, values that are not converted yet.
     """
     options = encode_options(statement)
     ignore_key = encode_value("DEBEZIUM", "AVRO", options, IGNORE_KEY) == "true"
-    placeholder = placeholder_text(encode_value("DEBEZIUM", "AVRO", options, PLACEHOLDER))
+    placeholder = Placeholder(placeholder_text(encode_value("DEBEZIUM", "AVRO", options, PLACEHOLDER)))
     columns, names = statement.columns, primary_key(statement)
-    kind = row_type(columns)
-    change = f"STRUCT<op: INT, error: STRING, row: {kind}>"
+    key_columns = [column for column in columns if column.name in names]
+    event, from_key = f.col(ROW), f.col(key.row)
+    op, before, after = event["op"], event["before"], event["after"]
+    no_row, no_key = f.when(f.lit(False), after), f.lit(None).cast(row_type(key_columns))
 
-    def made(op: int, row: Column) -> Column:
-        return f.struct(
-            f.lit(op).alias("op"), f.lit(None).cast("string").alias("error"), row.cast(kind).alias("row")
-        ).cast(change)
+    def change(op: Column, error: Column, row: Column, keys: Column) -> Column:
+        parts = {"op": op.cast("int"), "error": error.cast("string"), "row": row, "keys": keys}
+        return f.struct(*(part.alias(name) for name, part in parts.items()))
+
+    def upserted(row: Column) -> Column:
+        return change(f.lit(UPSERT), f.lit(None), row, no_key)
+
+    def deleted(keys: Column) -> Column:
+        return change(f.lit(DELETE), f.lit(None), no_row, keys)
 
     def failed(message: Column | str) -> Column:
         said = f.lit(message) if isinstance(message, str) else message
-        nothing = f.lit(None)
-        return f.array(
-            f.struct(nothing.cast("int").alias("op"), said.alias("error"), nothing.cast(kind).alias("row")).cast(change)
-        )
+        return f.array(change(f.lit(None), said, no_row, no_key))
 
-    event, from_key = f.col(ROW), f.col(key.row)
-    op, before, after = event["op"], event["before"], event["after"]
-    of_key = _with_keys(f.lit(None).cast(kind), from_key, columns, names)
-    after = _completed(after, before, columns, placeholder)
     is_row = op.isin("c", "r", "u")
-    is_moved = reduce(or_, (f.coalesce(before[name] != after[name], f.lit(False)) for name in names), f.lit(False))
-    old_row = f.struct(
-        *(
-            (before[c.name] if c.name in names else f.lit(None)).cast(spark_type(c.data_type)).alias(c.name)
-            for c in columns
-        )
-    )
+    old_keys, new_keys = (typed(row, key_columns, conversion) for row in (before, after))
+    is_moved = reduce(or_, (f.coalesce(old_keys[name] != new_keys[name], f.lit(False)) for name in names), f.lit(False))
+    misfit = conversion.misfits(before, key_columns)
+    gone = f.when(misfit.isNotNull(), failed(misfit)).otherwise(f.array(deleted(old_keys)))
     if ignore_key:
-        tombstone = f.array().cast(f"ARRAY<{change}>")
+        tombstone = f.filter(f.array(upserted(no_row)), lambda _: f.lit(False))
     else:
         tombstone = (
             f.when(f.col("key").isNull(), failed(NO_VALUE))
             .when(f.col(key.fault).isNotNull(), failed(f.concat(f.lit("the key: "), f.col(key.fault))))
-            .otherwise(f.array(made(DELETE, of_key)))
+            .otherwise(f.array(deleted(from_key)))
         )
     told = f.when(op == "u", f.lit("after is missing for updating event")).otherwise(
         f.lit("after is missing for creating event")
@@ -127,28 +127,33 @@ def debezium_rows(records: StepsT, statement: CreateSource, value: AvroReader, k
         .when(f.col(FAULT).isNotNull(), failed(f.col(FAULT)))
         .when(op.isNull(), failed("op field not found in debezium avro"))
         .when(is_row & after.isNull(), failed(told))
-        .when((op == "u") & before.isNotNull() & is_moved, f.array(made(DELETE, old_row), made(UPSERT, after)))
-        .when(is_row, f.array(made(UPSERT, after)))
+        .when((op == "u") & before.isNotNull() & is_moved, f.array(deleted(old_keys), upserted(after)))
+        .when(is_row, f.array(upserted(after)))
         .when((op == "d") & before.isNull(), failed("before is missing for delete event"))
-        .when(op == "d", f.array(made(DELETE, old_row)))
+        .when(op == "d", gone)
         .otherwise(failed(f.concat(f.lit("unknown debezium op: "), op)))
     )
     records = records.withColumn(_CHANGES, once(changes)).withColumn(_CHANGE, f.explode(_CHANGES))
     found = f.col(_CHANGE)
-    marks, values = [], []
+    marks, values, misfits = [], [], []
     for column in columns:
-        whole = found["row"][column.name]
-        is_unchanged = _is_placeholder(whole, column, placeholder)
-        if is_unchanged is None or column.name in names:
-            values.append(whole.alias(column.name))
-            continue
-        marks.append((unchanged_path((column.name,)), is_unchanged))
-        values.append(f.when(~is_unchanged, whole).alias(column.name))
+        plain = found["row"][column.name]
+        is_unchanged = conversion.is_placeholder(plain, column, placeholder)
+        value, misfit_of = conversion.value(plain, column), conversion.misfit(plain, column)
+        if column.name in names:
+            value = f.when(found["keys"].isNotNull(), found["keys"][column.name]).otherwise(value)
+        elif is_unchanged is not None:
+            marks.append((unchanged_path((column.name,)), is_unchanged))
+            value = f.when(~is_unchanged, value)
+            misfit_of = None if misfit_of is None else f.when(~is_unchanged, misfit_of)
+        values.append(value.alias(column.name))
+        misfits.append(f.lit(None).cast("string") if misfit_of is None else misfit_of)
     paths = f.when(found["op"] == UPSERT, unchanged.unchanged(marks, f.size(_CHANGES) > 1))
     records = records.withColumn(UNCHANGED, paths.cast("array<string>"))
-    records = records.withColumn(ROW, f.when(found["row"].isNotNull(), f.struct(*values)))
+    records = records.withColumn(ROW, f.when(found["op"].isNotNull(), f.struct(*values)))
+    fault = f.coalesce(found["error"], *misfits)
     missing = f.when(found["error"].isNull(), _missing_key(f.col(ROW), names))
-    records = records.withColumn(FAULT, f.coalesce(found["error"], missing))
+    records = records.withColumn(FAULT, f.coalesce(fault, missing))
     return records.withColumn(OP, f.when(f.col(FAULT).isNull(), found["op"]).cast("long"))
 
 
@@ -173,28 +178,3 @@ def _missing_key(row: Column, names: Sequence[str]) -> Column:
         *(f.when(row[name].isNull(), f.lit(f'the primary key column "{name}" is missing')) for name in names),
         f.lit(None).cast("string"),
     )
-
-
-def _is_placeholder(value: Column, column: ColumnDefinition, placeholder: str) -> Column | None:
-    """The condition that a value is Debezium's placeholder for an unchanged value; None for a column type without a
-    placeholder."""
-    kind = column.data_type
-    if kind.name in ("CHARACTER VARYING", "JSONB"):
-        return f.coalesce(value == f.lit(placeholder), f.lit(False))
-    if kind.name == "BYTEA":
-        return f.coalesce(value == f.lit(placeholder.encode()), f.lit(False))
-    if kind.name == "ARRAY" and kind.element is not None and kind.element.name == "CHARACTER VARYING":
-        return f.coalesce((f.size(value) == 1) & (f.get(value, f.lit(0)) == f.lit(placeholder)), f.lit(False))
-    return None
-
-
-def _completed(after: Column, before: Column, columns: Sequence[ColumnDefinition], placeholder: str) -> Column:
-    """The new row; placeholders are replaced by the old row's values, where available."""
-    values = []
-    for column in columns:
-        value = after[column.name]
-        is_unchanged = _is_placeholder(value, column, placeholder)
-        if is_unchanged is not None:
-            value = f.when(is_unchanged & before[column.name].isNotNull(), before[column.name]).otherwise(value)
-        values.append(value.alias(column.name))
-    return f.when(after.isNotNull(), f.struct(*values))

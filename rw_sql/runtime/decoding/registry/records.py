@@ -17,7 +17,15 @@ from rw_sql.model.definitions import encode_options, has_changes, primary_key, s
 from rw_sql.runtime.decoding.change_formats.rows import ROW
 from rw_sql.runtime.decoding.json_text import once
 from rw_sql.runtime.decoding.registry.avro_rows import AvroReader
-from rw_sql.runtime.decoding.registry.events import FAULT, debezium_rows, row_type, typed, upsert_rows
+from rw_sql.runtime.decoding.registry.connect_values import RowConversion
+from rw_sql.runtime.decoding.registry.events import (
+    FAULT,
+    debezium_rows,
+    plain_row,
+    row_type,
+    typed,
+    upsert_rows,
+)
 from rw_sql.runtime.decoding.registry.message_records import MessageRecords
 from rw_sql.runtime.decoding.registry.writers import Writers, heads_in, heads_of, subjects_of, unknown_heads
 from rw_sql.runtime.support.deferred_columns import DeferredColumns
@@ -126,46 +134,57 @@ class SchemaRecords:
         records = value.read(records, values)
         format = statement.format.format if statement.format else ""
         columns = statement.columns
-        fields = value.fields
         is_read = any(writer.refusal is None for writer in values)
+        # Without a readable writer, there are no rows to convert.
+        conversion = self._conversion() if is_read else RowConversion({}, {})
+        event, fault = f.col(value.row), f.col(value.fault)
         if format == "DEBEZIUM":
             rows = row_type(columns)
             row = f.lit(None).cast(f"STRUCT<op: STRING, before: {rows}, after: {rows}>")
             if is_read:
-                event = f.col(value.row)
-                parts = (typed(event[part], columns, self._row_fields()).alias(part) for part in ("before", "after"))
+                parts = (plain_row(event[part], columns, conversion).alias(part) for part in ("before", "after"))
                 row = f.when(event.isNotNull(), f.struct(event["op"].alias("op"), *parts))
+        elif is_read:
+            row = typed(event, columns, conversion)
+            fault = f.coalesce(fault, conversion.misfits(event, columns))
         else:
-            row = typed(f.col(value.row), columns, fields) if is_read else f.lit(None).cast(row_type(columns))
-        records = records.withColumn(ROW, once(row)).withColumn(FAULT, f.col(value.fault))
+            row = f.lit(None).cast(row_type(columns))
+        records = records.withColumn(ROW, once(row)).withColumn(FAULT, fault)
         if key is not None:
             records = self._with_key(records, key, keys)
         if format == "DEBEZIUM":
             if key is None:
                 raise TypeError("records of Debezium have keys")
-            return debezium_rows(records, statement, value, key)
+            return debezium_rows(records, statement, conversion, key)
         if has_changes(statement):
             return upsert_rows(records, statement, key)
         return records
 
-    def _row_fields(self) -> list[str]:
-        named = avro.definitions(self.value.writers.reader)
-        for each in self.value.writers.reader["fields"]:
-            for branch in each["type"] if isinstance(each["type"], list) else [each["type"]]:
-                row = named.get(branch, branch) if isinstance(branch, str) else branch
-                if isinstance(row, dict) and row.get("type") == "record":
-                    return [field["name"] for field in row["fields"]]
-        return []
+    def _conversion(self) -> RowConversion:
+        """The conversion of values; of the rows in an envelope for DEBEZIUM."""
+        schema = self.value.writers.reader
+        if self.statement.format is None or self.statement.format.format != "DEBEZIUM":
+            return RowConversion.of(schema)
+        named = avro.definitions(schema)
+        for each in schema["fields"]:
+            row = avro.only_branch(each["type"], named)
+            if isinstance(row, dict) and row.get("type") == "record":
+                return RowConversion.of(row, named)
+        return RowConversion({}, {})
 
     def _with_key(self, records: DeferredColumns, key: AvroReader, writers: Sequence[Writer]) -> DeferredColumns:
         """Adds the decoded keys to the records, with the declared types of the primary key's columns."""
         names = primary_key(self.statement)
         columns = [column for column in self.statement.columns if column.name in names]
         records = key.read(records, writers)
-        is_read = any(writer.refusal is None for writer in writers)
-        fields = key.fields
-        row = typed(f.col(key.row), columns, fields) if is_read else f.lit(None).cast(row_type(columns))
-        return records.withColumn(key.row, once(row))
+        row, fault = f.lit(None).cast(row_type(columns)), f.col(key.fault)
+        if any(writer.refusal is None for writer in writers):
+            schema = key.writers.reader
+            fields = [{"name": key.single, "type": schema}]
+            conversion = RowConversion.of(schema if key.single is None else {"type": "record", "fields": fields})
+            fault = f.coalesce(fault, conversion.misfits(f.col(key.row), columns))
+            row = typed(f.col(key.row), columns, conversion)
+        return records.withColumn(key.fault, once(fault)).withColumn(key.row, once(row))
 
 
 def schema_records(statement: CreateSource, options: Mapping[str, str]) -> SchemaRecords | MessageRecords | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from rw_sql.connectors.formats import STRATEGY
-from rw_sql.connectors.schemas import avro
+from rw_sql.connectors.schemas import avro, connect_types
 from rw_sql.connectors.schemas.client import RegistryClient, RegistryError
 from rw_sql.connectors.schemas.options import TOPIC_NAME, client_options, subject_of
 from rw_sql.errors import SqlError
@@ -264,7 +264,7 @@ class Alignment:
                 return {**reader, "items": self._adapted(reader["items"], found.get("items"), path)}
             case "map":
                 return {**reader, "values": self._adapted(reader["values"], found.get("values"), path)}
-        return self._leaf(reader, writer, path) if isinstance(writer, dict) else reader
+        return self._leaf(reader, writer, path) if writer is not None else reader
 
     def _of_reader(self, schema: avro.Schema) -> avro.Schema:
         return self.readers.get(schema, schema) if isinstance(schema, str) else schema
@@ -294,6 +294,11 @@ class Alignment:
         return next((records[other] for other in (name, *aliases, *namesakes, *others) if other in records), None)
 
     def _leaf(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
+        names = [connect_types.connect_name(each) for each in (reader, writer)]
+        if any(names) and connect_types.count_of(reader) != connect_types.count_of(writer):
+            # Avro would read the number, and the column would have another time.
+            self.refusal = f"{path} is {_told(writer)}, which does not fit {_told(reader)}"
+            return reader
         one, other = avro.logical_of(reader), avro.logical_of(writer)
         if one is None or other is None or reader == writer:
             return reader
@@ -312,6 +317,13 @@ class Alignment:
             self.refusal = f"{path} is decimal({had}, {had_scale}), which does not fit decimal({precision}, {scale})"
             return reader
         return {**reader, "precision": had, "scale": had_scale}
+
+
+def _told(schema: avro.Schema) -> str:
+    """The most specific name of a type, for messages."""
+    if not isinstance(schema, dict):
+        return str(schema)
+    return str(schema.get("connect.name") or schema.get("logicalType") or schema["type"])
 
 
 def _written(field: Mapping[str, avro.Schema], writer: avro.Schema | None) -> avro.Schema | None:

@@ -1,0 +1,125 @@
+"""The types of Kafka Connect and of Debezium in Avro schemas.
+
+A converter of Kafka Connect writes a type that Avro lacks as a plain number, text or record, with the type's name in
+``connect.name``. Debezium's ``timestamp``, for example, is a ``long`` named ``io.debezium.time.MicroTimestamp``. A
+column has the type that the name stands for, or the plain type, or one of a few others that hold the same values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
+"""A record of the ``scale`` and of the unscaled ``value``."""
+
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+CONNECT_TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
+
+TIME_UNITS: Mapping[str, int] = {
+    "io.debezium.time.Time": 1_000,
+    "io.debezium.time.MicroTime": 1_000_000,
+    "io.debezium.time.NanoTime": 1_000_000_000,
+}
+"""Times of day that are numbers: the units in a second."""
+
+TIMESTAMP_UNITS: Mapping[str, int] = {
+    "io.debezium.time.Timestamp": 1_000,
+    "io.debezium.time.MicroTimestamp": 1_000_000,
+    "io.debezium.time.NanoTimestamp": 1_000_000_000,
+}
+"""Times without a zone that are numbers: the units in a second."""
+
+DATE, ISO_DATE, ISO_TIME, ISO_TIMESTAMP, ZONED_TIMESTAMP = (
+    f"io.debezium.time.{name}" for name in ("Date", "IsoDate", "IsoTime", "IsoTimestamp", "ZonedTimestamp")
+)
+
+_TEXT, _TIMESTAMP, _TIMESTAMPTZ = "CHARACTER VARYING", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"
+_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(TIME_UNITS, (_TEXT,)),
+    **dict.fromkeys(TIMESTAMP_UNITS, (_TIMESTAMP, _TIMESTAMPTZ)),
+    DATE: ("DATE",),
+    ISO_DATE: ("DATE",),
+    ISO_TIME: (_TEXT,),
+    ISO_TIMESTAMP: (_TIMESTAMP,),
+    ZONED_TIMESTAMP: (_TIMESTAMPTZ,),
+    CONNECT_TIMESTAMP: (_TIMESTAMPTZ, _TIMESTAMP),
+    "io.debezium.data.Json": ("JSONB",),
+    VARIABLE_DECIMAL: ("NUMERIC", _TEXT),
+}
+"""The column types of a name: the one that is derived from the schema, and others. NUMERIC is any NUMERIC type."""
+
+_BASES: Mapping[str, str] = {
+    **dict.fromkeys((*TIMESTAMP_UNITS, CONNECT_TIMESTAMP), "long"),
+    **dict.fromkeys((ISO_DATE, ISO_TIME, ISO_TIMESTAMP, ZONED_TIMESTAMP, "io.debezium.data.Json"), "string"),
+    "io.debezium.time.Time": "int",
+    "io.debezium.time.MicroTime": "long",
+    "io.debezium.time.NanoTime": "long",
+    DATE: "int",
+    VARIABLE_DECIMAL: "record",
+}
+"""The Avro types with these names. Any other type with such a name is not Debezium's."""
+
+_LOGICAL: Mapping[str, tuple[str, int]] = {
+    "date": ("date", 0),
+    "time-millis": ("time", 1_000),
+    "time-micros": ("time", 1_000_000),
+    "timestamp-millis": ("timestamp", 1_000),
+    "timestamp-micros": ("timestamp", 1_000_000),
+    "local-timestamp-millis": ("timestamp", 1_000),
+    "local-timestamp-micros": ("timestamp", 1_000_000),
+}
+
+_SMALL = ("int8", "int16")
+_MOST_DIGITS, _NO_DIGITS = 38, 64
+
+
+def connect_name(schema: Any) -> str | None:
+    """The name of a type of Kafka Connect or Debezium that a column can have; None for any other schema."""
+    name = str(schema.get("connect.name")) if isinstance(schema, dict) else ""
+    return name if name in _COLUMNS and schema.get("type") == _BASES[name] else None
+
+
+def is_unnamed_text(schema: Any) -> bool:
+    """True for a text that may be a number or bytes, because no name says what it is."""
+    if isinstance(schema, dict):
+        return schema.get("type") == "string" and not {"connect.name", "logicalType"} & schema.keys()
+    return bool(schema == "string")
+
+
+def is_small(schema: Any) -> bool:
+    """True for a whole number of at most 16 bits."""
+    return isinstance(schema, dict) and schema.get("type") == "int" and schema.get("connect.type") in _SMALL
+
+
+def count_of(schema: Any) -> tuple[str, int] | None:
+    """What a whole number counts: a word for the kind of time, and the units in a second (0 for days). None if the
+    number has no type of time of Debezium or Kafka Connect, and no logical type of Avro."""
+    if not isinstance(schema, dict):
+        return None
+    name = str(schema.get("connect.name"))
+    for kind, units in (("timestamp", TIMESTAMP_UNITS), ("time", TIME_UNITS)):
+        if name in units:
+            return kind, units[name]
+    return ("date", 0) if name == DATE else _LOGICAL.get(schema.get("logicalType", ""))
+
+
+def column_types(schema: Any) -> tuple[str, ...]:
+    """The canonical types of a column for a type of Kafka Connect or Debezium: the first is the one that is derived
+    from the schema. Empty for any other schema."""
+    name = connect_name(schema)
+    if name is not None:
+        return _COLUMNS[name]
+    return ("SMALLINT",) if is_small(schema) else ()
+
+
+def bounded_decimal(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of a decimal of Kafka Connect, with the most digits that a column can have where the converter did not
+    know their number (Debezium's ``money``) and wrote 64."""
+    known = schema.get("connect.parameters") or {}
+    is_unknown = schema.get("connect.name") == DECIMAL and "connect.decimal.precision" not in known
+    if is_unknown and schema.get("precision") == _NO_DIGITS:
+        return {**schema, "precision": _MOST_DIGITS}
+    return schema
