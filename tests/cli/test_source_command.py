@@ -249,5 +249,6 @@ def test_a_missing_confirmation_names_the_options_of_the_command(tmp_path: Path)
             refused,
         )
         assert found is not None, refused
+    assert found is not None
     assert hint("--confirm", found[1]) is None
     assert hint("--yes", "--allow", "gaps") is None

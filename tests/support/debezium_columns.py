@@ -252,7 +252,10 @@ def columns_of(modes: Modes, table: str) -> tuple[Column, ...]:
         "trim_scale(extract(second FROM iv)) || 'S'",
     )
     word = nullable(lambda chance: _quoted(chance.choice(_WORDS)))
-    big_text = lambda chance: f"repeat('{chance.randint(0, 999)}é', {_big_count(chance)})"  # noqa: E731
+
+    def big_text(chance: random.Random) -> str:
+        return f"repeat('{chance.randint(0, 999)}é', {_big_count(chance)})"
+
     # With base64, Debezium writes NULL in place of bytes that did not change, except with FULL.
     keeps_bytes, small_text = not modes.binary.startswith("base64") or modes.identity == "FULL", "'728é'"
     rendered_tsa = "to_json(transform(tsa, x -> CAST(x AS STRING)))"
