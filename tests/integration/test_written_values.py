@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -223,7 +224,7 @@ def told(kind: str, value: Any) -> Any:
 
 
 def test_what_in_a_query_changes_by_itself(spark: SparkSession) -> None:
-    sessions = SimpleNamespace(new=lambda: spark)
+    sessions = SimpleNamespace(lent=lambda: nullcontext(spark))
     relation = Relation(name="s_varies", columns=(("k", "BIGINT"), ("at", "TIMESTAMP")))
 
     def found(query: str) -> tuple[str | None, str | None]:

@@ -34,6 +34,7 @@ _MOST_FRAME = 1 << 30
 _SEED_TRIES = 4
 _MOST_MOVES = 3
 _PAUSE_SECONDS = 0.2
+_ELECTION_SECONDS = 5.0
 _OTHER_PROTOCOLS = (b"AMQP", b"HTTP")
 
 Node = tuple[str, int]
@@ -53,6 +54,10 @@ class StreamMissingError(RabbitError):
 
 class RefusedError(RabbitError):
     """The user may not read a stream."""
+
+
+class LeaderlessError(RabbitError):
+    """The servers have not elected a leader of the stream yet, as just after a start."""
 
 
 class _ElsewhereError(Exception):
@@ -347,7 +352,7 @@ def _why(error: Exception) -> str:
 POOL: ConnectionPool[tuple[Address, Node | None], RabbitClient] = ConnectionPool(
     lambda target: RabbitClient(*target),
     failed=RabbitError,
-    answered=(StreamMissingError, RefusedError, _ElsewhereError),
+    answered=(StreamMissingError, RefusedError, LeaderlessError, _ElsewhereError),
 )
 
 
@@ -362,8 +367,12 @@ def anywhere(address: Address, timeout: float, ask: Callable[[RabbitClient], T])
 
 
 def at_leader(address: Address, stream: str, timeout: float, ask: Callable[[RabbitClient], T]) -> T:
-    """Calls ``ask`` with a connection to the leader of a stream. Raises StreamMissingError, RabbitError."""
+    """Calls ``ask`` with a connection to the leader of a stream. Waits some seconds for the election of a leader.
+
+    Raises StreamMissingError, RabbitError.
+    """
     node: Node | None = None
+    deadline = time.monotonic() + min(timeout, _ELECTION_SECONDS)
 
     def connected(client: RabbitClient) -> T:
         client.connect(timeout)
@@ -373,23 +382,29 @@ def at_leader(address: Address, stream: str, timeout: float, ask: Callable[[Rabb
             raise _ElsewhereError(leader)
         return ask(client)
 
-    for attempt in range(_MOST_MOVES):
+    moves = 0
+    while moves < _MOST_MOVES:
         try:
             return POOL.use((address, node), connected)
+        except LeaderlessError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
         except _ElsewhereError as error:
             node = error.node
-            if attempt:
+            moves += 1
+            if moves > 1:
                 time.sleep(_PAUSE_SECONDS)
     raise RabbitError(f"the leader of stream {stream} changes")
 
 
 def leader_of(stream: str, metadata: Reply) -> Node:
-    """The leader of a stream, by a response to METADATA. Raises StreamMissingError, RabbitError."""
+    """The leader of a stream, by a response to METADATA. Raises StreamMissingError, LeaderlessError."""
     found = frames.stream_nodes(metadata.fields).get(stream)
     if found is None or found.code == Code.STREAM_MISSING:
         raise StreamMissingError(stream)
     if found.code != Code.OK or found.leader is None:
-        raise RabbitError(f"stream {stream} has no leader now")
+        raise LeaderlessError(f"stream {stream} has no leader now")
     return found.leader
 
 

@@ -98,7 +98,7 @@ def test_a_name_that_is_not_utf_8_is_the_reason_that_is_given(tmp_path: Path) ->
     options = {"posix_fs.root": str(tmp_path)}
     error = files("posix_fs").look(options).error
     assert error is not None
-    assert r"a file whose name is not UTF-8, 'caf\udce9.csv': rename it, or leave it out by match_pattern" in error
+    assert r"a file whose name is not UTF-8, 'caf\udce9.csv': rename it, or exclude it by match_pattern" in error
     assert seen({**options, "match_pattern": "[!c]*"}).keys() == {"a.csv"}
 
 

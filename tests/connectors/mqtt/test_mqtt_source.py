@@ -197,7 +197,7 @@ def test_what_a_broker_loses(topic: str, caplog: pytest.LogCaptureFixture) -> No
             reader.read(2 if is_persistent else 1)
             reader.stop()
             assert reader.values == ([b"1", b"2", b"2", b"3"] if is_persistent else [b"1", b"2", b"3"])
-            assert ("has lost its session" in caplog.text) is not is_persistent
+            assert ("has lost the session" in caplog.text) is not is_persistent
 
 
 def test_a_second_client_takes_the_session(mqtt_broker: MqttBroker, topic: str) -> None:

@@ -70,7 +70,9 @@ def test_what_a_purge_removed_is_reported(kind: str) -> None:
         with pytest.raises(CaptureError) as caught:
             replica.open()
         assert caught.value.kind == OFFSET_OUT_OF_RANGE
-        assert caught.value.message.startswith(f"the server has purged its log up to {last}, the position is 000002:")
+        assert caught.value.message.startswith(
+            f"the server has purged its log up to {last}, and the position is 000002:"
+        )
         look = MysqlCdcConnector().look(replica.options).splits[replica.state.split]
         assert look.start > replica.state.offset
         replica.read_anew(table)

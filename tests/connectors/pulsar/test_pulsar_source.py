@@ -318,7 +318,7 @@ def test_a_position_within_the_ids_of_another_topic_is_not_continued(pulsar_serv
     assert first.read(9) == values(9)
     foreign = sent[2] + 4  # It follows a fifth message of a batch that has three.
     assert sent[0] < foreign < sent[8]
-    with pytest.raises(OSError, match=r"the message before .* is not there"):
+    with pytest.raises(OSError, match=r"the message before .* does not exist"):
         runs(options, {topic: foreign})
     assert runs(options, {topic: sent[2] + 1}).read(6) == values(9)[3:]
 
