@@ -57,12 +57,6 @@ SCHEMA = pa.schema(
 )
 """The Arrow schema of records: the columns of ``Connector.read_stream``."""
 
-RECORDS = (
-    "_rw_split string, _rw_offset bigint, key binary, value binary, partition string, timestamp timestamp, "
-    "headers array<struct<key:string,value:binary>>"
-)
-"""The schema of records as Spark's DDL."""
-
 
 class RangeLostError(RabbitError):
     """Messages of the range were removed before they were read, or the stream was deleted and created again."""

@@ -296,7 +296,7 @@ class RabbitConnector(RangedConnector):
 
         A small number of messages is read through Arrow in this process, a larger number in Spark's processes.
         """
-        from rw_sql.connectors.rabbitmq import reader
+        from rw_sql.connectors.support.record_reader import RECORDS
         from rw_sql.connectors.support.table_reader import read_parts
 
         parts = [(split, start, end) for split, (start, end) in ranges.items() if end > start]
@@ -310,7 +310,7 @@ class RabbitConnector(RangedConnector):
             for split, start, end in parts
             for at in range(start, end, _PART_OFFSETS)
         ]
-        return read_parts(spark, reads, options, cut, reader.RECORDS)
+        return read_parts(spark, reads, options, cut, RECORDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
