@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from rw_sql.connectors.datagen import rows as datagen_rows
 from rw_sql.connectors.datagen.rows import SplitRange
 from rw_sql.connectors.support.data_sources import register_source
+from rw_sql.connectors.support.record_columns import RECORDS
 
 try:
     from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -60,10 +61,6 @@ __all__ = [
 
 DEFAULT_BATCH_ROWS = 100_000
 _ROWS_PER_TASK = 50_000
-_SCHEMA = (
-    "_rw_split string, _rw_offset bigint, key binary, value binary, partition string, timestamp timestamp, "
-    "headers array<struct<key:string,value:binary>>"
-)
 
 
 def split_index(split: str) -> int:
@@ -183,7 +180,7 @@ class DatagenDataSource(DataSource):
         return "rw_sql_datagen"
 
     def schema(self) -> str:
-        return _SCHEMA
+        return RECORDS
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return (DatagenStreamReader if GIVES_LIMITS else UnaskedStreamReader)(self.options)

@@ -15,22 +15,12 @@ try:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
+
+    from rw_sql.connectors.support.record_columns import HEADERS, RECORD_SCHEMA
 except ModuleNotFoundError:
     # rw-sql check, which only makes plans, also runs where these packages are not installed.
     pass
 else:
-    HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    SCHEMA = pa.schema(
-        [
-            ("_rw_split", pa.string()),
-            ("_rw_offset", pa.int64()),
-            ("key", pa.binary()),
-            ("value", pa.binary()),
-            ("partition", pa.string()),
-            ("timestamp", pa.timestamp("us", tz="UTC")),
-            ("headers", HEADERS),
-        ]
-    )
     _LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", dtype=np.uint8)
 
 if TYPE_CHECKING:
@@ -148,7 +138,7 @@ def make_batch(plan: RowPlan, ranges: Sequence[SplitRange]) -> pa.RecordBatch:
             pa.array(times, type=pa.timestamp("us", tz="UTC")),
             pa.nulls(count, HEADERS),
         ],
-        schema=SCHEMA,
+        schema=RECORD_SCHEMA,
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rw_sql.connectors.kafka.spark_reader import known_time, split_id, split_parts
+from rw_sql.connectors.support.record_columns import RECORD_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,19 +34,6 @@ _SECONDS = 5.0
 _CONNECT_SECONDS = 0.2
 _AT_ONCE = 5_000
 _WAIT = 0.05
-
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_SCHEMA = pa.schema(
-    [
-        ("_rw_split", pa.string()),
-        ("_rw_offset", pa.int64()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("partition", pa.string()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("headers", _HEADERS),
-    ]
-)
 
 
 class _GivenUpError(Exception):
@@ -171,7 +159,7 @@ class KafkaFetcher:
         return found
 
     def _table(self, messages: list[Message]) -> pa.Table:
-        columns: dict[str, list[Any]] = {name: [] for name in _SCHEMA.names}
+        columns: dict[str, list[Any]] = {name: [] for name in RECORD_SCHEMA.names}
         epochs: dict[str, int | None] = {}
         for message in messages:
             number = int(message.partition() or 0)
@@ -190,6 +178,6 @@ class KafkaFetcher:
             pa.array(columns[field_.name], pa.int64()).cast(field_.type)
             if pa.types.is_timestamp(field_.type)
             else pa.array(columns[field_.name], field_.type)
-            for field_ in _SCHEMA
+            for field_ in RECORD_SCHEMA
         ]
-        return pa.Table.from_arrays(arrays, schema=_SCHEMA)
+        return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)

@@ -17,6 +17,7 @@ from rw_sql.connectors.kinesis.client import (
 )
 from rw_sql.connectors.kinesis.shards import AT_ONCE, ENDED, TAILS, first_record, is_surely_whole, is_young
 from rw_sql.connectors.support.fetched_ranges import FetchedRanges
+from rw_sql.connectors.support.record_columns import HEADERS, record_ddl, record_schema
 from rw_sql.connectors.support.wide_offsets import offset_text
 
 if TYPE_CHECKING:
@@ -27,24 +28,10 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 60.0
 """The time limit in seconds of a request including its retries."""
 
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-SCHEMA = pa.schema(
-    [
-        ("_rw_split", pa.string()),
-        ("_rw_offset", pa.string()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("partition", pa.string()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("headers", _HEADERS),
-    ]
-)
+SCHEMA = record_schema(pa.string())
 """The Arrow schema of records: the columns of ``Connector.read_stream``, with the offset as text."""
 
-RECORDS = (
-    "_rw_split string, _rw_offset string, key binary, value binary, partition string, timestamp timestamp, "
-    "headers array<struct<key:string,value:binary>>"
-)
+RECORDS = record_ddl(SCHEMA)
 """The schema of records as Spark's DDL."""
 
 
@@ -159,7 +146,7 @@ def table_of(shard: Shard, records: Sequence[RawRecord]) -> pa.Table:
             pa.array(values, pa.binary()),
             pa.array([shard.id] * count, pa.string()),
             pa.array(times, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
-            pa.nulls(count, _HEADERS),
+            pa.nulls(count, HEADERS),
         ],
         schema=SCHEMA,
     )

@@ -17,6 +17,7 @@ import pyarrow as pa
 from rw_sql.connectors.base import Stretch
 from rw_sql.connectors.support.connections.tls import tls_context
 from rw_sql.connectors.support.range_stream import RangeFeed
+from rw_sql.connectors.support.record_columns import HEADERS, RECORD_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,21 +35,6 @@ NEVER = 0xFFFFFFFF
 
 _KEEPALIVE_SECONDS = 30
 _PORTS = {"tcp": 1883, "mqtt": 1883, "ssl": 8883, "mqtts": 8883}
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-SCHEMA = pa.schema(
-    [
-        ("_rw_split", pa.string()),
-        ("_rw_offset", pa.int64()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("partition", pa.string()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("headers", _HEADERS),
-    ]
-)
-"""The Arrow schema of records: the columns of ``Connector.read_stream``."""
-
-
 _NO_QOS = "the broker offers only QoS 0, by which messages are lost; qos = 'at_most_once' accepts that"
 
 
@@ -332,7 +318,7 @@ def _table(start: int, messages: Sequence[_Message]) -> pa.Table:
             pa.array([message.payload for message in messages], pa.binary()),
             pa.array([message.topic for message in messages], pa.string()),
             pa.array([message.at_us for message in messages], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
-            pa.nulls(count, _HEADERS),
+            pa.nulls(count, HEADERS),
         ],
-        schema=SCHEMA,
+        schema=RECORD_SCHEMA,
     )

@@ -105,11 +105,12 @@ class MqttConnector(RangedConnector):
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
         """The messages that this process has received. Raises OSError if it has not received all of them."""
-        from rw_sql.connectors.mqtt.session import SCHEMA, SESSIONS
+        from rw_sql.connectors.mqtt.session import SESSIONS
+        from rw_sql.connectors.support.record_columns import RECORD_SCHEMA
 
         start, end = ranges.get(_SPLIT, (0, 0))
         if end <= start:
-            return local_frame(spark, SCHEMA.empty_table())
+            return local_frame(spark, RECORD_SCHEMA.empty_table())
         session = SESSIONS.get(_client_id(options))
         table = session.table(start, end) if session is not None else None
         if table is None:

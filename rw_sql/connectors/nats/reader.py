@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from rw_sql.connectors.nats.client import POOL, FilterRefusedError, NatsError, StreamMissingError, api, info_of
 from rw_sql.connectors.nats.subjects import is_covered, least, matcher
+from rw_sql.connectors.support.record_columns import HEADERS, record_ddl, record_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,25 +48,10 @@ _LAG_SECONDS = 0.25
 the leader's. The consumer of the next attempt may run on another server.
 """
 
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-SCHEMA = pa.schema(
-    [
-        ("_rw_split", pa.string()),
-        ("_rw_offset", pa.int64()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("partition", pa.string()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("headers", _HEADERS),
-        ("subject", pa.string()),
-    ]
-)
+SCHEMA = record_schema(more=(("subject", pa.string()),))
 """The Arrow schema of records: the columns of ``Connector.read_stream``, and the subject."""
 
-RECORDS = (
-    "_rw_split string, _rw_offset bigint, key binary, value binary, partition string, timestamp timestamp, "
-    "headers array<struct<key:string,value:binary>>, subject string"
-)
+RECORDS = record_ddl(SCHEMA)
 """The schema of records as Spark's DDL."""
 
 
@@ -425,7 +411,7 @@ def _table(stream: str, rows: list[tuple[int, int, str, bytes, Any]]) -> pa.Tabl
             pa.array([row[3] for row in rows], pa.binary()),
             pa.array([stream] * count, pa.string()),
             pa.array([row[1] for row in rows], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
-            pa.array(headers, _HEADERS),
+            pa.array(headers, HEADERS),
             pa.array([row[2] for row in rows], pa.string()),
         ],
         schema=SCHEMA,

@@ -21,6 +21,7 @@ from rw_sql.connectors.pulsar.client import (
 from rw_sql.connectors.pulsar.ids import BEGINNING, EntryId, entry_of, offset_of, place_of
 from rw_sql.connectors.pulsar.names import full_name, partition_of
 from rw_sql.connectors.support.fetched_ranges import FetchedRanges
+from rw_sql.connectors.support.record_columns import HEADERS, record_ddl, record_schema
 from rw_sql.connectors.support.wide_offsets import offset_text
 
 if TYPE_CHECKING:
@@ -41,27 +42,11 @@ _LOOK_BACK = (16, 256, 4096)
 """The number of entries before a position at which a reader begins, in successive attempts. These entries may be parts
 of the message at the position."""
 
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-SCHEMA = pa.schema(
-    [
-        ("_rw_split", pa.string()),
-        ("_rw_offset", pa.string()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("partition", pa.string()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("headers", _HEADERS),
-        ("message_id", pa.string()),
-        ("message_id_data", pa.binary()),
-    ]
-)
+SCHEMA = record_schema(pa.string(), (("message_id", pa.string()), ("message_id_data", pa.binary())))
 """The Arrow schema of messages: the columns of ``Connector.read_stream``, with the offset as text, and the message
 id."""
 
-RECORDS = (
-    "_rw_split string, _rw_offset string, key binary, value binary, partition string, timestamp timestamp, "
-    "headers array<struct<key:string,value:binary>>, message_id string, message_id_data binary"
-)
+RECORDS = record_ddl(SCHEMA)
 """The schema of messages as Spark's DDL."""
 
 FETCHED = FetchedRanges(SCHEMA, 256 * 1024 * 1024)
@@ -288,7 +273,7 @@ def table_of(split: str, messages: Sequence[RawMessage]) -> pa.Table:
             pa.array([message.data for message in messages], pa.binary()),
             pa.array([split] * count, pa.string()),
             pa.array([message.at_ms * 1000 for message in messages], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
-            pa.array(headers, _HEADERS),
+            pa.array(headers, HEADERS),
             pa.array(ids, pa.string()),
             pa.array([message.id_data for message in messages], pa.binary()),
         ],

@@ -28,6 +28,7 @@ from rw_sql.connectors.rabbitmq.client import (
 )
 from rw_sql.connectors.rabbitmq.frames import Command, Request
 from rw_sql.connectors.rabbitmq.messages import DATA_SECTION, content_of, parts_of
+from rw_sql.connectors.support.record_columns import HEADERS, RECORD_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,20 +43,6 @@ AT_ONCE_BYTES = 8 * 1024 * 1024
 _ANSWER_SECONDS = 10.0
 _MOST_CREDIT = 64
 _EPOCH_BITS = 16
-
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-SCHEMA = pa.schema(
-    [
-        ("_rw_split", pa.string()),
-        ("_rw_offset", pa.int64()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("partition", pa.string()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("headers", _HEADERS),
-    ]
-)
-"""The Arrow schema of records: the columns of ``Connector.read_stream``."""
 
 
 class RangeLostError(RabbitError):
@@ -236,7 +223,7 @@ def read_range(
         stream=stream, split=split or stream, start=start, end=end, with_headers=with_headers, most_bytes=most_bytes
     )
     if end <= start:
-        return SCHEMA.empty_table(), end
+        return RECORD_SCHEMA.empty_table(), end
     at_leader(address, stream, _ANSWER_SECONDS, found.read)
     return found.table(), found.at
 
@@ -345,9 +332,9 @@ class _Range:
                 pa.array(self.values, pa.binary()),
                 _repeated(self.stream, count),
                 pa.array(self.times, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")),
-                pa.array(self.headers, _HEADERS) if self.with_headers else pa.nulls(count, _HEADERS),
+                pa.array(self.headers, HEADERS) if self.with_headers else pa.nulls(count, HEADERS),
             ],
-            schema=SCHEMA,
+            schema=RECORD_SCHEMA,
         )
 
 
@@ -357,4 +344,4 @@ def _repeated(text: str, count: int) -> pa.Array:
 
 def whole_table(tables: Sequence[pa.Table]) -> pa.Table:
     """The rows of several tables in order."""
-    return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+    return pa.concat_tables(tables) if tables else RECORD_SCHEMA.empty_table()

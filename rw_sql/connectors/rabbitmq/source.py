@@ -296,7 +296,7 @@ class RabbitConnector(RangedConnector):
 
         A small number of messages is read through Arrow in this process, a larger number in Spark's processes.
         """
-        from rw_sql.connectors.support.record_reader import RECORDS
+        from rw_sql.connectors.support.record_columns import RECORDS
         from rw_sql.connectors.support.table_reader import read_parts
 
         parts = [(split, start, end) for split, (start, end) in ranges.items() if end > start]

@@ -13,6 +13,7 @@ from rw_sql.connectors.support.arrow_schemas import arrow_schema
 from rw_sql.connectors.support.data_sources import register_source
 from rw_sql.connectors.support.pickled import frozen, thawed
 from rw_sql.connectors.support.private_files import private_file
+from rw_sql.connectors.support.record_columns import RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from rw_sql.connectors.base import Record
-
-RECORDS = (
-    "_rw_split string, _rw_offset bigint, key binary, value binary, partition string, timestamp timestamp, "
-    "headers array<struct<key:string,value:binary>>"
-)
-"""The columns of records, as in ``Connector.read_stream``."""
 
 _BATCH_ROWS = 10_000
 

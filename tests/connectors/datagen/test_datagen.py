@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.datagen.plan import plan_rows
-from rw_sql.connectors.datagen.rows import SCHEMA, RowPlan, SplitRange, make_batch, make_batches, row_plan
+from rw_sql.connectors.datagen.rows import RowPlan, SplitRange, make_batch, make_batches, row_plan
 from rw_sql.connectors.datagen.source import ENDLESS, DatagenConnector
 from rw_sql.connectors.spec import load_spec
+from rw_sql.connectors.support.record_columns import RECORD_SCHEMA
 from rw_sql.errors import SqlError
 
 DATAGEN = DatagenConnector()
@@ -132,7 +133,7 @@ def test_values_are_of_their_types_and_in_their_ranges() -> None:
 
 def test_batches_have_the_reader_s_columns() -> None:
     batch = make_batch(plan({"datagen.rows.total": "4"}, {"v": "INT"}), [SplitRange("1-0", 0, 1, 3)])
-    assert batch.schema == SCHEMA
+    assert batch.schema == RECORD_SCHEMA
     assert batch.column("_rw_split").to_pylist() == ["1-0", "1-0"]
     assert batch.column("_rw_offset").to_pylist() == [1, 2]
     assert batch.column("key").to_pylist() == [None, None]
@@ -252,6 +253,7 @@ from rw_sql.connectors.datagen import plan as datagen_plan
 from rw_sql.connectors.datagen import reader as datagen_reader
 from rw_sql.connectors.datagen import rows as datagen_rows
 from rw_sql.connectors.spec import load_spec
+from rw_sql.connectors.support.record_columns import RECORD_SCHEMA
 for module in (datagen_rows, datagen_reader):
     cloudpickle.register_pickle_by_value(module)
 plan = datagen_plan.plan_rows(load_spec("datagen"), {"datagen.rows.total": "5"}, {"v": "INT", "t": "STRUCT<a INT>"})

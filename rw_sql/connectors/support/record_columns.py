@@ -1,0 +1,42 @@
+"""The columns of the records that a connector reads (``Connector.read_stream``), for Arrow and for Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def record_schema(offset: pa.DataType | None = None, more: tuple[tuple[str, pa.DataType], ...] = ()) -> pa.Schema:
+    """The Arrow schema of records. Offsets are of the type ``offset``, by default 64-bit integers; ``more`` are
+    columns of one connector, behind those of all."""
+    return pa.schema(
+        [
+            ("_rw_split", pa.string()),
+            ("_rw_offset", offset or pa.int64()),
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("partition", pa.string()),
+            ("timestamp", pa.timestamp("us", tz="UTC")),
+            ("headers", HEADERS),
+            *more,
+        ]
+    )
+
+
+def record_ddl(schema: pa.Schema) -> str:
+    """The columns of an Arrow schema of records as Spark's DDL."""
+    return ", ".join(f"{field.name} {_SPARK_TYPES[field.type]}" for field in schema)
+
+
+_SPARK_TYPES = {
+    pa.string(): "string",
+    pa.int64(): "bigint",
+    pa.binary(): "binary",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+    HEADERS: "array<struct<key:string,value:binary>>",
+}
+
+RECORD_SCHEMA = record_schema()
+RECORDS = record_ddl(RECORD_SCHEMA)
+"""The columns of ``RECORD_SCHEMA`` as Spark's DDL."""
