@@ -5,7 +5,7 @@ import gc
 import pytest
 from hypothesis import settings
 
-from rw_sql.cli.keeper import keep_tidy
+from rw_sql.cli.process_cleanup import keep_tidy
 
 pytest_plugins = [
     "tests.support.broker",

@@ -22,8 +22,8 @@ from rich.text import Text
 
 from rw_sql import SqlError
 from rw_sql.cli.kafka_broker import start_broker, stop_broker
-from rw_sql.cli.keeper import keep_tidy
 from rw_sql.cli.output import console_for, print_error
+from rw_sql.cli.process_cleanup import keep_tidy
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.spark_start import spark_for
 from rw_sql.cli.transcript import Transcript

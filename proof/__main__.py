@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from proof.harness import Proof, Trial, find_proofs, known_trials, run_proof, tried_commit, write_page
-from rw_sql.cli.keeper import keep_tidy
+from rw_sql.cli.process_cleanup import keep_tidy
 
 HERE = Path(__file__).parent
 WORK = HERE / ".work"

@@ -1,7 +1,8 @@
 """The errors that users can see: codes, SQLSTATEs, positions in the text, and rendering.
 
 Codes are grouped: ``RW1xx`` syntax, ``RW2xx`` names and types, ``RW3xx`` refused, ``RW4xx`` upstream and runtime. A
-code is never reused. SQLSTATE values follow PostgreSQL's appendix A.
+code is never reused. SQLSTATE values follow PostgreSQL's appendix A. Message and hint are written where the error is
+raised.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from proof.harness import tried_commit
-from rw_sql.cli.keeper import keep_tidy
+from rw_sql.cli.process_cleanup import keep_tidy
 from soak.operator import Operator, RefusedError
 from soak.processes import Processes
 from soak.upstream import Upstream

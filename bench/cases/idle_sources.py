@@ -236,7 +236,7 @@ def _leave_at_rest(warehouse: str, topics: Mapping[str, PooledTopic]) -> None:
     from rw_sql.connectors.base import SplitState
     from rw_sql.metastore import Metastore
     from rw_sql.model.job_specs import IngestSpec, ViewSpec, desired_jobs
-    from rw_sql.runtime.control.resting import Idle, IdleReader, IdleSource, stored
+    from rw_sql.runtime.control.rest_conditions import Idle, IdleReader, IdleSource, stored
     from rw_sql.runtime.delta.delta_log import latest_version
     from rw_sql.runtime.support.warehouse import Warehouse
 

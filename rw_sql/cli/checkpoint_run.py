@@ -22,7 +22,7 @@ from rw_sql.metastore.commits import user_name
 from rw_sql.model.offset_files import FORMS, write_offsets
 from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint
 from rw_sql.plan.result.picture import plan_mermaid, plan_svg
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.statements.checkpoint.checkpoint import (
     lower_inject_checkpoint_offsets,
     lower_show_checkpoint,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rw_sql.cli.check import check_command, export_catalog_command
+from rw_sql.cli.checking.check import check_command, export_catalog_command
 from rw_sql.cli.checkpoint import checkpoint_app
 from rw_sql.cli.deploy.commands import apply_command, diff_command, rollback_command
 from rw_sql.cli.dev import dev_app

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from rw_sql.cli.keeper import MARK
 from rw_sql.cli.output import console_for
+from rw_sql.cli.process_cleanup import MARK
 from rw_sql.cli.status_line import own_stderr
 from rw_sql.session.java import check_java
 

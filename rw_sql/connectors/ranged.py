@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.base import SplitState
-    from rw_sql.connectors.support.range_stream import RangeFeed
+    from rw_sql.connectors.support.records.range_stream import RangeFeed
 
 MOST_RECORDS = 400_000
 """The default maximum number of records in a batch."""
@@ -137,7 +137,7 @@ class RangedConnector(PlainConnector):
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
         """The ranges left to read from these positions, distributed over the batches of a stream."""
-        from rw_sql.connectors.support.range_stream import RangeFeed
+        from rw_sql.connectors.support.records.range_stream import RangeFeed
 
         most = (max_records or MOST_RECORDS) * self.offsets_per_record
         return RangeFeed(
@@ -182,6 +182,6 @@ class PythonConnector(RangedConnector):
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
         """The records that :meth:`records` yields. Spark runs one task per split."""
-        from rw_sql.connectors.support import record_reader
+        from rw_sql.connectors.support.records import record_reader
 
         return record_reader.read_batch(spark, self, options, ranges)

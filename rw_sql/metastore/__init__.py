@@ -25,7 +25,7 @@ from rw_sql.metastore.commits import Committed, ConcurrentCommit
 from rw_sql.metastore.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from rw_sql.metastore.runtime import JobStore
+    from rw_sql.metastore.job_store import JobStore
     from rw_sql.metastore.store import Metastore
 
 __all__ = [
@@ -45,7 +45,7 @@ __all__ = [
     "record_to_json",
 ]
 
-_HOMES = {"JobStore": "rw_sql.metastore.runtime", "Metastore": "rw_sql.metastore.store"}
+_HOMES = {"JobStore": "rw_sql.metastore.job_store", "Metastore": "rw_sql.metastore.store"}
 """The modules of the classes that need delta-rs and PyArrow.
 
 They are imported lazily, because a light installation has neither library.

@@ -24,13 +24,13 @@ from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore.catalog import Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
 from rw_sql.metastore.commits import Committed, CommitUnknown, ConcurrentCommit, user_name
-from rw_sql.metastore.later import DebouncedTask
+from rw_sql.metastore.debounced_task import DebouncedTask
+from rw_sql.metastore.job_store import JobStore
 from rw_sql.metastore.location import catalog_folder
 from rw_sql.metastore.log_rows import now_ms, operation_record, operation_rows, outcome_row
 from rw_sql.metastore.migrations import migrate, require_format
 from rw_sql.metastore.projections import fold_rows, projection_rows, snapshot_from
 from rw_sql.metastore.records import OperationRecord
-from rw_sql.metastore.runtime import JobStore
 from rw_sql.metastore.snapshot import PROJECTIONS, Snapshot, before_image, effect_of, fold, projection_of
 from rw_sql.metastore.table import CommitConflict, StoredTable, join
 from rw_sql.object_stores import one_line

@@ -367,7 +367,7 @@ def _lower(
 
             return lower_show_source_continuity(statement, snapshot, inspector)
         case ast.ShowMetrics():
-            from rw_sql.plan.statements.show.objects import lower_show_metrics
+            from rw_sql.plan.statements.show.jobs import lower_show_metrics
 
             return lower_show_metrics(statement, snapshot, inspector)
         case ast.ShowLineage():

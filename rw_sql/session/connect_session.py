@@ -13,8 +13,8 @@ from rw_sql.metastore import Metastore
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.remote.remote_executor import RemoteExecutor
-from rw_sql.runtime.spark.absent import NoSpark
 from rw_sql.runtime.spark.frames import arrow_of
+from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.sql.connect_views import ConnectViews
 from rw_sql.runtime.support.store_errors import store_errors
 from rw_sql.session.attached import Attached, end_servers

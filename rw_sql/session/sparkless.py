@@ -13,7 +13,7 @@ from rw_sql.errors import UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
-from rw_sql.runtime.spark.absent import NoSpark
+from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.support.store_errors import store_errors
 from rw_sql.session.location import warehouse_at
 from rw_sql.session.results import local_time

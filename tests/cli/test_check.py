@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.check import check_script, run_check
+from rw_sql.cli.checking.check import check_script, run_check
 from rw_sql.cli.main import app
 from rw_sql.metastore import Metastore, catalog_from_json, catalog_to_json
 from rw_sql.metastore.records import Operation, ParameterRecord, PutObject
@@ -147,7 +147,7 @@ def test_on_a_warehouse_and_on_its_exported_catalog(tmp_path: Path, capsys: pyte
 def test_neither_spark_nor_arrow_is_loaded() -> None:
     heavy = ("pyspark", "delta", "py4j", "pandas", "pyarrow", "deltalake")
     code = (
-        "import sys, rw_sql.cli.check as c, rw_sql.cli.fmt as f;"
+        "import sys, rw_sql.cli.checking.check as c, rw_sql.cli.fmt as f;"
         "list(c.check_script('CREATE MATERIALIZED VIEW v AS SELECT 1 AS a; x', 'f')); f.format_script('FLUSH');"
         f"sys.exit(any(m.split('.')[0] in {heavy} for m in sys.modules))"
     )
@@ -169,7 +169,7 @@ def test_only_the_kinds_of_statements_of_a_script_are_loaded(tmp_path: Path) -> 
         encoding="utf-8",
     )
     code = (
-        "import pathlib, sys, rw_sql.cli.check as c\n"
+        "import pathlib, sys, rw_sql.cli.checking.check as c\n"
         f"text = pathlib.Path({str(file)!r}).read_text()\n"
         "print([str(error) for one in c.check_script(text, 'f') for error in one.errors])\n"
         f"print(sorted({others} & set(sys.modules)))\n"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.check import run_check
+from rw_sql.cli.checking.check import run_check
 from rw_sql.cli.dev import records_of
 from rw_sql.cli.fmt import run_fmt
 from rw_sql.cli.shell.prompt import is_complete

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.check import check_script
+from rw_sql.cli.checking.check import check_script
 from rw_sql.connectors.docs import main, page, stale_pages
 from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
 from rw_sql.connectors.spec import find_option_errors

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.connectors.base import SplitState, Stretch
-from rw_sql.connectors.support.range_stream import RangeFeed
+from rw_sql.connectors.support.records.range_stream import RangeFeed
 from tests.support.waits import wait_until
 
 if TYPE_CHECKING:

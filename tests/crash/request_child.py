@@ -16,7 +16,7 @@ from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.takeover import take_over
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.remote.request_server import RequestServer
-from rw_sql.runtime.spark.absent import NoSpark
+from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.support.waits import LAST_RESORT_SECONDS
 from tests.support.warehouses import WrittenWarehouse

@@ -78,7 +78,7 @@ def test_the_private_parts_of_pyspark_are_used_in_one_place() -> None:
         "rw_sql/connectors/kafka/spark_reader.py",
         "rw_sql/connectors/support/data_sources.py",
         "rw_sql/connectors/support/local_frames.py",
-        "rw_sql/connectors/support/range_stream.py",
+        "rw_sql/connectors/support/records/range_stream.py",
     }
 
 

@@ -17,7 +17,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.runtime.control import job_slot, reconciler
 from rw_sql.runtime.delta import held_rows
 from rw_sql.runtime.positions import planned_rows
-from rw_sql.runtime.spark.work import work_of
+from rw_sql.runtime.spark.work_progress import work_of
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 from tests.integration.processes import Server
 from tests.support.waits import LAST_RESORT_SECONDS

@@ -17,8 +17,7 @@ from rw_sql.metastore.records import (
     SecretRecord,
     SourceRecord,
 )
-from rw_sql.runtime.control import resting
-from rw_sql.runtime.control import rests as rests_module
+from rw_sql.runtime.control import rest_conditions, rest_scheduler
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.observe import upstream_watcher
 from tests.runtime.controlled_jobs import FakeJob, Jobs
@@ -109,7 +108,7 @@ class World(Jobs):
         self.on_stop: Any = None
         self.make = self._make
         monkeypatch.setattr(upstream_watcher, "LEAST_SECONDS", 0.02)
-        for place in (resting, rests_module):
+        for place in (rest_conditions, rest_scheduler):
             monkeypatch.setattr(place, "kind_of", lambda _: self.cluster)
 
     def _make(self, spec: JobSpec, run: int) -> FakeJob:

@@ -25,7 +25,7 @@ from rw_sql.runtime.decoding.decoder import ERROR
 from rw_sql.runtime.delta.delta_log import JobCommit
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import LEASE_SECONDS
-from rw_sql.runtime.spark.absent import NoSpark
+from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.support.processes import now_ms, process_start, this_machine
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax.lexing.identifiers import quoted

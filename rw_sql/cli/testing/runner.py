@@ -322,7 +322,7 @@ class Bench:
 def run_tests(tests: Sequence[Test], options: TestOptions, tell: Callable[[TestOutcome], None]) -> list[TestOutcome]:
     """Starts Spark and the broker and runs the tests. Raises SqlError if Spark or the broker does not start."""
     from rw_sql.cli.kafka_broker import start_broker, stop_broker
-    from rw_sql.cli.keeper import keep_tidy
+    from rw_sql.cli.process_cleanup import keep_tidy
     from rw_sql.cli.spark_start import spark_for
     from rw_sql.session.attach import detach
 

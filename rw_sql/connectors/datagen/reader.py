@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from rw_sql.connectors.datagen import rows as datagen_rows
 from rw_sql.connectors.datagen.rows import SplitRange
 from rw_sql.connectors.support.data_sources import register_source
-from rw_sql.connectors.support.record_columns import RECORDS
+from rw_sql.connectors.support.records.record_columns import RECORDS
 
 try:
     from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow

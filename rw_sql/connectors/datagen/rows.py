@@ -16,7 +16,7 @@ try:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from rw_sql.connectors.support.record_columns import HEADERS, RECORD_SCHEMA
+    from rw_sql.connectors.support.records.record_columns import HEADERS, RECORD_SCHEMA
 except ModuleNotFoundError:
     # rw-sql check, which only makes plans, also runs where these packages are not installed.
     pass

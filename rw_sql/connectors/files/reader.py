@@ -27,7 +27,7 @@ from rw_sql.connectors.support import fitting as value_fitting
 from rw_sql.connectors.support.data_sources import register_source
 from rw_sql.connectors.support.local_frames import local_frame, noted_as_large
 from rw_sql.connectors.support.private_files import private_file
-from rw_sql.connectors.support.record_columns import RECORDS
+from rw_sql.connectors.support.records.record_columns import RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rw_sql.connectors.kafka.spark_reader import known_time, split_id, split_parts
-from rw_sql.connectors.support.record_columns import RECORD_SCHEMA
+from rw_sql.connectors.support.records.record_columns import RECORD_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,8 +13,8 @@ from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, missing_hint
 from rw_sql.connectors.kafka import admin as kafka_admin
 from rw_sql.connectors.kafka import client_pool as kafka_visits
 from rw_sql.connectors.kafka import properties as kafka_properties
-from rw_sql.connectors.kafka.registered import RegisteredRecords, RegisteredSchemas, has_registry
-from rw_sql.connectors.kafka.registered import look as look_at_registry
+from rw_sql.connectors.kafka.schema_registry_records import RegisteredRecords, RegisteredSchemas, has_registry
+from rw_sql.connectors.kafka.schema_registry_records import look as look_at_registry
 from rw_sql.connectors.kafka.source import check_brokers, check_topics, topics_of
 from rw_sql.connectors.sink import (
     APPEND_ONLY,

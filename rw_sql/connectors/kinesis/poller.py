@@ -38,8 +38,8 @@ _LIST_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Poller:
-    """Reads the shards of one run. Implements :class:`rw_sql.connectors.support.range_stream.Stretches`. One thread at
-    a time uses a poller.
+    """Reads the shards of one run. Implements
+    :class:`rw_sql.connectors.support.records.range_stream.Stretches`. One thread at a time uses a poller.
 
     A shard is read after its parents have been read completely, because the records of a partition key are in the
     parents before they are in the shard.

@@ -16,8 +16,8 @@ from rw_sql.connectors.kinesis.client import (
     stream_of,
 )
 from rw_sql.connectors.kinesis.shards import AT_ONCE, ENDED, TAILS, first_record, is_surely_whole, is_young
-from rw_sql.connectors.support.fetched_ranges import FetchedRanges
-from rw_sql.connectors.support.record_columns import HEADERS, record_ddl, record_schema
+from rw_sql.connectors.support.records.fetched_ranges import FetchedRanges
+from rw_sql.connectors.support.records.record_columns import HEADERS, record_ddl, record_schema
 from rw_sql.connectors.support.wide_offsets import offset_text
 
 if TYPE_CHECKING:

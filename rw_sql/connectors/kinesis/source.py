@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.kinesis.client import Shard
     from rw_sql.connectors.ranged import Encoding
     from rw_sql.connectors.spec import ConnectorSpec
-    from rw_sql.connectors.support.range_stream import RangeFeed
+    from rw_sql.connectors.support.records.range_stream import RangeFeed
 
 _KEY_ID, _SECRET = "aws.credentials.access_key_id", "aws.credentials.secret_access_key"
 _STREAM = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
@@ -108,7 +108,7 @@ class KinesisConnector(RangedConnector):
     ) -> RangeFeed:
         """The ranges of a run, found by reading records."""
         from rw_sql.connectors.kinesis.poller import Poller
-        from rw_sql.connectors.support.range_stream import RangeFeed
+        from rw_sql.connectors.support.records.range_stream import RangeFeed
 
         poller = Poller(max_records=max_records or MOST_RECORDS)
         first = poller.stretches(options, positions)

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from rw_sql.connectors.base import Stretch
 from rw_sql.connectors.support.connections.tls import tls_context
-from rw_sql.connectors.support.range_stream import RangeFeed
-from rw_sql.connectors.support.record_columns import HEADERS, RECORD_SCHEMA
+from rw_sql.connectors.support.records.range_stream import RangeFeed
+from rw_sql.connectors.support.records.record_columns import HEADERS, RECORD_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState
     from rw_sql.connectors.ranged import Encoding
     from rw_sql.connectors.spec import ConnectorSpec
-    from rw_sql.connectors.support.range_stream import RangeFeed
+    from rw_sql.connectors.support.records.range_stream import RangeFeed
 
 _SPLIT = "0"
 _SCHEMES = ("tcp", "mqtt", "ssl", "mqtts")
@@ -106,7 +106,7 @@ class MqttConnector(RangedConnector):
     ) -> DataFrame:
         """The messages that this process has received. Raises OSError if it has not received all of them."""
         from rw_sql.connectors.mqtt.session import SESSIONS
-        from rw_sql.connectors.support.record_columns import RECORD_SCHEMA
+        from rw_sql.connectors.support.records.record_columns import RECORD_SCHEMA
 
         start, end = ranges.get(_SPLIT, (0, 0))
         if end <= start:

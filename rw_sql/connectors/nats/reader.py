@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from rw_sql.connectors.nats.client import POOL, FilterRefusedError, NatsError, StreamMissingError, api, info_of
 from rw_sql.connectors.nats.subjects import is_covered, least, matcher
-from rw_sql.connectors.support.record_columns import HEADERS, record_ddl, record_schema
+from rw_sql.connectors.support.records.record_columns import HEADERS, record_ddl, record_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ from rw_sql.connectors.pulsar.bounds import TAILS, THREADS
 from rw_sql.connectors.pulsar.client import PulsarError, address_of
 from rw_sql.connectors.pulsar.reader import FETCHED, PAGE_MESSAGES, PartitionReader, table_of
 from rw_sql.connectors.pulsar.subscriptions import Subscriptions
-from rw_sql.connectors.support.range_stream import RangeFeed
+from rw_sql.connectors.support.records.range_stream import RangeFeed
 from rw_sql.connectors.support.wide_offsets import MOST
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 
 class Poller:
-    """Reads the partitions of one run. Implements :class:`rw_sql.connectors.support.range_stream.Stretches`. One thread
-    at a time uses a poller."""
+    """Reads the partitions of one run. Implements
+    :class:`rw_sql.connectors.support.records.range_stream.Stretches`. One thread at a time uses a poller."""
 
     def __init__(self, *, max_records: int, is_compacted: bool) -> None:
         self._max_records, self._is_compacted = max_records, is_compacted

@@ -20,8 +20,8 @@ from rw_sql.connectors.pulsar.client import (
 )
 from rw_sql.connectors.pulsar.ids import BEGINNING, EntryId, entry_of, offset_of, place_of
 from rw_sql.connectors.pulsar.names import full_name, partition_of
-from rw_sql.connectors.support.fetched_ranges import FetchedRanges
-from rw_sql.connectors.support.record_columns import HEADERS, record_ddl, record_schema
+from rw_sql.connectors.support.records.fetched_ranges import FetchedRanges
+from rw_sql.connectors.support.records.record_columns import HEADERS, record_ddl, record_schema
 from rw_sql.connectors.support.wide_offsets import offset_text
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, UpstreamSplit
     from rw_sql.connectors.ranged import Encoding
     from rw_sql.connectors.spec import ConnectorSpec
-    from rw_sql.connectors.support.range_stream import RangeFeed
+    from rw_sql.connectors.support.records.range_stream import RangeFeed
 
 _TIME, _MODE = "scan.startup.timestamp.millis", "scan.startup.mode"
 _NAME = "subscription.name"

@@ -28,7 +28,7 @@ from rw_sql.connectors.rabbitmq.client import (
 )
 from rw_sql.connectors.rabbitmq.frames import Command, Request
 from rw_sql.connectors.rabbitmq.messages import DATA_SECTION, content_of, parts_of
-from rw_sql.connectors.support.record_columns import HEADERS, RECORD_SCHEMA
+from rw_sql.connectors.support.records.record_columns import HEADERS, RECORD_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Stretch, UpstreamWatch
     from rw_sql.connectors.ranged import Encoding
     from rw_sql.connectors.spec import ConnectorSpec
-    from rw_sql.connectors.support.range_stream import RangeFeed
+    from rw_sql.connectors.support.records.range_stream import RangeFeed
 
 SMALL_OFFSETS = 10_000
 """Reads of at most this many offsets run in this process, over its open connection.
@@ -134,7 +134,7 @@ class RabbitConnector(RangedConnector):
     ) -> RangeFeed:
         """The messages since these positions, distributed over the batches of a run."""
         from rw_sql.connectors.rabbitmq.poller import Poller
-        from rw_sql.connectors.support.range_stream import RangeFeed
+        from rw_sql.connectors.support.records.range_stream import RangeFeed
 
         poller = Poller()
         first = poller.stretches(options, positions)
@@ -296,7 +296,7 @@ class RabbitConnector(RangedConnector):
 
         A small number of messages is read through Arrow in this process, a larger number in Spark's processes.
         """
-        from rw_sql.connectors.support.record_columns import RECORDS
+        from rw_sql.connectors.support.records.record_columns import RECORDS
         from rw_sql.connectors.support.table_reader import read_parts
 
         parts = [(split, start, end) for split, (start, end) in ranges.items() if end > start]

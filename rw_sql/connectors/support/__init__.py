@@ -1,5 +1,5 @@
-"""Code that several connector families use: streams of ranges, readers of records, conversions of a sink's values,
+"""Code that several connector families use: records and their readers (``records``), conversions of a sink's values,
 files with secrets.
 
-Imports: ``base``, ``sink``, ``spec``. Begin with ``range_stream``.
+Imports: ``base``, ``sink``, ``spec``. Begin with ``typed_records``.
 """

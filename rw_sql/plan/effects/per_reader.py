@@ -13,7 +13,7 @@ from rw_sql.metastore.records import (
 from rw_sql.model.source_readers import UNREAD, readers_of, unread
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.prediction import join_predictions
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import steps_of
 
 if TYPE_CHECKING:

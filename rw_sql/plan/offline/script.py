@@ -28,7 +28,7 @@ from rw_sql.model.names import find_table, find_view, is_schema
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.offline.assumed_catalog import AssumedCatalog, Outcome
-from rw_sql.plan.offline.hints import hint_for
+from rw_sql.plan.offline.fallback_hints import hint_for
 from rw_sql.plan.offline.inspector import QUERY, TABLE, OfflineInspector, Unanswerable
 from rw_sql.plan.offline.judgement import follows_from_blocked, follows_from_columns, is_of_the_world
 from rw_sql.plan.offline.pieces import parse_piece, pieces_of, rest_of

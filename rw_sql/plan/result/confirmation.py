@@ -12,7 +12,7 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.result.allow import predicted_words
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.syntax import render
 from rw_sql.syntax.statements import InjectCheckpointOffsets
 

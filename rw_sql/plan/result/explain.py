@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.plan.result.plan import Table
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 
 if TYPE_CHECKING:
     from rw_sql.plan.result.plan import Plan

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.plan.result.graph_svg import shortened, xml_text
-from rw_sql.plan.result.preview import total_text
+from rw_sql.plan.result.preview_text import total_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -39,7 +39,7 @@ from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.queries.delta_inputs import left_unread
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import predicted, prediction_to_json
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import sql_name

@@ -9,7 +9,7 @@ from py4j.protocol import Py4JError
 
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.sinks.job import Sink
-from rw_sql.runtime.spark.work import planning_of, work_of
+from rw_sql.runtime.spark.work_progress import planning_of, work_of
 from rw_sql.runtime.views.job import View
 
 if TYPE_CHECKING:

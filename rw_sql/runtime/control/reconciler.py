@@ -19,9 +19,10 @@ from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.job_specs import IngestSpec, JobSpec, RefreshSpec, SinkSpec, ViewSpec
 from rw_sql.runtime.control.arrivals import MOVING, Arrivals
 from rw_sql.runtime.control.heartbeats import Beats
-from rw_sql.runtime.control.job_slot import FIRST_RETRY_SECONDS, JobSlot, StatusReports, Trouble, doubled, due_slots
+from rw_sql.runtime.control.job_slot import JobSlot, StatusReports, doubled, due_slots
 from rw_sql.runtime.control.quiesce import quiesced_jobs
-from rw_sql.runtime.control.rests import Rests
+from rw_sql.runtime.control.rest_scheduler import Rests
+from rw_sql.runtime.control.retries import FIRST_RETRY_SECONDS, Trouble
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.split_discovery import goes_on_with_more, was_discovered

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.base import Connector, RecordFetcher, SplitState, UpstreamWatch
-    from rw_sql.connectors.support.range_stream import RangeFeed
+    from rw_sql.connectors.support.records.range_stream import RangeFeed
     from rw_sql.model.job_specs import IngestSpec
     from rw_sql.runtime.decoding.registry.message_records import MessageRecords
     from rw_sql.runtime.decoding.registry.records import SchemaRecords

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.base import Connector, RecordFetcher, SplitState
-    from rw_sql.connectors.support.range_stream import RangeFeed
+    from rw_sql.connectors.support.records.range_stream import RangeFeed
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.syntax.statements import CreateSource
 

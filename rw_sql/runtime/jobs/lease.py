@@ -23,7 +23,7 @@ from rw_sql.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rw_sql.metastore.runtime import JobStore
+    from rw_sql.metastore.job_store import JobStore
 
 HEARTBEAT_SECONDS = 2.0
 """The interval in seconds at which an owner renews its lease."""

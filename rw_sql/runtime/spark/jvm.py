@@ -1,8 +1,9 @@
 """Accesses the private parts of PySpark that rw_sql uses: the JVM's objects behind sessions, frames and queries.
 
 Only three other modules of ``rw_sql`` read such attributes: :mod:`rw_sql.runtime.spark.frames`, whose class *is* a
-DataFrame, and :mod:`rw_sql.connectors.kafka.spark_reader` and :mod:`rw_sql.connectors.support.range_stream`, which run
-without ``rw_sql.runtime``. If a release of PySpark renames one of these attributes, only this module has to change.
+DataFrame, and :mod:`rw_sql.connectors.kafka.spark_reader` and
+:mod:`rw_sql.connectors.support.records.range_stream`, which run without ``rw_sql.runtime``. If a release of PySpark
+renames one of these attributes, only this module has to change.
 Each access is a call through py4j's socket, which takes tens of microseconds.
 """
 

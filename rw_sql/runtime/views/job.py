@@ -29,7 +29,7 @@ from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges, note_ran
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.positions.table_consumers import require_versions
 from rw_sql.runtime.spark.shared_folder import require_shared
-from rw_sql.runtime.spark.work import work_of
+from rw_sql.runtime.spark.work_progress import work_of
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.faults import fault

@@ -18,7 +18,7 @@ from rw_sql.connectors.datagen.plan import plan_rows
 from rw_sql.connectors.datagen.rows import RowPlan, SplitRange, make_batch, make_batches, row_plan
 from rw_sql.connectors.datagen.source import ENDLESS, DatagenConnector
 from rw_sql.connectors.spec import load_spec
-from rw_sql.connectors.support.record_columns import RECORD_SCHEMA
+from rw_sql.connectors.support.records.record_columns import RECORD_SCHEMA
 from rw_sql.errors import SqlError
 
 DATAGEN = DatagenConnector()
@@ -253,7 +253,7 @@ from rw_sql.connectors.datagen import plan as datagen_plan
 from rw_sql.connectors.datagen import reader as datagen_reader
 from rw_sql.connectors.datagen import rows as datagen_rows
 from rw_sql.connectors.spec import load_spec
-from rw_sql.connectors.support.record_columns import RECORD_SCHEMA
+from rw_sql.connectors.support.records.record_columns import RECORD_SCHEMA
 for module in (datagen_rows, datagen_reader):
     cloudpickle.register_pickle_by_value(module)
 plan = datagen_plan.plan_rows(load_spec("datagen"), {"datagen.rows.total": "5"}, {"v": "INT", "t": "STRUCT<a INT>"})

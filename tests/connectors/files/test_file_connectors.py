@@ -18,7 +18,7 @@ from rw_sql.connectors.ranged import batch_ends, batch_offset
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.snapshots import SnapshotReader
 from rw_sql.connectors.support.private_files import SecretText
-from rw_sql.connectors.support.range_stream import take
+from rw_sql.connectors.support.records.range_stream import take
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.options import SecretReference, source_options

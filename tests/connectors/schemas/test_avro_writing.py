@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rw_sql.connectors.kafka.registered import RegisteredSchemas
+from rw_sql.connectors.kafka.schema_registry_records import RegisteredSchemas
 from rw_sql.connectors.schemas.avro_writing import namespace_of, row_encoder, schema_of
 from rw_sql.connectors.sink import SinkShape
 from rw_sql.errors import SqlError

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rw_sql.connectors.kafka.registered import RegisteredRecords, RegisteredSchemas, has_registry
+from rw_sql.connectors.kafka.schema_registry_records import RegisteredRecords, RegisteredSchemas, has_registry
 from rw_sql.connectors.kafka.sink import numbered_records
 from rw_sql.connectors.schemas.client import RegistryClient
 from rw_sql.connectors.schemas.json_schema import columns_of

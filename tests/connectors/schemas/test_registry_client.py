@@ -9,8 +9,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from rw_sql.connectors.kafka import registered as registered_module
-from rw_sql.connectors.kafka.registered import RegisteredRecords, RegisteredSchemas
+from rw_sql.connectors.kafka import schema_registry_records
+from rw_sql.connectors.kafka.schema_registry_records import RegisteredRecords, RegisteredSchemas
 from rw_sql.connectors.schemas import client as client_module
 from rw_sql.connectors.schemas.avro import columns_of, normal_form
 from rw_sql.connectors.schemas.client import RegistryClient, RegistryError, addresses_of
@@ -57,7 +57,7 @@ def test_what_is_registered_is_read_back(proxy: RegistryProxy) -> None:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every use of a cached schema reads it again."""
     monkeypatch.setattr(client_module, "VERIFY_SECONDS", 0.0)
-    monkeypatch.setattr(registered_module, "VERIFY_SECONDS", 0.0)
+    monkeypatch.setattr(schema_registry_records, "VERIFY_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("at_once")

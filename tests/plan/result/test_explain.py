@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.plan.result.plan import Preview, SplitPreview
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from tests.conftest import FIXTURES
 from tests.plan.canned import ELSEWHERE, moved_world
 

@@ -11,9 +11,10 @@ import pytest
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.job_specs import IngestSpec, ReaderSpec, ViewSpec
 from rw_sql.plan.statements.show.job_states import view_state
-from rw_sql.runtime.control import job_slot
+from rw_sql.runtime.control import job_slot, retries
 from rw_sql.runtime.control import reconciler as module
-from rw_sql.runtime.control.job_slot import JobSlot, Trouble
+from rw_sql.runtime.control.job_slot import JobSlot
+from rw_sql.runtime.control.retries import Trouble
 from rw_sql.runtime.ingest.split_discovery import goes_on_with_more
 from rw_sql.runtime.jobs.lease import try_take
 from rw_sql.runtime.jobs.statuses import run_mark
@@ -37,9 +38,9 @@ class Clock:
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    for place in (module, job_slot):
+    for place in (module, job_slot, retries):
         monkeypatch.setattr(place, "FIRST_RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(job_slot, "_LAST_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(retries, "LAST_RETRY_SECONDS", 0.02)
     return Jobs(tmp_path / "warehouse", monkeypatch)
 
 

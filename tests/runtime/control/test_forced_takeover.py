@@ -16,7 +16,7 @@ from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.runtime.control.takeover import take_over
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import try_take
-from rw_sql.runtime.spark.absent import NoSpark
+from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.support.processes import process_start, this_machine
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.support.warehouses import WrittenWarehouse

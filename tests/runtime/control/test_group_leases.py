@@ -21,7 +21,7 @@ from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.groups import holding, least_applied, owned_groups, unapplied
 from rw_sql.runtime.jobs.lease import LEASE_SECONDS, LeaseWatch, try_take
 from rw_sql.runtime.jobs.statuses import present_statuses
-from rw_sql.runtime.spark.absent import NoSpark
+from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax import parse_statement

@@ -14,7 +14,7 @@ from rw_sql.metastore.records import (
     PauseRecord,
     PutObject,
 )
-from rw_sql.runtime.control import reconciler, resting, rests
+from rw_sql.runtime.control import reconciler, rest_conditions, rest_scheduler
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.statuses import IDLE, jobs_at_rest
 from rw_sql.runtime.observe import cluster_looks, lag, upstream_watcher, watched_options
@@ -190,14 +190,14 @@ def test_the_next_process_does_not_wait_for_the_secrets_of_what_rests(
     world.rest(10, 20)
     goes_on = threading.Event()
     reads: list[str] = []
-    real = resting.options_of
+    real = rest_conditions.options_of
 
     def slowly(context: Context, spec: IngestSpec) -> dict[str, str] | None:
         reads.append(spec.job)
         goes_on.wait(60)
         return real(context, spec) if is_readable else None
 
-    monkeypatch.setattr(rests, "options_of", slowly)
+    monkeypatch.setattr(rest_scheduler, "options_of", slowly)
     world.again()
     epoch = world.metastore.snapshot().epoch
     world.reach(lambda: world.reconciler.applied_epoch == epoch, "everything is applied")
@@ -405,7 +405,7 @@ def test_a_pass_over_jobs_at_rest_looks_at_none_of_them(world: World, monkeypatc
         looked.append(of)
         return 0
 
-    monkeypatch.setattr(resting, "latest_version", look)
+    monkeypatch.setattr(rest_conditions, "latest_version", look)
     for _ in range(5):
         world.reconciler.reconcile()
     assert not looked

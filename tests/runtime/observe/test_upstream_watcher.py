@@ -14,7 +14,7 @@ from rw_sql.connectors.base import Upstream, UpstreamSplit
 from rw_sql.connectors.files.source import PosixFsConnector
 from rw_sql.connectors.registry import BUILT_IN
 from rw_sql.model.job_specs import IngestSpec
-from rw_sql.runtime.control import resting
+from rw_sql.runtime.control import rest_conditions
 from rw_sql.runtime.observe import upstream_watcher
 from tests.runtime.controlled_jobs import wait_until
 from tests.runtime.rested_sources import FakeReader
@@ -55,7 +55,7 @@ def test_an_upstream_that_hangs_is_looked_at_rarely_and_reported_after_three_loo
 
     plain: Any = SimpleNamespace(spec=SimpleNamespace(name="own"), look=look, split_topic=lambda split: split)
     watcher = upstream_watcher.UpstreamWatcher(found.append)
-    state = next(iter(resting.states_of(FakeReader(spec=cast("Any", None), positions={"a": 5})).values()))
+    state = next(iter(rest_conditions.states_of(FakeReader(spec=cast("Any", None), positions={"a": 5})).values()))
     # Both share a thread.
     for number, name in ((16, "bad"), (32, "good")):
         watched = upstream_watcher.Watched(source_id=number, states={"a": state})
@@ -81,7 +81,7 @@ def test_no_source_rests_whose_running_reader_alone_receives_its_records(name: s
         splits=("0",),
         since=1,
     )
-    assert resting.may_rest(spec) is (name not in ("mqtt", "mysql-cdc", "postgres-cdc"))
+    assert rest_conditions.may_rest(spec) is (name not in ("mqtt", "mysql-cdc", "postgres-cdc"))
 
 
 def test_one_by_one_connectors_are_watched_too() -> None:
@@ -93,7 +93,7 @@ def test_one_by_one_connectors_are_watched_too() -> None:
     )
     found: list[upstream_watcher.Finding] = []
     watcher = upstream_watcher.UpstreamWatcher(found.append)
-    state = next(iter(resting.states_of(FakeReader(spec=cast("Any", None), positions={"a": 3})).values()))
+    state = next(iter(rest_conditions.states_of(FakeReader(spec=cast("Any", None), positions={"a": 3})).values()))
     watcher.watch("ingest-1", plain, {}, upstream_watcher.Watched(source_id=1, states={"a": state}))
     wait_until(lambda: any(each.behind == {"ingest-1": 2} for each in found), "it is found")
     watcher.watch("ingest-1", plain, {}, upstream_watcher.Watched(source_id=1, states={"a": replace(state, offset=5)}))

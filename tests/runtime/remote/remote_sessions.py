@@ -15,7 +15,7 @@ from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.remote.remote_executor import RemoteExecutor
 from rw_sql.runtime.remote.request_server import RequestServer
-from rw_sql.runtime.spark.absent import NoSpark
+from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax import parse_statement
 

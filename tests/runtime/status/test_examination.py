@@ -13,7 +13,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import QuiesceLock
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject
 from rw_sql.runtime.jobs.context import Context
-from rw_sql.runtime.spark.absent import NoSpark
+from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.status import examination
 from rw_sql.runtime.status.examination import Finding, examine, repair
 from rw_sql.runtime.support.processes import this_machine

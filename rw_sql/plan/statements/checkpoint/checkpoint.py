@@ -26,7 +26,7 @@ from rw_sql.metastore.records import INJECT_CHECKPOINT, Operation
 from rw_sql.model.split_status import AHEAD, EXPIRED, OK, ORPHAN, UNKNOWN
 from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint, UndoCheckpoint
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow, SplitPreview, Table
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.statements.checkpoint.context import Target, look_around, require_brokers
 from rw_sql.plan.statements.checkpoint.targets import NewPosition, read_target, read_written
 from rw_sql.plan.statements.checkpoint.verdicts import previewed, state_notices

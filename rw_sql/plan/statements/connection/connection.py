@@ -47,7 +47,7 @@ from rw_sql.plan.checks.sources import check_source, require_secret
 from rw_sql.plan.checks.upstreams import no_answer, require_target, require_upstream
 from rw_sql.plan.effects.connection_impact import another_target, differences, effect_on, may_move, spell
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import (
     drop_plan,

@@ -12,7 +12,7 @@ from rw_sql.model.names import connections_of, find_connection, spoken
 from rw_sql.model.options import connection_of, names_in_connection, options_given, own_options, plan_options, shown
 from rw_sql.plan.effects.connection_impact import differences, spell
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.connection.connected_object import (

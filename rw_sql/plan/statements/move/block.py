@@ -24,7 +24,7 @@ from rw_sql.plan.effects.source_impact import (
 )
 from rw_sql.plan.result.allow import predicted_words
 from rw_sql.plan.result.plan import Plan, ResultRow
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import ALL_SOURCES
 from rw_sql.plan.statements.move.sink_impact import sink_impacts_of

@@ -32,7 +32,7 @@ from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.effects.source_impact import answers_of, impact_of, predictions, remedy_without_records
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import prediction_from_json
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import Step, after, steps_of
 from rw_sql.plan.statements.common import require_movable
 from rw_sql.plan.statements.move.restored import checked, put_records

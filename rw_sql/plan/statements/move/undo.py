@@ -42,7 +42,7 @@ from rw_sql.plan.effects.verdicts import UNTOLD_SPLIT
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import prediction_from_json
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_undo_checkpoint
 from rw_sql.plan.statements.common import ALL_SOURCES

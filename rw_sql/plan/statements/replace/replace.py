@@ -18,7 +18,7 @@ from rw_sql.model.definitions import (
 from rw_sql.model.names import object_name
 from rw_sql.plan.effects.source_impact import in_one
 from rw_sql.plan.result.plan import Plan
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.replace.least_change import least_change

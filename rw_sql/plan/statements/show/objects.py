@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,7 +14,6 @@ from rw_sql.model.job_ids import sink_job, view_job
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import (
     SCHEMA_KINDS,
-    bare_name,
     find_connection,
     find_relation,
     find_secret,
@@ -26,7 +24,6 @@ from rw_sql.model.names import (
     is_schema,
     object_name,
     objects_in,
-    schema_of,
     undefined_object,
     undefined_schema,
 )
@@ -35,9 +32,11 @@ from rw_sql.model.relations import schema_columns
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.ports.tables import LogSize
 from rw_sql.plan.queries.maintenance import how_maintained, visible_keys
-from rw_sql.plan.result.plan import Plan, Table
+from rw_sql.plan.result.plan import Plan
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, explicit
-from rw_sql.plan.statements.show.job_states import job_states, sink_state, source_state, view_state
+from rw_sql.plan.statements.show.job_states import sink_state, source_state, view_state
+from rw_sql.plan.statements.show.jobs import show_jobs
+from rw_sql.plan.statements.show.listing import is_like, listing, matches
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.lexing.identifiers import PUBLIC
 from rw_sql.syntax.statements import CreateSink, CreateSource, CreateTable
@@ -48,14 +47,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import (
         Describe,
         ShowCreate,
-        ShowMetrics,
         ShowObjects,
-        Statement,
     )
-
-
-def _plan(statement: Statement, columns: tuple[tuple[str, str], ...], rows: list[tuple[object, ...]]) -> Plan:
-    return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
 
 
 def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
@@ -85,7 +78,7 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: In
         case "SECRETS":
             return _show_secrets(statement, snapshot)
         case "JOBS":
-            return _show_jobs(statement, snapshot, inspector)
+            return show_jobs(statement, snapshot, inspector)
         case _:
             raise SqlError(
                 NOT_SUPPORTED,
@@ -95,39 +88,19 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: In
             )
 
 
-def _matches(statement: ShowObjects, snapshot: Snapshot, name: str) -> bool:
-    """True if FROM and the pattern select an object. The pattern may match its name with or without the schema."""
-    if statement.schema is not None and schema_of(snapshot, name) != statement.schema:
-        return False
-    return _is_like(statement, name) or _is_like(statement, bare_name(snapshot, name))
-
-
-def _is_like(statement: ShowObjects, name: str) -> bool:
-    if statement.like is not None and not re.fullmatch(_pattern(statement.like), name):
-        return False
-    return statement.ilike is None or re.fullmatch(_pattern(statement.ilike), name, re.IGNORECASE) is not None
-
-
-def _pattern(like: str) -> str:
-    """A pattern of LIKE as a regular expression; a character after a backslash has no special meaning."""
-    words = {"%": ".*", "_": "."}
-    letters = re.findall(r"\\.|.", like, re.DOTALL)
-    return "(?s:" + "".join(words.get(letter, re.escape(letter[-1])) for letter in letters) + ")"
-
-
 def _show_schemas(statement: ShowObjects, snapshot: Snapshot) -> Plan:
     rows: list[tuple[object, ...]] = []
     for name in (PUBLIC, *(record.name for record in snapshot.all("schema"))):
-        if _is_like(statement, name):
+        if is_like(statement, name):
             counts = Counter(record.kind for record in objects_in(snapshot, name))
             rows.append((name, *(counts[kind] for kind in SCHEMA_KINDS)))
     columns = (("name", "STRING"), *((f"{kind}s", "INT") for kind in SCHEMA_KINDS))
-    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+    return listing(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 
 def _show_sources(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
     statuses = inspector.jobs.statuses()
-    listed = [source for source in snapshot.all("source") if _matches(statement, snapshot, source.name)]
+    listed = [source for source in snapshot.all("source") if matches(statement, snapshot, source.name)]
     logs = inspector.tables.log_sizes(tuple(source.id for source in listed))
     rows: list[tuple[object, ...]] = []
     for source in listed:
@@ -153,7 +126,7 @@ def _show_sources(statement: ShowObjects, snapshot: Snapshot, inspector: Inspect
         ("decode_errors", "BIGINT"),
         ("empty_columns", "STRING"),
     )
-    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+    return listing(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 
 def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
@@ -161,7 +134,7 @@ def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot, inspect
     made = inspector.jobs.backfills()
     rows: list[tuple[object, ...]] = []
     for view in snapshot.all("materialized_view"):
-        if not _matches(statement, snapshot, view.name):
+        if not matches(statement, snapshot, view.name):
             continue
         state, reason = view_state(snapshot, view, statuses.get(view_job(view.id)), made)
         inputs = ", ".join(record.name for record in map(snapshot.get, view.inputs) if record is not None)
@@ -176,7 +149,7 @@ def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot, inspect
         ("query", "STRING"),
         ("maintenance", "STRING"),
     )
-    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+    return listing(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 
 def _show_tables(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
@@ -184,7 +157,7 @@ def _show_tables(statement: ShowObjects, snapshot: Snapshot, inspector: Inspecto
     made = inspector.jobs.backfills()
     rows: list[tuple[object, ...]] = []
     for table in snapshot.all("table"):
-        if not _matches(statement, snapshot, table.name):
+        if not matches(statement, snapshot, table.name):
             continue
         state, reason = view_state(snapshot, table, statuses.get(view_job(table.id)), made)
         source = snapshot.get(table.source_id) if table.source_id is not None else None
@@ -201,14 +174,14 @@ def _show_tables(statement: ShowObjects, snapshot: Snapshot, inspector: Inspecto
         ("is_append_only", "BOOLEAN"),
         ("readers", "STRING"),
     )
-    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+    return listing(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 
 def _show_sinks(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
     statuses = inspector.jobs.statuses()
     rows: list[tuple[object, ...]] = []
     for sink in snapshot.all("sink"):
-        if not _matches(statement, snapshot, sink.name):
+        if not matches(statement, snapshot, sink.name):
             continue
         state, reason = sink_state(sink, statuses.get(sink_job(sink.id)))
         inputs = ", ".join(record.name for record in map(snapshot.get, sink.inputs) if record is not None)
@@ -222,68 +195,28 @@ def _show_sinks(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector
         ("inputs", "STRING"),
         ("keys", "STRING"),
     )
-    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+    return listing(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 
 def _show_connections(statement: ShowObjects, snapshot: Snapshot) -> Plan:
     rows: list[tuple[object, ...]] = []
     for record in snapshot.all("connection"):
-        if _matches(statement, snapshot, record.name):
+        if matches(statement, snapshot, record.name):
             users = ", ".join(user.name for user in snapshot.users_of(record.id))
             options = ", ".join(f"{k} = {v}" for k, v in shown(connection_options(snapshot, record)).items())
             rows.append((record.name, record.connector, options, users))
     columns = (("name", "STRING"), ("type", "STRING"), ("properties", "STRING"), ("used_by", "STRING"))
-    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+    return listing(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 
 def _show_secrets(statement: ShowObjects, snapshot: Snapshot) -> Plan:
     rows: list[tuple[object, ...]] = [
         (record.name, record.backend, ", ".join(user.name for user in snapshot.users_of(record.id)))
         for record in snapshot.all("secret")
-        if _matches(statement, snapshot, record.name)
+        if matches(statement, snapshot, record.name)
     ]
     columns = (("name", "STRING"), ("backend", "STRING"), ("used_by", "STRING"))
-    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
-
-
-def _show_jobs(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    behind = inspector.jobs.lags()
-    rows: list[tuple[object, ...]] = [
-        (
-            shown.job,
-            shown.kind,
-            shown.object,
-            shown.state,
-            shown.reason,
-            shown.status.last_error if shown.status else None,
-            behind.get(shown.job),
-            shown.status.run if shown.status else None,
-            shown.status.restarts if shown.status else 0,
-        )
-        for shown in job_states(snapshot, inspector.jobs.statuses(), inspector.jobs.backfills())
-        if _matches(statement, snapshot, shown.object)
-    ]
-    columns = (
-        ("job", "STRING"),
-        ("kind", "STRING"),
-        ("object", "STRING"),
-        ("state", "STRING"),
-        ("reason", "STRING"),
-        ("last_error", "STRING"),
-        ("lag", "BIGINT"),
-        ("run", "BIGINT"),
-        ("restarts", "INT"),
-    )
-    return _plan(statement, columns, rows)
-
-
-def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW METRICS: the values of the metrics server, one per row."""
-    rows: list[tuple[object, ...]] = [
-        (sample.name, ", ".join(f"{name}={value}" for name, value in sample.labels), float(sample.value))
-        for sample in inspector.jobs.metrics()
-    ]
-    return _plan(statement, (("name", "STRING"), ("labels", "STRING"), ("value", "DOUBLE")), rows)
+    return listing(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 
 def lower_show_create(statement: ShowCreate, snapshot: Snapshot, search_path: tuple[str, ...] = DEFAULT_PATH) -> Plan:
@@ -321,7 +254,7 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot, search_path: tu
         made = replace(made, format=without_schema(made.format))
     if search_path != DEFAULT_PATH:
         made = explicit(made, snapshot, dialect)
-    return _plan(statement, columns, [(object_name(statement.name), render(made))])
+    return listing(statement, columns, [(object_name(statement.name), render(made))])
 
 
 def lower_describe(statement: Describe, snapshot: Snapshot) -> Plan:
@@ -338,4 +271,4 @@ def lower_describe(statement: Describe, snapshot: Snapshot) -> Plan:
     else:
         raise undefined_object(snapshot, statement.name)
     rows: list[tuple[object, ...]] = [(name, kind, name in keys) for name, kind in listed]
-    return _plan(statement, (("name", "STRING"), ("type", "STRING"), ("is_key", "BOOLEAN")), rows)
+    return listing(statement, (("name", "STRING"), ("type", "STRING"), ("is_key", "BOOLEAN")), rows)

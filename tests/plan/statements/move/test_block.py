@@ -11,7 +11,7 @@ from rw_sql.metastore.facts import JobStatus
 from rw_sql.plan.lower import lower
 from rw_sql.plan.result.explain import explain_lines
 from rw_sql.plan.result.plan import Plan
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.statements import UnsafeBlock
 from tests.plan.canned import CannedWorld, create_source, moved_world

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from tests.plan.canned import CannedWorld, moved_world, refused
 
 

@@ -10,7 +10,7 @@ import pytest
 from rw_sql.metastore.records import PutSplitStates
 from rw_sql.model.backfill_ranges import History
 from rw_sql.model.offset_ranges import ReadIncarnation
-from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.preview_text import render_preview
 from tests.plan.canned import HERE, CannedWorld, create_source, moved_world
 from tests.plan.canned_inspector import CannedUpstreams
 

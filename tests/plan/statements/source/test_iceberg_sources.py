@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from rw_sql.cli.check import check_script
+from rw_sql.cli.checking.check import check_script
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.definitions import source_definition

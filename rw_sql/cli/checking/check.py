@@ -55,7 +55,7 @@ def run_check(
     With ``is_each``, every file or folder is checked on ``catalog``; otherwise on the catalog that results from the
     files before it. Raises SqlError for an environment or variable that does not exist.
     """
-    from rw_sql.cli.folder.check_input import check_group, read_groups
+    from rw_sql.cli.checking.check_input import check_group, read_groups
     from rw_sql.cli.reports.check_reports import Report, write_report
     from rw_sql.plan.offline.script import ScriptChecker
 

@@ -12,7 +12,7 @@ from rw_sql.assets import list_assets, read_asset
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import Catalog, parse_catalog
 from rw_sql.metastore.facts import ASKED, TAKEN, JobStatus, NotedPosition, Request
-from rw_sql.metastore.runtime import JobStore
+from rw_sql.metastore.job_store import JobStore
 from rw_sql.metastore.table import CommitConflict, StoredTable
 from tests.metastore.metastore_model import Make
 
@@ -161,8 +161,8 @@ def test_hundreds_of_heartbeats_leave_few_files(warehouse: str, make: Make) -> N
 
 
 def test_only_the_newest_runs_of_a_job_are_kept(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rw_sql.metastore.runtime.RUNS_KEPT", 5)
-    monkeypatch.setattr("rw_sql.metastore.runtime._WORTH_FOLDING", 0)
+    monkeypatch.setattr("rw_sql.metastore.job_store.RUNS_KEPT", 5)
+    monkeypatch.setattr("rw_sql.metastore.job_store._WORTH_FOLDING", 0)
     for _ in range(60):
         metastore.jobs.claim_run("job", 1, "me")
     runs = [run.run for run in metastore.jobs.runs("job")]

@@ -13,7 +13,7 @@ from rw_sql.connectors.support.arrow_schemas import arrow_schema
 from rw_sql.connectors.support.data_sources import register_source
 from rw_sql.connectors.support.pickled import frozen, thawed
 from rw_sql.connectors.support.private_files import private_file
-from rw_sql.connectors.support.record_columns import RECORDS
+from rw_sql.connectors.support.records.record_columns import RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

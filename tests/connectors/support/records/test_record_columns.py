@@ -8,7 +8,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from rw_sql.connectors.nats import reader as nats
 from rw_sql.connectors.pulsar import reader as pulsar
-from rw_sql.connectors.support.record_columns import RECORD_SCHEMA, record_ddl, record_schema
+from rw_sql.connectors.support.records.record_columns import RECORD_SCHEMA, record_ddl, record_schema
 
 SCHEMAS = {
     "all connectors": RECORD_SCHEMA,

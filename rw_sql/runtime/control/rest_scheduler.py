@@ -19,7 +19,7 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.options import secrets_in
 from rw_sql.model.parameters import idle_job_seconds
-from rw_sql.runtime.control.resting import (
+from rw_sql.runtime.control.rest_conditions import (
     IdleReader,
     IdleSource,
     idle_state,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.model.options import SecretReference
     from rw_sql.runtime.control.job_slot import JobSlot
-    from rw_sql.runtime.control.resting import Idle
+    from rw_sql.runtime.control.rest_conditions import Idle
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.observe.upstream_watcher import Finding
 

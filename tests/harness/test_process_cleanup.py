@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli import keeper
+from rw_sql.cli import process_cleanup
 from rw_sql.runtime.support.processes import process_start
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def test_a_keeper_that_was_killed_too_is_made_up_for(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     assert all(map(process_start, pids))
-    assert set(pids) <= set(keeper.end_orphans())
+    assert set(pids) <= set(process_cleanup.end_orphans())
     assert not any(map(process_start, pids))
     process.communicate()
 
@@ -129,11 +129,11 @@ def test_a_keeper_that_was_killed_too_is_made_up_for(tmp_path: Path) -> None:
 def test_what_others_started_is_left_alone() -> None:
     """Processes of another running run are left alone, and so are those of another container, whose process ids are
     meaningless here."""
-    elsewhere = {**os.environ, keeper.MARK: "1:1:pid:[0]"}
+    elsewhere = {**os.environ, process_cleanup.MARK: "1:1:pid:[0]"}
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=elsewhere)
     own = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        ended = keeper.end_orphans()
+        ended = process_cleanup.end_orphans()
         assert not {own.pid, other.pid} & set(ended)
         assert own.poll() is None
         assert other.poll() is None

@@ -1,0 +1,55 @@
+"""SHOW JOBS and SHOW METRICS: their columns, and where the values come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.plan.statements.show.job_states import job_states
+from rw_sql.plan.statements.show.listing import listing, matches
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.plan.result.plan import Plan
+    from rw_sql.syntax.statements import ShowMetrics, ShowObjects
+
+
+def show_jobs(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
+    """SHOW JOBS: the state of each job, with its lag in records and its restarts."""
+    behind = inspector.jobs.lags()
+    rows: list[tuple[object, ...]] = [
+        (
+            shown.job,
+            shown.kind,
+            shown.object,
+            shown.state,
+            shown.reason,
+            shown.status.last_error if shown.status else None,
+            behind.get(shown.job),
+            shown.status.run if shown.status else None,
+            shown.status.restarts if shown.status else 0,
+        )
+        for shown in job_states(snapshot, inspector.jobs.statuses(), inspector.jobs.backfills())
+        if matches(statement, snapshot, shown.object)
+    ]
+    columns = (
+        ("job", "STRING"),
+        ("kind", "STRING"),
+        ("object", "STRING"),
+        ("state", "STRING"),
+        ("reason", "STRING"),
+        ("last_error", "STRING"),
+        ("lag", "BIGINT"),
+        ("run", "BIGINT"),
+        ("restarts", "INT"),
+    )
+    return listing(statement, columns, rows)
+
+
+def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot, inspector: Inspector) -> Plan:
+    """SHOW METRICS: the values of the metrics server, one per row."""
+    rows: list[tuple[object, ...]] = [
+        (sample.name, ", ".join(f"{name}={value}" for name, value in sample.labels), float(sample.value))
+        for sample in inspector.jobs.metrics()
+    ]
+    return listing(statement, (("name", "STRING"), ("labels", "STRING"), ("value", "DOUBLE")), rows)

@@ -1,0 +1,39 @@
+"""What all listings share: which objects FROM and LIKE select, and the plan that shows rows."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rw_sql.model.names import bare_name, schema_of
+from rw_sql.plan.result.plan import Plan, Table
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.syntax.statements import ShowObjects, Statement
+
+
+def listing(statement: Statement, columns: tuple[tuple[str, str], ...], rows: list[tuple[object, ...]]) -> Plan:
+    """The plan of a statement that only shows rows; a column is its name and its type."""
+    return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
+
+
+def matches(statement: ShowObjects, snapshot: Snapshot, name: str) -> bool:
+    """True if FROM and the pattern select an object. The pattern may match its name with or without the schema."""
+    if statement.schema is not None and schema_of(snapshot, name) != statement.schema:
+        return False
+    return is_like(statement, name) or is_like(statement, bare_name(snapshot, name))
+
+
+def is_like(statement: ShowObjects, name: str) -> bool:
+    """True if the name matches the pattern of LIKE or ILIKE, or if the statement has none."""
+    if statement.like is not None and not re.fullmatch(_pattern(statement.like), name):
+        return False
+    return statement.ilike is None or re.fullmatch(_pattern(statement.ilike), name, re.IGNORECASE) is not None
+
+
+def _pattern(like: str) -> str:
+    """A pattern of LIKE as a regular expression; a character after a backslash has no special meaning."""
+    words = {"%": ".*", "_": "."}
+    letters = re.findall(r"\\.|.", like, re.DOTALL)
+    return "(?s:" + "".join(words.get(letter, re.escape(letter[-1])) for letter in letters) + ")"
