@@ -1,7 +1,7 @@
 -- The flights that left New York in 2013: January's are in topic flights_v1, February's in flights_v2.
--- make demo starts a broker, fills the topics and runs this file; examples/demo.py checks what it answers.
+-- make demo starts a broker, fills the topics and runs this file; examples/demo.py checks the results.
 
--- How long a statement waits for the jobs; a small machine may take longer than the default of 60 s to start them.
+-- A statement stops waiting if no job makes progress for this time. A small machine may need more than 60 s, the default.
 SET statement_timeout = '3min';
 
 CREATE SOURCE flights (
@@ -42,7 +42,7 @@ SHOW SOURCE SPLITS flights;
 SHOW CREATE SOURCE flights;
 
 -- The producers move to flights_v2, which has four partitions and begins with January's last 1,000 departures, 250 in
--- each partition. The source follows; the views are not touched. Reading from offset 125 repeats 500 departures.
+-- each partition. The source moves too, and no view is dropped. Reading from offset 125 on repeats 500 departures.
 
 ALTER SYSTEM SET enable_unsafe_ops = true;
 

@@ -1,4 +1,4 @@
--- The move of flights.sql without Kafka or network: datagen generates the rows, numbered from 0.
+-- The same move as in flights.sql, without Kafka or a network: datagen generates rows that are numbered from 0.
 
 SET statement_timeout = '3min';
 
@@ -24,7 +24,7 @@ SHOW SOURCE SPLITS numbers;
 
 SHOW CREATE SOURCE numbers;
 
--- The new upstream has four splits and 32,000 rows; reading it from row 19,500 repeats 500.
+-- The new upstream has four splits and 32,000 rows; reading it from row 19,500 on repeats 500 rows.
 
 ALTER SYSTEM SET enable_unsafe_ops = true;
 

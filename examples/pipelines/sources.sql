@@ -1,4 +1,4 @@
--- One record per order. Orders are never changed; payments say what became of them.
+-- Each record is one order. Orders never change; the source payments contains their payments.
 CREATE SOURCE orders (
   id BIGINT,
   customer CHARACTER VARYING,

@@ -1,4 +1,4 @@
--- The topic's key is the customer; a record without a value deletes the row.
+-- The key of each record is the customer's id; a record without a value deletes the customer's row.
 CREATE TABLE customers (
   id CHARACTER VARYING PRIMARY KEY,
   name CHARACTER VARYING,
