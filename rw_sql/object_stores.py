@@ -20,13 +20,12 @@ _CLIENTS = frozenset(
 """The packages of the stores' clients, by which their exceptions are recognized."""
 
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
-# delta-rs parses a URI: it cuts it at # and ?, decodes %20, resolves . and .., drops tabs, and refuses the other
-# characters of the first pattern. fsspec and Hadoop treat all of these characters as parts of the name, and * and {} as
-# patterns.
+# delta-rs cuts a URI at # and ?, decodes %20, resolves . and .., drops tabs, and refuses the other characters of this
+# pattern. fsspec and Hadoop treat all of these characters as parts of the name, and * and {} as patterns.
 _UNFIT = re.compile(r"[#?*{}\[\]\\^|\x00-\x1f\x7f]")
 _UNFIT_NAMES = ("", ".", "..")
-# In a local path, delta-rs panics at the first four characters, reads a backslash as a slash, and refuses control
-# characters.
+# In a local path, delta-rs panics at the first four characters of this pattern, reads a backslash as a slash, and
+# refuses control characters.
 _UNFIT_LOCAL = re.compile(r"[\[\]^|\\\x00-\x1f\x7f]")
 
 
@@ -40,7 +39,8 @@ def local_location(location: str) -> str:
 
 
 def unfit_part(uri: str) -> str | None:
-    """The part of an object store's URI that the libraries read differently, in words; None if they agree."""
+    """Describes the part of an object store's URI that the libraries read differently; None if there is no such
+    part."""
     path = uri.partition("://")[2]
     if (escape := _ESCAPE.search(path)) is not None:
         return f"{escape[0]}, which Delta reads as one character"
@@ -51,7 +51,8 @@ def unfit_part(uri: str) -> str | None:
 
 
 def unfit_local_part(path: str) -> str | None:
-    """The part of a local path that delta-rs refuses or reads differently from Spark, in words; None if they agree."""
+    """Describes the part of a local path that delta-rs refuses or reads differently from Spark; None if there is no
+    such part."""
     if (escape := _ESCAPE.search(path)) is not None:
         return f"{escape[0]}, which Delta reads as one character"
     unfit = _UNFIT_LOCAL.search(path)

@@ -76,7 +76,7 @@ def installed_jars() -> SparkJars:
 
 
 def minor_of(version: str) -> str:
-    """``4.1`` for ``4.1.2``."""
+    """The minor version that a version belongs to: ``4.1`` for ``4.1.2``."""
     return ".".join(version.split(".")[:2])
 
 

@@ -82,7 +82,8 @@ class UpstreamSplit:
     term: int | None = None
 
     def has_lost(self, offset: int) -> bool:
-        """True if records between a position and the first existing record were removed."""
+        """True if the upstream removed records at or after ``offset``, so that reading would begin at a later
+        record."""
         return offset < self.start and not (self.has_open_start and offset == 0)
 
     def behind(self, offset: int) -> int:
@@ -168,7 +169,7 @@ class RecordFetcher(Protocol):
     """Fetches small batches in this process, over connections that stay open. One thread fetches at a time."""
 
     def connect(self, splits: Sequence[str]) -> None:
-        """Opens the connections that the first fetch of these splits needs, for a short time at most.
+        """Opens the connections that the first fetch of these splits needs. Waits only a short time for them.
 
         Raises nothing if the upstream does not respond; the first fetch then connects, or reports the error.
         """
@@ -207,8 +208,8 @@ class FetchingConnector(Protocol):
 class TermConnector(Protocol):
     """A connector whose upstream divides the writing of each split's log into numbered *terms* (Kafka: leader epochs).
 
-    If a log loses records, for example because a leader was elected that lacked them, a greater term begins, in which
-    the log gets other records at the lost offsets.
+    If a log loses records, for example because the new leader lacks them, a term with a greater number begins, and the
+    lost offsets get other records.
     """
 
     def terms(
@@ -239,8 +240,8 @@ class NamingConnector(Protocol):
 
 @runtime_checkable
 class HoldingConnector(Protocol):
-    """A connector whose readers create an object upstream, such as a slot or a subscription, that keeps records until
-    they are committed. The object is removed after the source is dropped.
+    """A connector whose readers create an object upstream that keeps records until rw_sql has committed them, such as a
+    slot or a subscription. The object is removed after the source is dropped.
     """
 
     def release(self, options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
@@ -300,8 +301,8 @@ class PooledConnector(Protocol):
     def pooled_topics(
         self, options: Mapping[str, str], topics: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, PooledTopic]:
-        """The topics that exist and can be read, as :meth:`Connector.split_topic` names them. Raises OSError as
-        :meth:`pooled_ends`."""
+        """The topics that exist and can be read, under the names that :meth:`Connector.split_topic` returns. Raises
+        OSError if the upstream does not answer."""
         ...
 
 
@@ -385,8 +386,8 @@ class Connector(Protocol):
         ...
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The first offset to read of a split without a state, by ``scan.startup.mode``; ``at_times`` are the
-        offsets for timestamp mode."""
+        """The offset at which reading begins in a split without a state, as ``scan.startup.mode`` determines.
+        ``at_times`` maps the splits to their offsets for mode ``timestamp``."""
         ...
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
@@ -416,7 +417,7 @@ class Connector(Protocol):
         ...
 
     def encode_state(self, state: SplitState) -> str:
-        """The state as JSON, keys sorted."""
+        """The state as JSON. Equal states have equal texts."""
         ...
 
     def decode_state(self, split: str, text: str) -> SplitState:

@@ -78,7 +78,8 @@ class ChangeBase(PlainConnector):
         return split.end
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """A clause with two identities: that of the upstream, and that of the upstream where the position was read."""
+        """A clause that names the upstream's identity and the identity of the upstream to which the position
+        belongs."""
         return (
             f"it is {now.cluster}/{now.incarnation}, but the position belongs to {before.cluster}/{before.incarnation}"
         )
@@ -124,7 +125,7 @@ class ChangeBase(PlainConnector):
         raise self._unreadable()
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """The position in a text of :meth:`write_positions`."""
+        """Reads the position from a text that :meth:`write_positions` returned."""
         return batch_ends(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:

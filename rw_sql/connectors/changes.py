@@ -44,13 +44,13 @@ class CaptureError(SqlError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamColumn:
-    """A column of a database table: its type in the database's own notation, and rw_sql's canonical type for a
-    column list ``(*)``.
+    """A column of a database table. ``type`` is in the database's own notation; ``canonical`` is the rw_sql type that
+    the column gets in a column list ``(*)``.
 
     ``canonical`` is None if rw_sql has no equivalent type; ``refusal`` then contains the reason and a remedy.
-    ``family`` is the name that the connector's module ``types`` gives to all types with the same text form.
-    ``default`` is the text of a default that is a constant. ``also`` lists the types with which the column can be
-    declared beside ``canonical`` and wider types.
+    ``family`` is the name that the connector's module ``types`` gives to all types with the same text form. ``default``
+    is the text of the column's default if that is a constant. The column can be declared with ``canonical``, with a
+    wider type, or with one of the types in ``also``.
     """
 
     name: str
@@ -79,14 +79,13 @@ class TableProgress:
     """The progress of one table's snapshot. The progress is stored in the commit of the rows that have been read.
 
     ``table`` is ``schema.table``. ``columns`` maps the known columns to the database's types; it is empty until the
-    reader has read the table's definition. A type is empty if only the name is known, from an earlier snapshot.
+    reader has read the table's definition. A column's type is empty if only its name is known from an earlier snapshot.
     ``next_key`` is the last key read, as a JSON object; None before the first chunk. ``again`` lists the keys (JSON
-    objects) of rows that the next chunk must re-read, because a change to such a row omitted a value that the
-    snapshot had not read yet. ``identity`` changes if the table, or its entry in the publication, is dropped and
-    recreated under the same name. ``traits`` are further properties of the upstream table, by which the connector
-    recognizes changes of rows that the stream does not contain. ``chunk_rows`` is the number of rows per chunk; if it
-    is None, the reader adapts the number to the size of the rows. ``is_done``: all rows were read, or the table is
-    read without a snapshot.
+    objects) of rows that the next chunk must re-read, because a change to such a row omitted a value that the snapshot
+    had not read yet. ``identity`` changes if the table, or its entry in the publication, is dropped and recreated under
+    the same name. ``traits`` are further properties of the upstream table, by which the connector recognizes changes of
+    rows that the stream does not contain. ``chunk_rows`` is the number of rows per chunk; if it is None, the reader
+    adapts the number to the size of the rows. ``is_done``: all rows were read, or the table is read without a snapshot.
     """
 
     table: str
@@ -250,7 +249,8 @@ class SlotDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCount:
-    """Counts between two positions: the transactions that changed a published table, and their changes.
+    """The number of transactions between two positions that changed a published table, and the number of changes in
+    these transactions.
 
     ``first_end`` is the position after the first transaction, None if there is none.
     """
@@ -394,9 +394,9 @@ class ChangeConnector(Protocol):
 
         The caller passes True only for objects that :meth:`prepare` created.
 
-        Returns a notice for each object that cannot be dropped with these options; it shows the statement that drops
-        the object. Raises a temporary CaptureError if the call must be repeated, because the server does not answer or
-        another reader uses the slot.
+        Returns a notice for each object that cannot be dropped with these options; the notice shows the statement that
+        drops the object. Raises a temporary CaptureError if the call must be repeated, because the server does not
+        answer or another reader uses the slot.
         """
         ...
 

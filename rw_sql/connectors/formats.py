@@ -27,8 +27,8 @@ DELIMITER = "delimiter"
 WITHOUT_HEADER = "without_header"
 
 GUESS = "guess_number_unit"
-"""The value of the options for times in JSON with which the unit of a number is guessed from the number's size, as in
-RisingWave."""
+"""A value of the options for times in JSON: the reader guesses the unit of a number from the number's size, as
+RisingWave does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +244,8 @@ SPECS: Mapping[tuple[str, str], FormatSpec] = {(spec.format, spec.encode): spec 
 """The supported pairs, by FORMAT and ENCODE."""
 
 NOT_HERE = (("DEBEZIUM_MONGO", "JSON"),)
-"""Pairs of FORMAT and ENCODE that RisingWave supports for these connectors but rw_sql does not."""
+"""Pairs of FORMAT and ENCODE that rw_sql does not support, although RisingWave supports them for a connector that
+rw_sql has."""
 
 _INSTEAD = {
     "NONE": "omit FORMAT NONE ENCODE NONE",
@@ -260,8 +261,8 @@ def instead_of(format: str, encode: str) -> str | None:
 def find_encode_fault(
     format: str, encode: str, options: Mapping[str, str], *, has_header_lines: bool = False
 ) -> EncodeFault | None:
-    """The first option that would have no effect; None if all options have an effect. The pair must be one of
-    :data:`SPECS`.
+    """The error in the first option that the pair does not have or whose value is invalid; None if all options are
+    valid. The pair must be one of :data:`SPECS`.
 
     ``has_header_lines``: the connector reads files, which may begin with a header line.
     """

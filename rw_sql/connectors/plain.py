@@ -29,9 +29,10 @@ class PlainConnector(ABC):
     of its ranges. ``has_wide_offsets``: offsets have up to 60 decimal digits and ``_rw_offset`` is a text: see
     :mod:`rw_sql.connectors.support.wide_offsets`. ``has_shared_offsets``: several records may have the same offset, and
     the column ``_rw_index`` of records orders them. ``is_sent_once``: the upstream sends each record only once, so only
-    the log can be read again. ``immovable`` is the reason why positions cannot be moved. ``included_offset`` is the
-    column of records that INCLUDE offset returns, if that is not the numeric offset. ``connection_stand_ins`` are
-    values of options that :meth:`check_options` needs, although a connection lacks them and none is required alone.
+    the source's log in the warehouse can be read again. ``immovable`` is the reason why positions cannot be moved.
+    ``included_offset`` is the column of records that INCLUDE offset returns, if that is not the numeric offset.
+    ``connection_stand_ins`` are values that complete a connection's options when :meth:`check_options` checks them,
+    because the method would otherwise report a missing option of a source.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
@@ -118,7 +119,7 @@ class PlainConnector(ABC):
         return None
 
     def encode_state(self, state: SplitState) -> str:
-        """The state as JSON, keys sorted."""
+        """The state as JSON. Equal states have equal texts."""
         return codec.encode_state(state)
 
     def decode_state(self, split: str, text: str) -> SplitState:

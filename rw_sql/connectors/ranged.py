@@ -168,7 +168,8 @@ class PythonConnector(RangedConnector):
 
     @abstractmethod
     def records(self, options: Mapping[str, str], split: str, start: int, end: int) -> Iterator[Record]:
-        """The records of a split with offsets in ``[start, end)``, in order. May be called in any process."""
+        """The records of a split with offsets in ``[start, end)``, in the order of their offsets. May be called in any
+        process."""
 
     def read_batch(
         self,

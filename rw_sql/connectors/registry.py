@@ -1,7 +1,8 @@
 """Finds connectors: the built-in ones, and those of third parties through entry-point groups.
 
 The group of sources is ``rw_sql.connectors``, the group of sinks ``rw_sql.sinks``. The built-in connectors are listed
-in this module. They have no entry points, because those of a checkout change only when it is installed again.
+in this module. They have no entry points, because the entry points of a checkout change only when the package is
+installed again.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ _INSTEAD = {
     "azure_blob": "connector = 'azblob' reads Azure's blobs",
     "nexmark": "connector = 'datagen' generates rows",
 }
-"""For names of sources in RisingWave or other systems: the source to use instead."""
+"""Maps the names of sources in RisingWave or other systems to a hint that names the source to use instead."""
 
 _JDBC = "connector = 'jdbc' writes to databases: jdbc.url = 'jdbc:postgresql://host/database', table.name = '…'"
 _FILES = "connector = 'fs' writes files, 'deltalake' and 'iceberg' tables in an object store"
@@ -135,7 +136,7 @@ def sends_once(name: str) -> bool:
 
 
 def names_upstream(name: str) -> NamingConnector | None:
-    """The connector with that name, if its sources create objects upstream for which it generates names; otherwise
+    """The connector with that name, if it generates names for objects that its sources create upstream; otherwise
     None."""
     found = _load(name) if name in connector_names() else None
     return found if isinstance(found, NamingConnector) else None

@@ -146,7 +146,7 @@ class SinkWriter(Protocol):
     def write(self, rows: pa.Table, batch: int) -> None:
         """Writes the rows; returns after the target has stored them durably.
 
-        ``rows`` has the shape's columns and :data:`OP`, in order.
+        ``rows`` has the shape's columns and :data:`OP`. The changes take effect in the order of the rows.
 
         After a crash, the method may be called again with the same batch; after RefusedRowsError, it is called again
         without the refused rows. Raises SinkError if the target is unavailable, RefusedRowsError if it refuses rows,
@@ -171,7 +171,8 @@ class MarkingSink(Protocol):
     """A sink connector whose writers leave marks in the target, so that each batch is written once."""
 
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
-        """The newest batch of a generation of a sink in the target, -1 if the target has no batch of it yet.
+        """The number of the newest batch in the target of a sink's generation; -1 if the target has no batch of that
+        generation.
 
         None if the target does not exist or has no marks of the sink, which shows that the sink has not written to it.
         Raises SinkError if the target does not answer.

@@ -90,7 +90,8 @@ class ColumnLister(ColumnChecker, Protocol):
     """A connector whose sources may omit the column list and then take their columns from the upstream."""
 
     def columns(self, options: Mapping[str, str]) -> Mapping[str, str]:
-        """The upstream's columns with their types in canonical SQL, in order. Raises SqlError UPSTREAM_UNREACHABLE."""
+        """The upstream's columns, in the upstream's order, with their types in canonical SQL. Raises SqlError
+        UPSTREAM_UNREACHABLE."""
         ...
 
 

@@ -123,7 +123,7 @@ class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         rows = sum(given.end - given.start for given in ranges)
         tasks = min(self._tasks, -(-rows // _ROWS_PER_TASK))
-        # Plain tuples: a class of this package cannot be unpickled where it is not installed.
+        # Plain tuples, because a worker that lacks this package cannot unpickle its classes.
         return [InputPartition([astuple(given) for given in part]) for part in _dealt(ranges, rows, tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

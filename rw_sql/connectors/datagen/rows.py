@@ -95,7 +95,7 @@ class SplitRange:
 
 
 def make_batches(plan: RowPlan, ranges: Iterable[SplitRange]) -> Iterator[pa.RecordBatch]:
-    """The rows of the ranges, in order, as record batches with a limited number of rows and bytes."""
+    """The rows of the ranges, in the order of the ranges, as record batches with a limited number of rows and bytes."""
     size = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, sum(map(_width, plan.fields)))))
     waiting: list[SplitRange] = []
     room = size

@@ -131,7 +131,7 @@ class DatagenConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Rows as JSON in ``value``, with the fields of ``columns`` and the options."""
+        """Rows as JSON in ``value``; ``columns`` and the options determine their fields."""
         from rw_sql.connectors.datagen import plan as datagen_plan
         from rw_sql.connectors.datagen import reader as datagen_reader
 

@@ -33,7 +33,7 @@ _MOST_PARTS = 4
 """The maximum number of partitions of a table that is read directly. Each one is a branch of the query's plan."""
 
 _HARMLESS = frozenset({"timestampNtz"})
-"""The reader features of tables whose files can nevertheless be read without Delta."""
+"""The reader features that do not prevent reading a table's files without Delta."""
 
 AS_WRITTEN = {"__globPaths__": "false"}
 """The option with which Spark's readers take characters such as ``*`` and ``{`` in a path literally."""
@@ -59,9 +59,9 @@ def rows_now(spark: SparkSession, path: str) -> DataFrame:
 def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | None:
     """The rows of a version (None: the newest), read directly from the table's Parquet files.
 
-    None if the Parquet files and the partitions of integers do not determine the rows (deletion vectors, renamed
-    columns, partitions of other types), if there are too many files or partitions or a file that is not local, or if
-    delta-rs does not find the version.
+    Returns None if the Parquet files and integer partition values alone do not determine the rows (deletion vectors,
+    renamed columns, partition columns of other types), if there are too many files or partitions, if a file is not
+    local, or if delta-rs does not find the version.
     """
     try:
         table = DeltaTable(path, version=version)
@@ -83,7 +83,7 @@ def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | N
 
 
 def _parts(table: DeltaTable, schema: StructType) -> list[tuple[dict[str, int | None], list[str]]] | None:
-    """The files of a table by the values of its partition columns.
+    """The files of a table, grouped by the values of its partition columns.
 
     None if there are too many combinations of values, or columns of other types than integers.
     """

@@ -1,4 +1,4 @@
-"""Finds the rows of a batch that violate constraints of a Delta table; delta-rs itself reports only one of them."""
+"""Finds the rows of a batch that violate constraints of a Delta table; delta-rs itself reports only one such row."""
 
 from __future__ import annotations
 

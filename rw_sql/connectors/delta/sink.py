@@ -58,7 +58,7 @@ _VIOLATED = "failed validation check"
 """The text in delta-rs's error when rows violate a constraint."""
 
 _CAST_ERROR = "Cast error: "
-"""The text in the exception (whose class varies) when values do not fit the table's current types."""
+"""The text in delta-rs's exception, whose class varies, if values do not fit the table's current types."""
 
 _REFUSED_COMMIT = re.compile(r"append-only|[Uu]nsupported table features")
 """The texts in delta-rs's CommitFailedError if the table does not accept the sink's commits at all. Any other text
@@ -120,7 +120,7 @@ class DeltaSink:
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks that the existing table has these columns, or that a table can be created."""
+        """Checks that the existing table has the columns of ``shape``, or that a table can be created."""
         if shape is None:
             return look_at_store(options, timeout=timeout)
         location = options["location"]
@@ -190,7 +190,8 @@ class DeltaSink:
         return DeltaWriter(table, shape, identity, storage)
 
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
-        """The newest batch in the table; None if no run of the sink has written its fence to the table."""
+        """The number of the newest batch in the table; None if no run of the sink has written its fence to the
+        table."""
         try:
             table = deltalake.DeltaTable(_uri(options["location"]), storage_options=self.storage(options))
             if table.transaction_version(identity) is None:
@@ -256,7 +257,7 @@ class DeltaWriter:
         return self._done
 
     def write(self, rows: pa.Table, batch: int) -> None:
-        """One commit with the rows and the batch's number."""
+        """Commits the rows and the batch's number in one commit."""
         try:
             self._write(rows, batch)
             self._done = batch
@@ -373,7 +374,7 @@ def _uri(location: str) -> str:
 
 
 def _in_sql(location: str) -> str:
-    """The table as a statement of Spark names it."""
+    """The table's name in a statement for Spark."""
     return "delta.`" + location.replace("`", "``") + "`"
 
 

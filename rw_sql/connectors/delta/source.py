@@ -33,7 +33,8 @@ MOST_VERSIONS = 100
 
 
 class DeltaConnector(RangedConnector):
-    """Offset 0 is the table as of the first read; each later version is one offset."""
+    """Offset 0 stands for all rows that the table has at the first read; any other offset is the version of a
+    commit."""
 
     has_small_batches = False
 
@@ -101,7 +102,7 @@ class DeltaConnector(RangedConnector):
         return tuple(found)
 
     def _commits(self, options: Mapping[str, str], start: int, end: int) -> Iterator[TableCommit]:
-        """The commits of these versions.
+        """The commits of the versions ``[start, end)``.
 
         If the option to ignore changes is set, commits that change existing rows count as empty.
         """
@@ -134,7 +135,7 @@ class DeltaConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns all topics: an offset counts versions, not records."""
+        """Returns the only topic, because an offset is a version and does not count records."""
         return {"": "offsets are versions of the table"}
 
     def read_batch(
@@ -148,7 +149,8 @@ class DeltaConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The rows of these versions; a range from 0 is the table as of its last version."""
+        """The rows that the commits in the range appended. If the range begins at 0, all rows of the table as of the
+        last version in the range."""
         from rw_sql.connectors.delta import reader as delta_reader
 
         path = _path(options)
@@ -179,7 +181,7 @@ class DeltaConnector(RangedConnector):
         return delta_reader.snapshot(spark, path, columns, deltalake.DeltaTable(path, without_files=True).version())
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The table's name for any written split, because there is only one split."""
+        """The id of the only split if ``written`` is ``0`` or empty; otherwise ``written``."""
         return _split(_path(options)) if written.strip() in ("", "0") else written
 
 

@@ -49,7 +49,7 @@ def compression_of(path: str) -> str | None:
 
 
 def decompressed(file: Any, name: str) -> io.BufferedReader:
-    """The content of an open compressed file, from its beginning to its end.
+    """The whole decompressed content of an open compressed file.
 
     Closing the result leaves ``file`` open. Raises CompressedError, also while reading.
     """

@@ -46,8 +46,8 @@ _AHEAD = 16
 _FEW_BYTES = 512 * 1024
 _FEW_FILES = 100
 _MOST_HELD_BYTES = 32 * 1024 * 1024
-"""The maximum number of bytes of records that the driver reads itself. The size of a file does not limit this number,
-because a small compressed file may contain any number of equal records."""
+"""The maximum number of bytes of records that the driver reads itself. The size of a file does not limit the size of
+its records, because a small compressed file may contain any number of equal records."""
 _RECORDS = f"{RECORDS}, _rw_index bigint"
 
 Piece = tuple[str, int, int, "str | None"]
@@ -218,7 +218,7 @@ def _require_same(path: str, now: str, known: str | None) -> None:
 
 
 def dealt(pieces: Sequence[Piece], tasks: int, is_cuttable: Callable[[str], bool]) -> list[list[Piece]]:
-    """Groups the pieces, in order, into at most ``tasks`` parts of similar size.
+    """Groups the pieces, without reordering them, into at most ``tasks`` parts of similar size.
 
     A long piece is split if ``is_cuttable`` allows it for its file. A fixed number of bytes is added to the size of
     each piece, because opening a file takes time. A small total size gives few parts.

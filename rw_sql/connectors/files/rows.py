@@ -5,7 +5,7 @@ lines are scaled to the stored size, because the decompressed length is unknown 
 group are counted from the offset of the group. Offsets therefore increase in record order and stay below the file's
 size, and reading adjacent ranges returns each record once.
 
-Spark's workers receive this module, and the one that it imports, by value.
+Spark's workers receive this module, and the module of the package that it imports, by value.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def _cut(
 def compressed_lines(
     opened: Callable[[], Any], size: int, start: int, end: int, *, chunk: int = CHUNK
 ) -> Iterator[Lines]:
-    """The lines of a compressed file whose scaled offset is in ``[start, end)``. ``opened`` opens and decompresses the
-    file; ``size`` is its compressed size.
+    """Those lines of a compressed file whose scaled offsets are in ``[start, end)``. ``opened`` opens and decompresses
+    the file; ``size`` is its compressed size.
 
     The file is decompressed twice: scaling needs the decompressed length, which only the first pass shows.
     """
@@ -143,7 +143,8 @@ def ranks(places: NDArray[np.int64], before: tuple[int, int] = (-1, 0)) -> tuple
     """The number of earlier records with the same offset, for each record of a batch.
 
     ``before`` is the last offset and rank of the previous batch; the second value returned is the same pair for this
-    batch. The records of an offset are in one range, so the ranks do not depend on how a file is divided into ranges.
+    batch. All records with the same offset are in one range, so the ranks do not depend on how a file is divided into
+    ranges.
     """
     if len(places) == 0:
         return places, before

@@ -1,4 +1,5 @@
-"""The file sink: writes one file per batch to a folder, named after the batch's number. Delivery is at least once."""
+"""The file sink: writes one file per batch to a folder; the file's name contains the batch's number. Delivery is at
+least once."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ class FileSink:
                 word = kind if isinstance(kind, str) else kind["type"]
                 raise SqlError(
                     UNSUPPORTED_TYPE,
-                    f'column "{name}" is of type {word}, which CSV has no form for',
+                    f'column "{name}" is of type {word}, which CSV cannot represent',
                     hint="use ENCODE PARQUET or JSON, or omit the column: CREATE SINK … AS SELECT …",
                 )
 

@@ -58,7 +58,7 @@ class FileConnector(RangedConnector):
         return (OSError,)
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the options are consistent and the needed packages installed. Contacts no store."""
+        """Checks that the options are consistent and that the needed packages are installed. Contacts no store."""
         check_option_values(self.spec, options)
         for package, extra in self.packages:
             if importlib.util.find_spec(package) is None:
@@ -93,7 +93,7 @@ class FileConnector(RangedConnector):
         return self.store(options, timeout=timeout).files(options.get(PATTERN))
 
     def is_finished(self, state: SplitState) -> bool:
-        """True if the position has reached the file's size, which its incarnation contains."""
+        """True if the position has reached the file's size, which is part of the incarnation in ``state``."""
         size = incarnation_size(state.incarnation)
         return size is not None and state.offset >= size
 
@@ -130,7 +130,7 @@ class FileConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns all topics: offsets count bytes, not records."""
+        """Returns the only topic, because offsets count bytes, not records."""
         return {"": "offsets of files count bytes"}
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:

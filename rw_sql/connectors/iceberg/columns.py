@@ -26,7 +26,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def missing(table: Table, name: str, columns: Iterable[str]) -> ColumnMisfit | None:
-    """The first declared column that the table lacks, ignoring case."""
+    """The first declared column that the table lacks. Upper and lower case count as equal."""
     known = {field.name.lower(): field.name for field in table.schema().fields}
     for column in columns:
         if column.lower() not in known:
@@ -59,7 +59,7 @@ def misfit(table: Table, name: str, columns: Mapping[str, str]) -> ColumnMisfit 
 
 
 def listed(table: Table) -> dict[str, str]:
-    """The table's columns in order, with the SQL name of each type."""
+    """The table's columns, in the table's order, with the SQL name of each type."""
     return {field.name: sql_text(field.type) for field in list(arrow_schema(table.schema()))[1:]}
 
 
@@ -92,7 +92,7 @@ def _name(field: str) -> str:
 
 
 def holds(declared: str, has: str) -> bool:
-    """True if the declared type can represent every value of the other type. Nested types must be equal."""
+    """True if the declared type can represent every value of the type ``has``. Nested types must be equal."""
     if declared == has:
         return True
     if declared in _WHOLE and has in _WHOLE:

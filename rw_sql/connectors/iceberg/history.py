@@ -16,7 +16,7 @@ APPEND, REPLACE = "append", "replace"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSnapshot:
-    """One snapshot. ``changes`` is a word for the snapshot's effect on existing rows; empty if it changes none."""
+    """One snapshot. ``sequence`` is its sequence number, ``operation`` Iceberg's name for its effect on the table."""
 
     sequence: int
     id: int

@@ -27,10 +27,10 @@ _PART_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """The files of one snapshot that a range needs.
+    """The files that a range needs from one snapshot.
 
-    ``files`` has (path, size in bytes, number of rows) of each file. With ``is_whole`` these are all files of the
-    snapshot, otherwise the files that the snapshot added to its parent.
+    ``files`` has (path, size in bytes, number of rows) of each file: all files of the snapshot if ``is_whole``,
+    otherwise only those that the snapshot added to its parent.
     """
 
     offset: int
@@ -144,8 +144,8 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """The Arrow type in which Spark reads a column: UUID and TIME become strings, and types with 64-bit lengths
-    their 32-bit forms."""
+    """The Arrow type in which Spark reads a column: UUID and TIME become strings, and types with 64-bit lengths become
+    the same types with 32-bit lengths."""
     if pa.types.is_large_string(kind) or pa.types.is_time(kind) or kind == pa.uuid():
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):

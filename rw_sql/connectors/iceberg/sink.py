@@ -46,7 +46,7 @@ _ATTEMPTS = 20
 _INDEX = "_rw_index"
 _RETRIES = "commit.retry.num-retries"
 _GREATEST = 3.4028234663852886e38
-"""The greatest finite number of 32 bits."""
+"""The greatest finite floating-point number of 32 bits."""
 
 
 class IcebergSink:
@@ -69,7 +69,7 @@ class IcebergSink:
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks that the existing table has these columns, or that a table may be created."""
+        """Checks that the existing table has the columns of ``shape``, or that a table may be created."""
         if shape is None:
             return SinkLook()
         name = catalog.table_name(options)
@@ -102,7 +102,7 @@ class IcebergSink:
         return SinkLook()
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> IcebergWriter:
-        """Opens the table. Creates the table if the option allows it."""
+        """Opens the table. Creates a missing table if ``create_table_if_not_exists`` allows it."""
         try:
             table = self._table(options, shape)
         except (catalog.TableMissingError, catalog.CatalogError) as error:
@@ -110,7 +110,8 @@ class IcebergSink:
         return IcebergWriter(table, shape, identity, options)
 
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
-        """The newest batch in the table; None if the table has no property with the sink's runs and batches."""
+        """The number of the newest batch in the table; None if the table has no property with the sink's runs and
+        batches."""
         try:
             text = catalog.load_table(self.spec, options).metadata.properties.get(_marks_property(identity))
             return None if text is None else _done(json.loads(text), generation)
@@ -165,7 +166,7 @@ class IcebergWriter:
         return self._newest
 
     def write(self, rows: pa.Table, batch: int) -> None:
-        """One commit with the rows and the batch's number."""
+        """Commits the rows and the batch's number in one commit."""
         self._require_values(rows)
         changed, gone = split_by_op(last_per_key(rows, self._shape.keys), DELETE)
         appended = self._fitted(changed)
@@ -230,8 +231,8 @@ class IcebergWriter:
     def _forbid_retries(self) -> None:
         """Makes a commit fail if another writer has committed in between.
 
-        By default pyiceberg rebases the commit onto the newest snapshot, which would let an earlier run's commit
-        pass the fence. The property is changed in this process only, not in the stored table.
+        By default pyiceberg rebases the commit onto the newest snapshot, which would let an earlier run's commit pass
+        the fence. The method changes the table's property for retries in this process only, not in the stored table.
         """
         properties = {**self._table.metadata.properties, _RETRIES: "0"}
         self._table.metadata = self._table.metadata.model_copy(update={"properties": properties})
@@ -360,7 +361,8 @@ def _rows_with(keys: pa.Table) -> BooleanExpression:
         others = [has(names[0], row[0]) for row in rows if not is_plain(names[0], row[0])]
         return reduce(Or, others, plain)
     parts = [reduce(And, [has(*pair) for pair in zip(names, row, strict=True)]) for row in rows]
-    # Combines the conditions pairwise, because a chain of thousands of keys would be too deep to visit.
+    # Combines the conditions pairwise, because pyiceberg could not visit a condition that is nested thousands of levels
+    # deep.
     while len(parts) > 1:
         paired = [Or(*pair) for pair in zip(parts[::2], parts[1::2], strict=False)]
         parts = paired + (parts[-1:] if len(parts) % 2 else [])

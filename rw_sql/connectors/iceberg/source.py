@@ -35,7 +35,8 @@ MOST_SNAPSHOTS = 100
 
 
 class IcebergConnector(RangedConnector):
-    """Offset 0 is the table as of the first read; each later snapshot is one offset."""
+    """Offset 0 stands for all rows that the table has at the first read; any other offset is a snapshot's sequence
+    number."""
 
     has_small_batches = False
     other_targets = "TO EARLIEST, TO LATEST, TO OFFSET or TO TIMESTAMP"
@@ -52,7 +53,7 @@ class IcebergConnector(RangedConnector):
         catalog.check_catalog(self.spec, options)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The table, from offset 0 to the end of its current snapshot."""
+        """The table as one split, from offset 0 to the offset after its current snapshot."""
         place = catalog.place_of(options)
         if "table.name" not in options:
             return Upstream(cluster=place)
@@ -109,7 +110,7 @@ class IcebergConnector(RangedConnector):
         return (Stretch(split=name, start=state.offset, end=upto),)
 
     def _snapshots(self, table: Table, options: Mapping[str, str], start: int, end: int) -> tuple[TableSnapshot, ...]:
-        """The snapshots with these sequence numbers.
+        """The snapshots with sequence numbers in ``[start, end)``.
 
         If the option to ignore changes is set, snapshots that change existing rows count as empty.
         """
@@ -134,7 +135,8 @@ class IcebergConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The first snapshot committed at or after a time. Raises SqlError UPSTREAM_UNREACHABLE."""
+        """The sequence number of the first snapshot committed at or after a time. Raises SqlError
+        UPSTREAM_UNREACHABLE."""
         try:
             return dict.fromkeys(splits, history.first_since(self._table(options), milliseconds))
         except OSError as error:
@@ -163,7 +165,7 @@ class IcebergConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns all topics: an offset counts snapshots, not records."""
+        """Returns the only topic, because an offset is a snapshot and does not count records."""
         return {"": "offsets are snapshots of the table"}
 
     def read_batch(
@@ -177,7 +179,8 @@ class IcebergConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The rows of these snapshots; a range from 0 is the table as of its last snapshot."""
+        """The rows that the snapshots in the range appended. If the range begins at 0, all rows of the table as of the
+        last snapshot in the range."""
         from rw_sql.connectors.iceberg import reader
         from rw_sql.connectors.support.typed_records import typed_records
 
@@ -246,7 +249,8 @@ class IcebergConnector(RangedConnector):
             ) from error
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The table's name for ``'0'``, because there is only one split."""
+        """The table's name, which is the id of the only split, if ``written`` is ``0`` or empty; otherwise
+        ``written``."""
         return catalog.table_name(options) if written.strip() in ("", "0") else written
 
     def _table(self, options: Mapping[str, str], incarnation: str | None = None) -> Table:

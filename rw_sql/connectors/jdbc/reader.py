@@ -47,7 +47,8 @@ _WITH_TRANSACTION_TIMEOUT = 170_000
 def lift_limits(connection: Any) -> None:
     """Disables the server's and the role's time limits for the connection, as ``pg_dump`` does.
 
-    A table is read in one transaction, which waits while Spark works. Not for use within a transaction.
+    A table is read in one transaction, which is idle while Spark processes the rows. Must not be called within a
+    transaction.
     """
     is_newer = connection.info.server_version >= _WITH_TRANSACTION_TIMEOUT
     for name in (*_LIMITS, *(("transaction_timeout",) if is_newer else ())):
@@ -237,7 +238,8 @@ def _typed(text: Column, kind: DataType, misfit: Column) -> Column:
 
 
 def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
-    """The expression for the value of a text, and the expression that checks the text if some texts are invalid."""
+    """Two expressions: one converts a text to a value; the other is true if the text is valid, and is None if every
+    text is valid."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import (
         ArrayType,

@@ -178,7 +178,7 @@ class JdbcConnector(BatchOnly):
                 return ColumnMisfit(
                     column=column,
                     message=f'column "{column}" of table {table} is {there[column].name}, '
-                    "whose values are none of the declared type",
+                    "whose values cannot have the declared type",
                     hint="declare it CHARACTER VARYING, and CAST it in a generated column or a materialized view; "
                     "WITH (…, VALIDATE = false) stores the definition anyway",
                 )
@@ -195,7 +195,7 @@ class JdbcConnector(BatchOnly):
         if found.is_missing:
             raise SqlError(UPSTREAM_MISSING, found.message, hint=found.hint)
         bytes_of = [name for name, kind in columns.items() if kind.upper() == "BINARY" and there[name].family != BYTES]
-        if bytes_of:  # Other types may still have fitting values.
+        if bytes_of:  # With any other declared type, the values may still fit.
             raise SqlError(INVALID_DEFINITION, found.message, hint=found.hint)
         return there
 

@@ -59,7 +59,7 @@ class PostgresColumn:
 
 
 def columns_of(connection: Connection[Any], table: str) -> dict[str, PostgresColumn]:
-    """The columns of a table or view (quoted), in order. Raises psycopg.Error."""
+    """The columns of a table or view, in its order. ``table`` is the quoted name. Raises psycopg.Error."""
     return {
         name: PostgresColumn(
             name=spelled,

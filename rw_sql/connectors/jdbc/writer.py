@@ -45,7 +45,7 @@ _NUL = "\0"
 _REPLACEMENT = "\ufffd"
 _INDEX = "_rw_index"
 _CANCEL_SECONDS = 2.0
-"""The time limit for the server to accept a cancellation, and again for the statement to end."""
+"""The time limit in seconds for the server to accept a cancellation, and again for the statement to end."""
 
 
 class JdbcWriter:
@@ -286,7 +286,7 @@ class _Replaced:
         self._nul = _REPLACEMENT if self._codec is None else "?"
 
     def of(self, value: Any) -> Any:
-        """The value with all characters replaced that the database cannot store."""
+        """The value, with a replacement for each character that the database cannot store."""
         if isinstance(value, str):
             text = value.replace(_NUL, self._nul)
             return text if self._codec is None else text.encode(self._codec, "replace").decode(self._codec)
@@ -302,7 +302,7 @@ def _has_text(kind: pa.DataType) -> bool:
 
 
 def _column_with_nul(rows: pa.Table) -> str | None:
-    """The first column of a single row with a NUL in its text or in a text of its array."""
+    """The first column of the only row in ``rows`` that has NUL in its text, or in a text of its array."""
     for name in rows.column_names:
         value = rows.column(name)[0].as_py()
         texts = value if isinstance(value, list) else [value]

@@ -228,7 +228,8 @@ class BrokerAdmin:
         return {topic: view.id for topic, view in found.items()}
 
     def ask(self, start: Callable[[Any, float], Future[Any]]) -> Any:
-        """Runs one call, passing librdkafka's client and the remaining seconds, and returns its result.
+        """Calls ``start`` with librdkafka's client and the remaining seconds, and returns the result of the future that
+        ``start`` returns.
 
         Raises BrokerError.
 
@@ -255,7 +256,8 @@ class BrokerAdmin:
         )
 
     def bounds(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
-        """The first and the end offset of each partition, with its leader's epoch; otherwise like :meth:`offsets`."""
+        """The first and the end offset of each partition, with its leader's epoch. Retries and errors are as for
+        :meth:`offsets`."""
         starts, ends = self._found(partitions, (EARLIEST, LATEST))
         return {part: Bounds(starts[part].offset, end.offset, _epoch(end)) for part, end in ends.items()}
 
@@ -476,7 +478,7 @@ def is_fatal(error: Any) -> bool:
 
 
 def has_answered(error: Any) -> bool:
-    """True if the brokers answered with this error that a topic does not exist or may not be read."""
+    """True if the error is the brokers' answer that a topic does not exist, or that the user may not read it."""
     codes = _codes()
     return error.code() in codes.missing_topic or error.code() in codes.refused_topic
 

@@ -45,7 +45,7 @@ class _Kept(Generic[C]):
 
 
 class ClientPool(Generic[C]):
-    """A pool of clients by their properties.
+    """A pool of clients; a caller gets a client with the requested properties.
 
     One thread at a time uses a client. Idle clients are closed after a while.
     """

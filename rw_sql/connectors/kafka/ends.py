@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Part = tuple[str, int]
 
 _END = -1
-"""The special time that requests the end of a partition in a ListOffsets request."""
+"""The value that requests the end of a partition when it is given as the time in a ListOffsets request."""
 
 _SECONDS = 1.0
 """The maximum wait for an answer in seconds. If a broker takes longer, the administrative client repeats the

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 32 * 1024 * 1024
 """The maximum size of a batch, in bytes of keys and values.
 
-Larger batches are left to Spark's reader, because this reader holds the whole batch in memory.
+Spark's reader reads larger batches, because the fetcher holds a whole batch in memory.
 """
 
 _SECONDS = 5.0
@@ -56,9 +56,9 @@ class KafkaFetcher:
     _is_closing: bool = False
 
     def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
-        """The records ``[start, end)`` of each split, with the columns of the stream.
+        """The records ``[start, end)`` of each split, with the columns of ``Connector.read_stream``.
 
-        Records of the same split are in order.
+        Records of the same split are in the order of their offsets.
 
         Returns None if Spark's reader should read the batch instead: if the first record no longer exists, if the
         brokers do not respond within 5 seconds or report an error, if the batch is too large for memory, or if headers

@@ -1,8 +1,8 @@
 """Reads single records of Kafka partitions, to find the times of records, and to find offsets without a record.
 
 Metadata shows whether a topic is compacted, but not whether it contains transactions. Each transaction ends with a
-marker, which occupies an offset without a record. This module therefore reads the last offsets of the partitions; an
-offset without a record reveals a transaction. Transactions before these offsets are not detected.
+marker, which occupies an offset without a record. This module therefore reads the records at the last offsets of the
+partitions; an offset without a record reveals a transaction. Transactions before these offsets are not detected.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def _encoder(kind: str, schema: RegisteredSchema) -> Encode:
 def _json_record(head: bytes, row: dict[str, Any]) -> bytes:
     try:
         return head + to_json(row)
-    except ValueError:  # without a schema, such values would be texts; with one, they must be numbers
+    except ValueError:  # NaN and infinities: a schema requires numbers, which JSON cannot write
         column = next(name for name, value in row.items() if not _is_json(value))
         raise UnwritableError(f"{column}: a number of JSON cannot be NaN or infinite") from None
 

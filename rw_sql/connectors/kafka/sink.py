@@ -1,4 +1,4 @@
-"""The Kafka sink: writes rows as JSON, Avro or Protobuf records, keyed by the primary key, in order.
+"""The Kafka sink: writes rows, in their order, as JSON, Avro or Protobuf records whose key is the primary key.
 
 Delivery is at least once.
 """
@@ -48,7 +48,7 @@ _TOGETHER_DEFAULT = 1_000_000
 """librdkafka's default of ``batch.size``, the maximum size in bytes of records that are sent together."""
 
 _FRAME_BYTES = 200
-"""An upper bound of the bytes of a request that are not part of its records."""
+"""An upper bound for the number of bytes of a request besides its records."""
 
 _Record = tuple[bytes | None, bytes | None]
 
@@ -158,7 +158,7 @@ class KafkaSink:
 
 
 def records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterator[_Record]:
-    """The records (key, value) of a batch, in order."""
+    """The records (key, value) of a batch, in the order of its rows."""
     for _, record in numbered_records(rows, shape, now_ms=now_ms):
         yield record
 
@@ -264,7 +264,8 @@ class KafkaWriter:
             raise RefusedRowsError(told, is_rest_written=True)
 
     def _were_refused_together(self, made: list[tuple[int, _Record]]) -> bool:
-        """True if a refused record may be small enough, because brokers refuse all records that were sent together."""
+        """True if some refused records may be small enough: brokers refuse all records that were sent together with one
+        that is too large."""
         if not self._refused or self._properties.get("batch.num.messages") == 1:
             return False
         limit = self._most_bytes

@@ -82,7 +82,7 @@ class KafkaConnector(PlainConnector):
     def pooled_ends(
         self, options: Mapping[str, str], splits: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
-        """One ListOffsets request per broker for all partitions."""
+        """Reads the ends of all partitions with one ListOffsets request per broker."""
         from rw_sql.connectors.kafka.ends import quick_ends
 
         parts = {kafka_reader.split_parts(split): split for split in splits}
@@ -99,7 +99,7 @@ class KafkaConnector(PlainConnector):
     def pooled_topics(
         self, options: Mapping[str, str], topics: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, PooledTopic]:
-        """One DescribeTopicPartitions request for all topics."""
+        """Describes all topics with one DescribeTopicPartitions request."""
         found, _ = self._pooled(options, lambda admin: admin.topic_views(topics), timeout)
         return {
             topic: PooledTopic(
@@ -249,7 +249,7 @@ class KafkaConnector(PlainConnector):
             ) from error
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The first offset of a split without a state, by ``scan.startup.mode``."""
+        """The offset at which reading begins in a split without a state, as ``scan.startup.mode`` determines."""
         return first_offset(self.spec, options, split, at_times)
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
@@ -271,7 +271,7 @@ class KafkaConnector(PlainConnector):
         return TopicWatch(kafka_properties.admin_properties(self.spec, options))
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """``topic:partition``; a bare number is a partition if the source has one topic.
+        """The id ``topic:partition``. If the source has one topic, a bare number names a partition of it.
 
         Raises SqlError UNKNOWN_SPLIT for text that cannot be a split's id. Does not check whether the split exists.
         """
@@ -349,7 +349,7 @@ class KafkaConnector(PlainConnector):
         return kafka_reader.read_offsets(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
-        """``{"orders":{"0":5}}``."""
+        """The positions as JSON, such as ``{"orders":{"0":5}}``."""
         return kafka_reader.write_offsets(positions)
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:

@@ -56,7 +56,8 @@ def keep_consumers(spark: SparkSession) -> None:
     session: Any = spark
     if spark.sparkContext in _keeps:
         return
-    # The whole name in one call: Java would look for a class of each part of the name in every jar.
+    # Passes the whole name in one call: given each part separately, Java would look in every jar for a class of that
+    # name.
     settings = getattr(session._jvm, "org.apache.spark.SparkEnv").get().conf()
     if not settings.contains(CONSUMER_CACHE):
         settings.set(CONSUMER_CACHE, str(KEPT_CONSUMERS))
@@ -167,8 +168,8 @@ def read_stream(
 def read_batch(
     spark: SparkSession, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]], *, with_headers: bool
 ) -> DataFrame:
-    """The records ``[start, end)`` of each partition, with the columns of the stream. ``options`` are those of Spark's
-    reader."""
+    """The records ``[start, end)`` of each partition, with the columns of ``Connector.read_stream``. ``options`` are
+    those of Spark's reader."""
     if not ranges:
         raise ValueError("a batch needs at least one split")
     return _records(

@@ -3,7 +3,7 @@
 Each leader of a partition has an epoch, which is stored with the records that it writes. A leader that was elected
 although it lacked records (an unclean election), or whose disk lost records, continues the log with other records at
 the same offsets. A broker reports the offset at which the records of an earlier epoch end now. If a reader has reached
-a higher position in that epoch, the log no longer contains the last records of the epoch that it has read.
+a higher position in that epoch, the log no longer contains the last records that the reader has read.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _note(message: Message, waiting: set[Part], found: dict[Part, int]) -> None:
         return  # librdkafka retries the request.
     if fault is not None and (cut := _TRUNCATED.search(fault.str())) is not None and part in waiting:
         found[part] = int(cut[1])
-    # Any other error concerns the position, for example a removed offset; the reader's next start reports it.
+    # Any other error concerns the position, for example a removed offset; the reader reports it when it starts again.
     waiting.discard(part)
 
 

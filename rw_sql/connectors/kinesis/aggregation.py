@@ -27,7 +27,7 @@ class UserRecord:
 
 
 def unpacked(data: bytes) -> tuple[UserRecord, ...] | None:
-    """The packed records in order; None if the data is not a packed record."""
+    """The user records, in the order in which they were packed; None if the data is not a packed record."""
     body, check = data[len(MAGIC) : -_SUM_BYTES], data[-_SUM_BYTES:]
     is_packed = data.startswith(MAGIC) and len(data) > len(MAGIC) + _SUM_BYTES
     if not is_packed or hashlib.md5(body, usedforsecurity=False).digest() != check:

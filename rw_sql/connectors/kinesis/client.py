@@ -129,7 +129,7 @@ class Page:
 
 
 class _Clients:
-    """The clients of this process by their addresses. Several threads may use a client at once."""
+    """The clients of this process, one per address. Several threads may use a client at once."""
 
     def __init__(self) -> None:
         self._known: dict[Address, tuple[float, Any]] = {}
@@ -211,7 +211,7 @@ def _with_role(session: Any, role: str, options: Mapping[str, str]) -> Any:
 
 
 def request(address: Address, name: str, timeout: float, **given: Any) -> dict[str, Any]:
-    """Makes a request, repeated until it succeeds or the time limit is reached. Raises KinesisError."""
+    """Makes a request, and repeats it until it succeeds or ``timeout`` seconds have passed. Raises KinesisError."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     options = dict(address)

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from rw_sql.connectors.kinesis.client import Address, Page, Shard, Stream
 
 MOST_BYTES = 64 * 1024 * 1024
-"""The size in bytes of the records for the next batch at which no further shards are read for this batch."""
+"""When the records read for the next batch have this size in bytes, the poller reads no further shards for that
+batch."""
 
 _LIST_SECONDS = 2.0
 
@@ -88,7 +89,8 @@ class Poller:
             self.stream, self.listed_at = stream_of(address, name, ANSWER_SECONDS), now
         stream = self.stream
         for split, state in positions.items():
-            # The next start of the reader makes the same comparison and shows the statement that solves the problem.
+            # When the reader starts again, it makes the same comparison and shows the statement that solves the
+            # problem.
             if state.cluster is not None and state.cluster != stream.arn:
                 raise OSError(
                     f"OTHER_CLUSTER {split}: the position belongs to {state.cluster}, but the stream is {stream.arn}"
@@ -137,7 +139,7 @@ class Poller:
             at = iterator_at(address, name, shard, offset, ANSWER_SECONDS)
             page, is_new = next_page(address, at, limit, ANSWER_SECONDS), True
         if is_new:
-            # Checks after the first records were read: records that exist now existed during the read too.
+            # The check follows the read, because records that exist now existed during the read too.
             require_whole(address, name, stream, shard, offset)
         if not page.behind_ms and len(page.records) < limit:
             end = page.records[-1].number + 1 if page.records else offset
@@ -145,8 +147,8 @@ class Poller:
         return page
 
     def _kept(self, address: Address, name: str, stream: Stream, shard: Shard, start: int, page: Page) -> list[Stretch]:
-        """The range of a page, whose records are kept for the batch of this range; empty if the page has no new record
-        and the shard has not ended."""
+        """Keeps a page's new records for the batch that gets their range, and returns the range; returns an empty list
+        if the page has no new record and the shard has not ended."""
         records = [record for record in page.records if record.number >= start]
         has_ended = page.next is None or (not shard.is_open and not page.records and page.behind_ms == 0)
         end = ENDED if has_ended else records[-1].number + 1 if records else start

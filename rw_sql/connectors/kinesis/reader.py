@@ -42,7 +42,7 @@ class RangeLostError(KinesisError):
 def read_range(
     address: Address, name: str, split: str, start: int, end: int, created: str | None = None
 ) -> Iterator[pa.Table]:
-    """The records of a shard in ``[start, end)``, in order, page by page.
+    """The records of a shard in ``[start, end)``, in the order of their sequence numbers, one table per page.
 
     Raises RangeLostError if some of them no longer exist, KinesisError if the service does not answer.
     """
@@ -76,9 +76,9 @@ def read_range(
 def require_whole(address: Address, name: str, stream: Stream, shard: Shard, offset: int) -> None:
     """Checks that no record at or after an offset was removed. Raises RangeLostError.
 
-    Without this check, Kinesis would silently begin at the oldest remaining record. Records are removed in order: if a
-    record before the offset still exists, no record after the offset was removed. The check makes no request if the
-    shard, or all records at or after the offset, are younger than the retention.
+    Without this check, Kinesis would silently begin at the oldest remaining record. Kinesis removes the oldest records
+    first: if a record before the offset still exists, no record after the offset was removed. The check makes no
+    request if the shard, or all records at or after the offset, are younger than the retention.
     """
     is_new = is_surely_whole(stream, shard) if offset > shard.start else is_young(stream, shard)
     if is_new or TAILS.is_whole(address, stream, shard.id, offset):

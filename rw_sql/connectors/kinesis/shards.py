@@ -43,8 +43,8 @@ _NARROW_SECONDS = 10.0
 
 _KEPT = 10_000
 _APART_SECONDS, _MOST_ENDS = 900.0, 100
-"""For each shard, its end at several times is remembered: the interval between two of these times in seconds, and the
-maximum number of them. Together they cover a day."""
+"""The process remembers each shard's end at several times. The two values are the interval between these times in
+seconds, and the maximum number of times. Together the times cover a day."""
 
 
 LEAST_RETENTION_SECONDS = 23 * 3_600.0

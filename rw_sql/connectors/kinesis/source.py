@@ -116,7 +116,8 @@ class KinesisConnector(RangedConnector):
         return RangeFeed(poller, options, positions, first, most_offsets=MOST**2, poll_seconds=seconds)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The next range of each shard, without the readers of a run, which uses :meth:`range_feed` instead."""
+        """The next range of each shard, read with a new poller. A run keeps its poller and uses :meth:`range_feed`
+        instead."""
         from rw_sql.connectors.kinesis.poller import Poller
 
         return Poller(max_records=MOST_RECORDS).stretches(options, positions)
@@ -126,8 +127,8 @@ class KinesisConnector(RangedConnector):
         return bool(state.offset == shards.ENDED)
 
     def record_count(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int:
-        """The number of records of these ranges that this process has already fetched; a large number if it has fetched
-        none."""
+        """The number of records in these ranges, if this process has already fetched the records of all ranges;
+        otherwise a large number."""
         from rw_sql.connectors.kinesis.reader import FETCHED
 
         count = 0
@@ -149,7 +150,7 @@ class KinesisConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """For each shard, the first record at or after a time; the shard's end if there is none.
+        """For each shard, the sequence number of the first record at or after a time; the shard's end if there is none.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if the stream does not exist.
         """
@@ -181,7 +182,7 @@ class KinesisConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """All shards: sequence numbers do not count records."""
+        """Returns all shards, because sequence numbers do not count records."""
         return {"": _UNKNOWN}
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
@@ -202,7 +203,7 @@ class KinesisConnector(RangedConnector):
         return found
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The first offset of a shard without a state, by ``scan.startup.mode``."""
+        """The offset at which reading begins in a shard without a state, as ``scan.startup.mode`` determines."""
         return first_offset(self.spec, options, split, at_times)
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
@@ -235,7 +236,7 @@ class KinesisConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The records of these ranges, which this process has already fetched or Spark's processes read."""
+        """The records of these ranges. Spark's processes read them again unless this process still has all of them."""
         import pyarrow as pa
 
         from rw_sql.connectors.kinesis import reader

@@ -136,7 +136,7 @@ class Session:
             return _table(start, self._messages[start - self._first : end - self._first])
 
     def acknowledge(self, offset: int) -> None:
-        """Acknowledges the messages before an offset, all of which are committed. Repeatable."""
+        """Acknowledges the messages before an offset. The caller must have committed them. May be called again."""
         with self._lock:
             done = self._messages[: max(0, offset - self._first)]
             del self._messages[: len(done)]
@@ -158,8 +158,8 @@ class Session:
         """Waits until the broker has read all acknowledgements.
 
         When the connection ends, the broker may discard acknowledgements that it has not read, and would send these
-        messages again. It does not answer acknowledgements. But it reads the packets of a connection in order, so its
-        answer to a later request shows that it has read them.
+        messages again. The broker does not answer acknowledgements. But it reads the packets of a connection in the
+        order in which they were sent, so its answer to a later request shows that it has read all acknowledgements.
         """
         if not self._has_acknowledged or not self._client.is_connected():
             return
@@ -260,7 +260,7 @@ class MqttFeed(RangeFeed):
 
 
 class _Sessions:
-    """The sessions of this process by their clients' ids. Thread-safe."""
+    """The sessions of this process, one per client identifier. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -57,7 +57,8 @@ class MqttConnector(RangedConnector):
                 raise OptionError(MISSING_PROPERTY, f'missing property "{other}"', key=one, hint=f"{one} needs {other}")
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with a generated client identifier if it is missing. The broker finds the session by it."""
+        """The options, with a generated client identifier if they have none. The broker finds the session by this
+        identifier."""
         prefix = options.get("client_prefix") or "rw_sql"
         return {**options, "client_id": options.get("client_id") or f"{prefix}_{unique}"}
 

@@ -64,7 +64,7 @@ class KnownTable:
 
 
 class Records:
-    """The records of a batch, in order. Each column of :func:`records_schema` is a list."""
+    """The records of a batch, in the order in which they are added. Each column of :func:`records_schema` is a list."""
 
     def __init__(self, split: str) -> None:
         self._split = split
@@ -234,7 +234,7 @@ def _cells(known: KnownTable, data: bytes, at: int) -> tuple[list[str], int]:
 
 
 def unreadable(known: KnownTable, data: bytes, start: int, error: ValueError) -> CaptureError:
-    """The error for one value; names the column and the key of the row."""
+    """The error for a value that cannot be read. Its message names the column and the key of the row."""
     at = start + ((len(known.readers) + 7) >> 3)
     nulls = int.from_bytes(data[start:at], "little")
     column = ""

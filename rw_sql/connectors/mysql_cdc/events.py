@@ -322,7 +322,7 @@ def parse_query(kind: int, body: bytes) -> tuple[str, str]:
 
 
 def parse_rotate(body: bytes) -> tuple[str, int]:
-    """The next file and the position in it."""
+    """The name of the next log file, and the position in that file at which the stream continues."""
     return body[8:].decode(), int.from_bytes(body[:8], "little")
 
 
@@ -342,7 +342,7 @@ _XA = re.compile(r"XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-fA-F]*)'\s*,\s*X'([0-9a-fA-
 
 
 def parse_xa_end(text: str) -> tuple[bool, bytes] | None:
-    """The kind (XA COMMIT or XA ROLLBACK) and the xid of a statement; None for any other statement."""
+    """True for XA COMMIT or False for XA ROLLBACK, and the xid; None for any other statement."""
     found = _XA.match(text)
     if found is None:
         return None

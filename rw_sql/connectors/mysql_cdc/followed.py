@@ -1,5 +1,5 @@
-"""Checks that the log contains every change of a table's rows, and finds changes of values by an ALTER, for which the
-log has no row events."""
+"""Checks that the log contains every change of a table's rows, and finds ALTER statements that changed values, for
+which the log has no row events."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def altered(
 ) -> tuple[TableProgress, SchemaChange | None]:
     """The progress after an ALTER that dropped or renamed columns, and the resulting change of the known columns.
 
-    If a dropped or renamed column's name exists again, because a column was added or names were exchanged, the name
+    If a dropped or renamed column's name exists again, as when a column was added or names were exchanged, the name
     counts as dropped and added: existing rows then have other values under this name, without an event in the log.
     """
     named = {column.lower() for column in columns}

@@ -110,8 +110,9 @@ class KnownTables:
         return made, types
 
     def _signed(self, found: TableMap, catalog: Mapping[str, CatalogColumn]) -> TableMap:
-        """The description, with ``is_unsigned`` set for number columns. The log does not state whether YEAR columns
-        count as number columns. If one of the two interpretations contradicts the catalog, the other one is used.
+        """The log's description of a table, with ``is_unsigned`` set for number columns. The log does not state whether
+        YEAR columns count as number columns. If one of the two interpretations contradicts the catalog, the other one
+        is used.
         """
         ways = [found.with_signs(counts_years=each) for each in (self._is_mariadb, not self._is_mariadb)]
         for columns in ways:
@@ -152,7 +153,8 @@ class KnownTables:
 def _described(
     name: str, found: TableMap, catalog: tuple[CatalogColumn, ...], position: int
 ) -> tuple[StreamColumn, ...]:
-    """The columns, with names from the catalog if the log has none. Raises CaptureError if they differ."""
+    """The columns, with names from the catalog if the log has none. Raises CaptureError if the log's columns differ
+    from those of the catalog."""
     if not found.columns or found.columns[0].name is not None:
         return found.columns
     if not catalog:

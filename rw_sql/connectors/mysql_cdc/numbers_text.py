@@ -11,13 +11,13 @@ _DIGITS_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 def decimal_size(precision: int, scale: int) -> int:
-    """The bytes of a DECIMAL."""
+    """The number of bytes that a DECIMAL takes in the log."""
     whole = precision - scale
     return whole // 9 * 4 + _DIGITS_BYTES[whole % 9] + scale // 9 * 4 + _DIGITS_BYTES[scale % 9]
 
 
 def decimal_text(data: bytes, precision: int, scale: int) -> str:
-    """A DECIMAL, with all digits of its scale."""
+    """The text of a DECIMAL, with all digits of its scale."""
     whole_digits = precision - scale
     is_negative = not data[0] & 0x80
     number = int.from_bytes(data, "big") ^ (1 << (8 * len(data) - 1))
@@ -46,19 +46,19 @@ def decimal_text(data: bytes, precision: int, scale: int) -> str:
 
 
 def double_text(value: float) -> str:
-    """The shortest text that is read as the same number of 64 bits."""
+    """The shortest text that denotes this 64-bit number and no other."""
     text = repr(value)
     return text.removesuffix(".0")
 
 
 def float_text(value: float) -> str:
-    """The shortest text that is read as the same number of 32 bits."""
+    """The shortest text that denotes this 32-bit number and no other."""
     text = str(np.float32(value))
     return text.removesuffix(".0")
 
 
 def float_bytes(data: bytes, at: int) -> str:
-    """A FLOAT of the log."""
+    """The text of a FLOAT in the log."""
     return float_text(struct.unpack_from("<f", data, at)[0])
 
 
@@ -68,14 +68,14 @@ def fraction(value: int, size: int, digits: int) -> str:
 
 
 def datetime_packed(packed: int, *, has_time: bool) -> str:
-    """A DATETIME inside JSON."""
+    """The text of a DATETIME, or of a DATE, inside binary JSON."""
     whole, micros = packed >> 24, packed & 0xFFFFFF
     date = date_text(whole >> 17)
     return f"{date} {clock_text(whole & 0x1FFFF)}.{micros:06d}" if has_time else date
 
 
 def time_packed(packed: int) -> str:
-    """A TIME inside JSON."""
+    """The text of a TIME inside binary JSON."""
     size = abs(packed)
     whole, micros = size >> 24, size & 0xFFFFFF
     sign = "-" if packed < 0 else ""
@@ -83,13 +83,13 @@ def time_packed(packed: int) -> str:
 
 
 def date_text(packed: int) -> str:
-    """The date of a DATETIME: year times 13 plus month, and five bits for the day."""
+    """The text of a DATETIME's date, which is stored as year times 13 plus month, followed by five bits for the day."""
     year, month = divmod(packed >> 5, 13)
     return f"{year:04d}-{month:02d}-{packed & 0x1F:02d}"
 
 
 def clock_text(packed: int) -> str:
-    """Hours, minutes and seconds of a DATETIME in 17 bits."""
+    """The text of a DATETIME's hours, minutes and seconds, which are stored in 17 bits."""
     return f"{packed >> 12:02d}:{packed >> 6 & 0x3F:02d}:{packed & 0x3F:02d}"
 
 

@@ -118,15 +118,15 @@ class MysqlReader:
             raise
 
     def acknowledge(self, position: int) -> None:
-        """See :meth:`ChangeReader.acknowledge`. Sends nothing, because the server keeps its log for a fixed time, even
-        if it was read. Raises ValueError for a position that has not been taken.
+        """See :meth:`ChangeReader.acknowledge`. Sends nothing, because the server keeps its log for a fixed time,
+        whether or not it was read. Raises ValueError for a position that has not been taken.
         """
         if position > self._position:
             raise ValueError(f"{shown(position)} is after the last position that was taken, {shown(self._position)}")
 
     def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
-        """See :meth:`ChangeReader.set_tables`. Opens a new stream at the position, because the old one omits the
-        changes of the new tables.
+        """See :meth:`ChangeReader.set_tables`. Opens a new stream at the reader's position, because the old stream
+        omits the changes of the new tables.
         """
         kept = {name: self._progress.get(name, progress) for name, progress in tables.items()}
         try:
@@ -168,7 +168,8 @@ class MysqlReader:
         return self._catalog
 
     def _start(self, facts: Facts) -> None:
-        """Starts the stream at the position, or earlier if prepared XA transactions may be committed after it."""
+        """Starts the stream at the reader's position, or earlier if prepared XA transactions may be committed after
+        it."""
         self._backlog.clear()
         self._maps.clear()
         sequence, at, _ = parts_of(min((self._position, *self._prepared)))
@@ -211,8 +212,8 @@ class MysqlReader:
             raise missing_table(self._sql(), self._options, name)
         require_readable(self._sql(), table, progress)
         if progress.identity is None:
-            # The table's rows until now come from the snapshot; earlier events of this name in the log may belong to an
-            # older table.
+            # The table's rows until now come from the snapshot; earlier events under this name in the log may belong to
+            # an older table.
             begin = self._position if progress.is_done else max(facts.end, self._position)
             mark = Mark(begin=begin)
             if facts.is_mariadb and not progress.is_done:
@@ -373,8 +374,8 @@ class MysqlReader:
         return not self._progress[name].is_done
 
     def _forget_touched(self) -> None:
-        """Discards the keys of changes for tables of which no chunk is being read or waits: a chunk that begins later
-        contains all changes up to the present position.
+        """Discards the keys of the changed rows of each table that has no chunk being read or waiting: a chunk that
+        begins later contains all changes up to the present position.
         """
         for name in list(self._touched):
             if self._snapshot is not None and not self._snapshot.is_reading(name):

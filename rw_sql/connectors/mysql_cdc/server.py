@@ -26,7 +26,8 @@ AGAIN = "RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH (FORGET_OFFSETS = true)
 
 
 def gone(message: str) -> CaptureError:
-    """The error for a table that was replaced by another table of its name, or whose changes are not in the log."""
+    """The error for a table that was replaced by another table of the same name, or whose changes are not in the
+    log."""
     return CaptureError(UPSTREAM_MISSING, message, hint=AGAIN)
 
 
@@ -54,8 +55,8 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The state of the server at one moment. ``settings`` are its global variables; ``logs`` are the files of its
-    binary log, empty if it has none."""
+    """The state of the server at one moment. ``settings`` are the server's global variables; ``logs`` are the files of
+    the binary log, empty if the server has no binary log."""
 
     settings: Mapping[str, str]
     logs: tuple[LogFile, ...]
@@ -78,7 +79,7 @@ class Facts:
 
     @property
     def has_names(self) -> bool:
-        """True if the log has the columns' names, because ``binlog_row_metadata`` is FULL."""
+        """True if ``binlog_row_metadata`` is FULL, so that the log contains the names of the columns."""
         return self.settings.get("binlog_row_metadata", "").upper() == "FULL"
 
     @property

@@ -4,10 +4,11 @@ Each chunk has a position of the log that is exact for its rows: the rows contai
 later change. The chunk is emitted when the stream has passed that position. Rows with keys that occur in later changes
 of the stream are omitted, because the stream contains their newer values.
 
-MariaDB reports the position of a consistent snapshot (``binlog_snapshot_position``), so that nothing is locked. MySQL
-reports no such position, and its log contains a commit for a moment before snapshots see the commit. On MySQL, the rows
-of a chunk are therefore read with shared locks, and the position is read before the locks are released. A transaction
-that writes one of these rows has either ended by then, or waits until the chunk is read.
+MariaDB reports the position of a consistent snapshot (``binlog_snapshot_position``), so no rows need to be locked.
+MySQL reports no such position, and its log contains a commit for a moment before snapshots see the commit. On MySQL,
+the rows of a chunk are therefore read with shared locks, and the position is read before the locks are released. A
+transaction that writes one of these rows either has ended before the row is read, or waits until the locks are
+released.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ _MOST_TRIES = 30
 @dataclass(slots=True)
 class Chunk:
     """Rows of a table in key order, exact at ``position``. ``keys`` and ``rows`` are JSON objects; ``size`` is the
-    length of all rows."""
+    total length of the rows in characters."""
 
     table: str
     columns: Mapping[str, str]
@@ -122,7 +123,7 @@ class _Job:
 class SnapshotThread:
     """Reads the chunks of all unfinished tables in a separate thread, one table after another.
 
-    ``position_now`` returns the stream's position. Chunks that begin later never have an older position.
+    ``position_now`` returns the stream's position. A chunk that begins after the call never has an older position.
     """
 
     def __init__(self, options: Mapping[str, str], timeout: float, position_now: Callable[[], int]) -> None:
@@ -142,7 +143,7 @@ class SnapshotThread:
         self._wanted = 0
 
     def set_tables(self, tables: Mapping[str, TableProgress], marks: Mapping[str, Mark]) -> None:
-        """Sets the tables to read; tables that are being read continue.
+        """Sets the tables to read. Snapshots that have begun continue.
 
         ``marks`` have the positions up to which the changes of a table are omitted, so that a chunk must contain them.
         """

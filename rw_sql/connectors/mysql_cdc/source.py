@@ -69,7 +69,7 @@ class MysqlCdcConnector(ChangeBase):
         return split.end
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The databases from the start of the oldest log file to the end of the log."""
+        """The only split, from the start of the oldest log file to the end of the log."""
         try:
             facts = read_facts(options, timeout)
         except CaptureError as error:
@@ -92,7 +92,7 @@ class MysqlCdcConnector(ChangeBase):
         return positions.shown(position)
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """The identities of the two servers."""
+        """A clause that names the identities of the two servers."""
         return other_server(before.cluster or "", now.cluster or "")
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
@@ -124,7 +124,7 @@ class MysqlCdcConnector(ChangeBase):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[Lack, ...]:
-        """The missing requirements of the server, each with the statement that fulfils it."""
+        """The requirements that the server does not meet, each with the statement that fixes it."""
         return validation.find_lacks(options, tables, timeout)
 
     def prepare(

@@ -1,4 +1,4 @@
-"""The effects on tables of the statements in the log. Only the first words and the names of a statement are parsed."""
+"""How the statements in the log affect tables. Only the first words and the names of a statement are parsed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Effect:
     """The effect of a statement on a table. ``did`` is one of these words:
 
     ``truncated``, ``dropped``, ``renamed`` (to ``other``), ``created``, ``altered`` (the definition; ``columns`` are
-    the columns that were dropped or renamed, by their names before), ``emptied`` (rows that the log does not contain
+    the previous names of the columns that were dropped or renamed), ``emptied`` (rows that the log does not contain
     were added or removed, for example with a partition), ``versioned`` (system versioning was added or dropped),
     ``database`` (the database was dropped with all its tables), ``changed`` (the log contains the statement instead of
     the changed rows; ``table`` is empty if unknown).
@@ -44,7 +44,7 @@ class Effect:
 
 
 def effects_of(text: str, database: str) -> tuple[Effect, ...]:
-    """The effects of a statement with this default database; empty for one that changes no table."""
+    """The effects of a statement whose default database is ``database``; empty if the statement changes no table."""
     return tuple(_effects(_Words(text), database))
 
 
@@ -202,7 +202,7 @@ def _altered(words: _Words, database: str) -> Iterator[Effect]:
 
 
 def _columns_gone(words: list[str]) -> Iterator[str]:
-    """The columns that the clauses of an ALTER TABLE drop or rename, by their names before."""
+    """The previous names of the columns that the clauses of an ALTER TABLE drop or rename."""
     depth, start = 0, 0
     for at, word in enumerate([*words, ","]):
         depth += (word == "(") - (word == ")")

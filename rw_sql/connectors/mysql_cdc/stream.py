@@ -45,9 +45,9 @@ _NO_TABLES: frozenset[tuple[str, str]] = frozenset()
 
 @dataclass(slots=True, kw_only=True)
 class Transaction:
-    """The changes of a transaction to the tables that are read, in order. ``position`` is the transaction's end,
-    ``time`` its commit in seconds since 1970. ``prepared`` are the start positions of the XA transactions that are
-    prepared but not ended at this position."""
+    """The changes that a transaction made to the watched tables, in the order of the log. ``position`` is the
+    transaction's end, ``time`` its commit in seconds since 1970. ``prepared`` are the start positions of the XA
+    transactions that are prepared but not ended at this position."""
 
     position: int
     time: int
@@ -129,8 +129,8 @@ class Stream:
         self._thread.start()
 
     def get(self, wait_seconds: float) -> tuple[list[Transaction], int]:
-        """The transactions that arrived since the last call, and a position up to which the log has no others. Waits
-        at most ``wait_seconds`` for a transaction.
+        """The transactions that arrived since the last call, and a position up to which the log has no further ones.
+        Waits at most ``wait_seconds`` for a transaction.
 
         After all transactions have been returned, raises the error that ended the stream.
         """
@@ -151,8 +151,8 @@ class Stream:
         return self._seen
 
     def created(self, sequence: int) -> tuple[int, int] | None:
-        """The time when a file was created, in seconds, and its server's id; None before its first event has
-        arrived.
+        """The time when a log file was created, in seconds since 1970, and the id of the server that created it; None
+        until the file's first event has arrived.
         """
         return self._created.get(sequence)
 

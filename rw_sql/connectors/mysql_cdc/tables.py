@@ -121,7 +121,7 @@ def find_table(connection: Connection[Any], table: str) -> CatalogTable | None:
 
 
 def columns_of(connection: Connection[Any], database: str, name: str) -> tuple[CatalogColumn, ...]:
-    """The columns of a table, in order. Raises pymysql.Error."""
+    """The columns of a table, in the order of the table. Raises pymysql.Error."""
     rows = rows_of(connection, _COLUMNS, [database, name])
     are_json = _checked_as_json(connection, database, name) if any(row[1] == "longtext" for row in rows) else ()
     return tuple(
@@ -163,7 +163,8 @@ def cascades_of(connection: Connection[Any], table: CatalogTable) -> tuple[str, 
 
 
 def cascade_error(table: CatalogTable, names: tuple[str, ...]) -> tuple[str, str]:
-    """The message and the hint for a table with such foreign keys, which cannot be captured."""
+    """The message and the hint for a table that cannot be captured, because foreign keys (``names``) change its rows
+    without an entry in the log."""
     return (
         f"foreign key {quoted(names[0])} of table {table.database}.{table.name} has an action (CASCADE or SET NULL), "
         "and MySQL does not write to its log which rows the action changes",
@@ -173,8 +174,8 @@ def cascade_error(table: CatalogTable, names: tuple[str, ...]) -> tuple[str, str
 
 
 def versioning_error(table: CatalogTable) -> tuple[str, str]:
-    """The message and the hint for a table with system versioning, which cannot be captured: its log contains an
-    update for a DELETE, and inserts of earlier versions with the key of the present row.
+    """The message and the hint for a table that cannot be captured because it has system versioning: for such a table,
+    the log contains updates instead of deletes, and inserts of earlier versions with the key of the present row.
     """
     return (
         f"table {table.database}.{table.name} has system versioning, and the log does not distinguish its rows from "
@@ -186,7 +187,8 @@ def versioning_error(table: CatalogTable) -> tuple[str, str]:
 def shared_lock(version: str) -> str:
     """The clause of a SELECT that locks its rows against writers; empty for MariaDB, whose snapshots need no locks.
 
-    Both clauses take the same locks; from MySQL 8.0.22 on, FOR SHARE needs only the privilege to read.
+    MySQL has two such clauses, which take the same locks. From MySQL 8.0.22 on, FOR SHARE needs only the privilege to
+    read.
     """
     if "mariadb" in version.lower():
         return ""

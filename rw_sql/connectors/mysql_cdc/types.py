@@ -66,7 +66,7 @@ class MysqlType:
 
     @property
     def also(self) -> tuple[str, ...]:
-        """The types with which the column can be declared beside ``canonical`` and wider types."""
+        """Types with which the column can be declared, in addition to ``canonical`` and wider types."""
         if self.name == "tinyint":
             return ("BOOLEAN",)
         return ("DOUBLE",) if self.family in (WHOLE, NUMERIC) else ()

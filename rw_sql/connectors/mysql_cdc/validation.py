@@ -1,4 +1,5 @@
-"""The missing requirements of the server for a source and its tables, each with the statement that fulfils it."""
+"""Finds the requirements of a source and its tables that the server does not meet, each with the statement that fixes
+it."""
 
 from __future__ import annotations
 
@@ -120,7 +121,7 @@ def _is_replica(connection: Connection[Any]) -> bool:
     for query in ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"):
         try:
             return bool(named_rows(connection, query))
-        except pymysql.Error:  # The server is older, or the user may not see the setting.
+        except pymysql.Error:  # The server does not know the statement, or the user may not run it.
             continue
     return False
 
@@ -200,7 +201,7 @@ def _table(
 
 
 def _lock(connection: Connection[Any], table: str, found: CatalogTable) -> Iterator[Lack]:
-    """The privilege to lock rows against writers, if a snapshot needs it."""
+    """Yields a Lack if a snapshot needs the privilege to lock rows against writers and the user does not have it."""
     clause = shared_lock(str(rows_of(connection, "SELECT VERSION()")[0][0]))
     if not clause:
         return

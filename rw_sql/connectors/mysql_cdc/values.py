@@ -147,7 +147,7 @@ def _datetime(digits: int) -> Reader:
 
 
 def _stamp(seconds: int) -> str:
-    """A point in time, in UTC; zero is MySQL's zero date."""
+    """The text of a point in time, in UTC; 0 seconds stand for MySQL's zero date."""
     if not seconds:
         return "0000-00-00 00:00:00"
     days, rest = divmod(seconds, 86_400)
@@ -185,14 +185,14 @@ def _time(digits: int) -> Reader:
 
 
 def _old_datetime(data: bytes, at: int) -> tuple[str, int]:
-    """A DATETIME of a table that was made before MySQL 5.6."""
+    """Reads a DATETIME of a table that was created before MySQL 5.6."""
     day, clock = divmod(int.from_bytes(data[at : at + 8], "little"), 1_000_000)
     text = f"{day // 10_000:04d}-{day // 100 % 100:02d}-{day % 100:02d}"
     return f'"{text} {clock // 10_000:02d}:{clock // 100 % 100:02d}:{clock % 100:02d}"', at + 8
 
 
 def _old_time(data: bytes, at: int) -> tuple[str, int]:
-    """A TIME of a table that was made before MySQL 5.6."""
+    """Reads a TIME of a table that was created before MySQL 5.6."""
     packed = int.from_bytes(data[at : at + 3], "little", signed=True)
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     return f'"{sign}{packed // 10_000:02d}:{packed // 100 % 100:02d}:{packed % 100:02d}"', at + 3
@@ -268,7 +268,8 @@ def _inet6(part: bytes) -> str:
 
 
 def select_of(quoted: str, column_type: str, family: str) -> str:
-    """The expression that selects a column with all its digits: of a plain FLOAT, MySQL would return only six."""
+    """The expression that selects a column with all its digits: from a plain FLOAT, MySQL would return only six
+    digits."""
     if family == FLOAT:
         return f"({quoted} + 0e0)"
     return f"({quoted} + 0)" if family == BIT or "zerofill" in column_type.lower() else quoted

@@ -38,7 +38,7 @@ AT_ONCE = 5_000
 """The maximum number of messages in one request."""
 
 AT_ONCE_BYTES = 8 * 1024 * 1024
-"""The maximum size of the messages in one request, except for a single message that is larger."""
+"""The maximum size in bytes of the messages in one request, except for a single message that is larger."""
 
 _ANSWER_SECONDS = 10.0
 _READ_SECONDS = 600.0
@@ -85,7 +85,7 @@ def read_range(
     with_headers: bool = False,
     most_bytes: int | None = None,
 ) -> pa.Table:
-    """The messages of a range with these subjects, in order.
+    """The messages in a range that have one of the ``subjects``, in the order of their sequence numbers.
 
     Raises RangeLostError if messages were removed before they were read, TooLargeError if the messages exceed
     ``most_bytes``, and NatsError if the server does not answer or its copy of the stream keeps lagging.
@@ -151,7 +151,8 @@ def time_of(address: Address, stream: str, sequence: int, timeout: float) -> int
 async def _message_at_leader(
     nc: Client, stream: str, wanted: Mapping[str, Any], timeout: float
 ) -> Mapping[str, Any] | None:
-    """A message with ``seq``, ``subject`` and ``time``, as the stream's leader returns it; None if there is none."""
+    """The message that ``wanted`` selects, with ``seq``, ``subject`` and ``time``, from the stream's leader; None if
+    there is no such message."""
     try:
         found: Mapping[str, Any] = (await api(nc, f"STREAM.MSG.GET.{stream}", wanted, timeout))["message"]
     except StreamMissingError:
@@ -263,7 +264,7 @@ class _Found:
         )
 
     def table(self) -> pa.Table:
-        """The messages in order."""
+        """The messages, in the order of their sequence numbers."""
         if self.is_merged:
             # Each subject is read separately, so overlapping subjects return a message several times.
             self.rows = sorted({row[0]: row for row in self.rows}.values(), key=lambda row: row[0])
@@ -273,7 +274,7 @@ class _Found:
 class _Pull:
     """An ephemeral pull consumer of the messages with a subject.
 
-    ``left`` is the number of messages that it has not delivered yet.
+    ``left`` is the number of messages that the consumer has not delivered yet.
     """
 
     def __init__(self, nc: Client, stream: str, note: Callable[[Msg], None], subject: str = ">") -> None:

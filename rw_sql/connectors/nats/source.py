@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 SMALL_OFFSETS = 10_000
-"""The maximum number of offsets of a read that runs in this process, over its open connection. Larger reads run in
+"""The maximum number of offsets of a read that runs in this process, over an open connection. Larger reads run in
 Spark's processes."""
 
 SMALL_BYTES = 32 * 1024 * 1024
-"""The maximum size in bytes of the messages of a read that runs in this process, because they are held in memory.
-Larger reads run in Spark's processes."""
+"""The maximum size in bytes of the messages of a read that runs in this process, which holds them in memory. Larger
+reads run in Spark's processes."""
 
 _PART_OFFSETS = 50_000
 _PART_BYTES = 32 * 1024 * 1024
@@ -127,7 +127,7 @@ class NatsConnector(RangedConnector):
         return Upstream(splits=splits, missing=unknown, present=_subjects(infos), part="subject", remedy=_ADD)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The messages since the positions. Raises OSError if a stream was recreated or has lost unread messages."""
+        """The unread range of each stream. Raises OSError if a stream was recreated or has lost unread messages."""
         upstream = self.look(options)
         if upstream.error is not None:
             raise OSError(upstream.error)
@@ -136,7 +136,8 @@ class NatsConnector(RangedConnector):
             seen = upstream.splits.get(split)
             if seen is None:
                 raise OSError(f"MISSING stream {split}")
-            # The reader's next start makes the same comparison, and reports the statement that fixes the problem.
+            # When the reader starts again, it makes the same comparison and reports the statement that fixes the
+            # problem.
             if state.incarnation is not None and seen.incarnation != state.incarnation:
                 raise OSError(
                     f"RECREATED {split}: the stream was created at {seen.incarnation}, but the stream that was read "
@@ -237,7 +238,7 @@ class NatsConnector(RangedConnector):
             raise SqlError(UPSTREAM_UNREACHABLE, f"the servers do not answer: {error}", hint=_AGAIN) from error
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The first offset of a stream without a state, by ``scan.startup.mode``."""
+        """The offset at which reading begins in a stream without a state, as ``scan.startup.mode`` determines."""
         return first_offset(self.spec, options, split, at_times)
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:

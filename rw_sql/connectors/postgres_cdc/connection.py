@@ -47,9 +47,9 @@ _WITH_USER_TIMEOUT = 120_000
 _SSL_MODES = {"disabled": "disable", "preferred": "prefer", "required": "require"}
 _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 _UNANSWERED = {"tcp_user_timeout": "60000"}
-"""The libpq parameter that ends a connection a minute (in milliseconds) after packets were sent that are not confirmed.
-Without it, the operating system would send these packets again for a quarter of an hour; keepalives do not help,
-because they are not sent meanwhile."""
+"""A libpq parameter, in milliseconds: the connection ends if sent packets are not confirmed for a minute. Without this
+parameter, the operating system would send these packets again for a quarter of an hour; keepalives do not help, because
+none are sent in the meantime."""
 
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:

@@ -51,7 +51,8 @@ class KnownTable:
     """A table in the stream: ``table`` is its name in the records, ``key`` the columns of its primary key.
 
     ``converters`` maps column numbers to functions that convert the column's text. ``is_tracked``: the table's snapshot
-    is being read, so the keys of changes are recorded, by which outdated rows of the snapshot are discarded.
+    is being read, so the decoder records the keys of changed rows; the reader then discards outdated rows of the
+    snapshot.
     """
 
     table: str
@@ -90,8 +91,8 @@ class TrackedChange:
 
 @dataclass(slots=True)
 class Decoded:
-    """The records of decoded transactions, in order. ``tracked`` are their changes of tables whose snapshot is being
-    read."""
+    """The records of decoded transactions, in the order of the log. ``tracked`` are the transactions' changes to tables
+    whose snapshot is being read."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     tracked: list[TrackedChange] = field(default_factory=list)
@@ -112,7 +113,7 @@ class Decoded:
 
 
 class Decoder:
-    """Decodes the transactions of one connection in order.
+    """Decodes the transactions of one connection, in the order of the log.
 
     ``on_relation`` is called with each Relation message and the position of its transaction, and returns the table;
     None if the table is not read. If the position is None, the message was received earlier, and the table's columns

@@ -1,5 +1,5 @@
-"""Checks that an upstream table was not replaced by another table of its name, and that the stream has all changes of
-its rows.
+"""Checks that an upstream table was not replaced by another table of the same name, and that the stream has all changes
+of the table's rows.
 
 Some changes of rows are not in the stream: changes made while the publication omits the table or the kind of change;
 partitions that are dropped, detached, attached or truncated; and columns whose values an ALTER TABLE replaces. They are
@@ -83,7 +83,8 @@ class _Partition:
         return f"{self.attached}/{self.file}/{'empty' if self.is_empty else 'rows'}/{self.name}"
 
     def is_rewritten(self, traits: Mapping[str, str]) -> bool:
-        """True if the partition existed with these traits and now has its rows in another file."""
+        """True if the partition's rows are in another file than according to ``traits``; False if ``traits`` do not
+        contain the partition."""
         attached, file, _, _ = traits.get(self.key, "///").split("/", 3)
         return attached == self.attached and file != self.file
 
@@ -257,8 +258,8 @@ def _partition_traits(
     traits: dict[str, str],
     partitions: Sequence[_Partition],
 ) -> None:
-    """Adds the partitions' traits to ``traits``. Raises CaptureError if rows were added or removed with a partition,
-    which the stream does not contain."""
+    """Adds the partitions' traits to ``traits``. Raises CaptureError if rows were added or removed together with a
+    partition, because the stream does not contain these rows."""
     alters = {value.partition("/")[2] for key, value in traits.items() if key.startswith("column ")}
     known = {key: value.split("/", 3) for key, value in progress.traits.items() if key.startswith("partition ")}
     traits |= {each.key: each.trait for each in partitions}

@@ -79,7 +79,7 @@ class Transaction:
         self.spooled, self.size = self.spooled + self.size, 0
 
     def pieces(self, most_messages: int, most_bytes: int) -> Iterator[list[bytes]]:
-        """The messages in order, in lists of limited size. Can be called only once."""
+        """The messages, in the order in which they arrived, in lists of limited size. Can be called only once."""
         if self.spool is None:
             yield from _cut(iter(self.messages), most_messages, most_bytes)
             return

@@ -46,15 +46,15 @@ else:
     psycopg = deferred("psycopg")
 
 _RECENT = 200_000
-"""The number of recent transactions whose ids are remembered. If the snapshot of a new table does not contain all of
-them, its chunk is read again."""
+"""The number of recent transactions whose ids are remembered. If the snapshot of a new table does not see all of these
+transactions, the table's first chunk is read again."""
 
 _CHECK_SECONDS = 10.0
 """The minimum interval in seconds between two checks that the stream has all changes of the tables (:mod:`followed
 <rw_sql.connectors.postgres_cdc.followed>`)."""
 
 _LOCK_SECONDS = 10
-"""The longest wait in seconds for a lock that an ALTER TABLE holds, while such a check reads a partition."""
+"""The longest wait in seconds for a lock that an ALTER TABLE holds, while a check of the tables reads a partition."""
 
 _CHECK_SHARE = 20
 """The interval between two checks is at least this many times the duration of a check, which may be long for a source

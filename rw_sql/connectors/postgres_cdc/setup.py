@@ -1,4 +1,4 @@
-"""Creates the slot and the publication or adopts existing ones, and drops the created ones."""
+"""Creates the slot and the publication, or uses existing ones, and drops those that it created."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def _make_publication(connection: Connection[Any], options: Mapping[str, str]) -
 def _wait_for_others(connection: Connection[Any], timeout: float) -> None:
     """Waits for the end of all transactions that began before the publication was created.
 
-    The server decodes the changes of a transaction with the publication that existed at that time. For an earlier
-    transaction, it would find no publication and end the stream. (The creation of a slot waits for such transactions
-    too, so this wait matters for an existing slot.)
+    The server decodes a change with the publication as it was when the change was made. For a change that is older than
+    the publication, the server would find no publication and end the stream. (The creation of a slot waits for such
+    transactions too, so this wait matters for an existing slot.)
     """
     deadline = time.monotonic() + timeout
     (last,) = connection.execute(b"SELECT txid_snapshot_xmax(txid_current_snapshot())").fetchone() or (0,)
@@ -120,7 +120,8 @@ def _publish(connection: Connection[Any], options: Mapping[str, str], table: str
 
 
 def _make_slot(connection: Connection[Any], name: str) -> int:
-    """Creates the slot, which waits for running transactions. Returns the slot's first position."""
+    """Creates the slot, for which the server waits until running transactions have ended. Returns the slot's first
+    position."""
     try:
         row = connection.execute(
             "SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')", [name]

@@ -1,11 +1,11 @@
 """Reads tables in chunks of their keys, concurrently with the stream and without locks that block writers.
 
 A chunk is read in one database snapshot, which determines for each transaction whether the chunk contains its changes.
-The chunk is emitted when the stream has passed a position that was read after the snapshot was taken. Transactions
-before that position whose changes the chunk does not contain may have changed its rows. If such a transaction changed
-the row of a key, the row is left out, because the stream contains its newer version. (The method DBLog writes marks
-into the log instead. But a transaction that commits before a mark may stay invisible to snapshots until a synchronous
-standby confirms it.)
+The chunk is emitted when the stream has passed a position that was read after the snapshot was taken. A transaction
+that committed before that position, but that the snapshot does not see, may have changed rows of the chunk. The reader
+omits the rows that such a transaction changed, because the stream contains newer versions of them. (DBLog, a similar
+method, writes marks into the log instead. But a transaction that commits before a mark may stay invisible to snapshots
+until a synchronous standby confirms it.)
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class SnapshotThread:
         self._notices: deque[str] = deque(maxlen=100)
 
     def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
-        """Sets the tables to read. Tables that are already being read continue."""
+        """Sets the tables to read. Snapshots that have begun continue."""
         with self._changed:
             for name in [name for name in self._jobs if name not in tables or tables[name].is_done]:
                 del self._jobs[name]
@@ -157,8 +157,8 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def floor(self) -> Snapshot | None:
-        """A snapshot that is at most as new as the snapshot of any chunk that is emitted later. The keys of
-        transactions that it sees need not be remembered."""
+        """A snapshot that is not newer than the snapshot of any chunk that is emitted later. The keys of changes by
+        transactions that this snapshot sees need not be remembered."""
         return self._floor
 
     def first(self) -> Chunk | None:
@@ -294,7 +294,7 @@ class SnapshotThread:
             return None
 
     def _look(self, connection: Connection[Any]) -> None:
-        """Renews the floor, unless a chunk is not emitted yet, whose snapshot is older."""
+        """Renews the floor, unless a chunk with an older snapshot is not emitted yet."""
         self._looked_at = time.monotonic()
         row = connection.execute(b"SELECT txid_current_snapshot()::text").fetchone()
         with self._changed:

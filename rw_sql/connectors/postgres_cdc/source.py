@@ -70,7 +70,7 @@ class PostgresCdcConnector(ChangeBase):
         )
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The database."""
+        """The only split, which is named by the database."""
         return (options["database.name"],)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
@@ -147,7 +147,7 @@ class PostgresCdcConnector(ChangeBase):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[Lack, ...]:
-        """The unmet requirements on the server, each with the statement that fixes it."""
+        """The requirements that the server does not meet, each with the statement that fixes it."""
         return validation.find_lacks(options, tables, timeout)
 
     def prepare(
@@ -182,7 +182,7 @@ class PostgresCdcConnector(ChangeBase):
         only_first: bool = False,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
-        """The changes in the slot between two positions; None while a reader uses the slot."""
+        """Counts the changes in the slot between two positions. Returns None while a reader uses the slot."""
         return peek.count_changes(options, start, end, timeout, only_first=only_first)
 
     def offsets_at(
@@ -193,7 +193,7 @@ class PostgresCdcConnector(ChangeBase):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The position before the first transaction in the slot that was committed at that time or later.
+        """The position before the first transaction in the slot that was committed at or after a time.
 
         Raises CaptureError.
         """

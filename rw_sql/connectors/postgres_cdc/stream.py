@@ -123,7 +123,7 @@ class Stream:
         return self._end
 
     def get(self, position: int, wait_seconds: float) -> tuple[list[Transaction], int]:
-        """Returns the received transactions, and a position up to which the log has no others (0 if unknown).
+        """Returns the received transactions, and a position up to which the log has no further ones (0 if unknown).
 
         Waits at most ``wait_seconds``, until a transaction has arrived or the returned position is above ``position``.
         After the last transaction has been returned, raises the CaptureError that ended the connection.
@@ -220,7 +220,7 @@ class Stream:
     def _wait(self, server: PGconn, seconds: float, *, is_full: bool) -> None:
         """Waits until the server has sent something, the thread is woken, or a status is due.
 
-        While the queue is full, input from the server is ignored.
+        While the queue is full, the thread does not wait for the server and receives nothing.
         """
         sockets: list[Any] = [self._wake_out] if is_full else [self._wake_out, server.socket]
         readable, _, _ = select.select(sockets, [], [], max(0.0, seconds))

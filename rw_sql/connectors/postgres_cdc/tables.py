@@ -164,7 +164,7 @@ def named(table: str) -> tuple[str, str]:
 
 
 def columns_of(connection: Connection[Any], oid: int) -> tuple[CatalogColumn, ...]:
-    """The columns of a table, in order. Raises psycopg.Error."""
+    """The columns of a table, in the order of the table. Raises psycopg.Error."""
     has_generated = connection.info.server_version >= _WITH_GENERATED
     query = _COLUMNS if has_generated else _COLUMNS.replace("a.attgenerated::text <> ''", "false")
     return tuple(

@@ -70,7 +70,7 @@ class Cells:
         return self.buffer[start : start + int(self.lengths[column, row])].tobytes()
 
     def fill_unchanged(self, old: Cells, rows: Numbers) -> None:
-        """Replaces values that an update left out by those of ``old``, the rows before the update, in the same buffer.
+        """Fills in the values that an update omitted. ``old`` has the rows before the update, in the same buffer.
 
         ``rows`` has, for each row of ``old``, the index of the updated row.
         """
@@ -375,7 +375,7 @@ def _validated(block: tuple[Bytes, Numbers], first: int) -> pa.Array:
         broken = BrokenTupleError("a value is not UTF-8")
         broken.row = first + _first_broken(data, ends)  # type: ignore[attr-defined]
         raise broken from error
-    if len(ends) and int(np.diff(offsets).min()) == 1:  # The server sent none of the column's values.
+    if len(ends) and int(np.diff(offsets).min()) == 1:  # Some row has no value that the server sent.
         made = pc.if_else(pc.equal(made, "}"), "{}", made)
     return made
 

@@ -61,7 +61,7 @@ BUILT_IN: Mapping[str, tuple[str, str]] = {
     "timetz": (_VARYING, TIME),
     "interval": (_VARYING, INTERVAL),
 }
-"""For the name of a PostgreSQL type: rw_sql's canonical type, and the family. A type whose name is missing has the
+"""Maps the name of a PostgreSQL type to rw_sql's canonical type and the family. A type whose name is missing has the
 canonical type CHARACTER VARYING and the family OTHER.
 """
 

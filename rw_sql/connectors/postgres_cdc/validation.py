@@ -1,4 +1,5 @@
-"""The unmet requirements on the server for a source and its tables, each with the statement that fixes it."""
+"""Finds the requirements of a source and its tables that the server does not meet, each with the statement that fixes
+it."""
 
 from __future__ import annotations
 

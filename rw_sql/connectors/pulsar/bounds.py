@@ -90,7 +90,7 @@ def last_message(address: Address, split: str, first: int) -> int:
             TAILS.note(address, split, found)
             return found
         # The partition's last entry is a part of an incomplete message, or not a message at all. The last message
-        # before it is searched by time.
+        # before that entry is found by a search by time.
         for window in _WINDOWS_SECONDS:
             with told(address):
                 reader.seek(int((time.time() - window) * 1000))

@@ -65,7 +65,7 @@ def address_of(options: Mapping[str, str]) -> Address:
 
 
 class _Clients:
-    """The clients of this process by their addresses. Several threads may use a client at once."""
+    """The clients of this process, one per address. Several threads may use a client at once."""
 
     def __init__(self) -> None:
         self._known: dict[Address, tuple[float, Any]] = {}
@@ -233,8 +233,8 @@ def next_message(address: Address, reader: Any, seconds: float) -> Any:
     """The next message of a reader; None if the broker reports that the topic has no further message. Slower than
     :func:`fetched_message`.
 
-    Raises NothingError if the broker reports a further message but sends none within ``seconds``, because the last
-    entries are parts of an incomplete message or were removed. Raises PulsarError.
+    Raises NothingError if the broker reports a further message but sends none within ``seconds``; then the last entries
+    are parts of an incomplete message, or were removed. Raises PulsarError.
     """
     import pulsar
 

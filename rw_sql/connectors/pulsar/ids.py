@@ -1,7 +1,7 @@
 """Message ids as offsets: whole numbers of up to 48 digits in the order of the ids.
 
-The digits are, in order: the ledger, 19 digits for the entry, and 10 for the place in the entry's batch. A message that
-was sent alone has the place 0. The position N denotes the first message whose offset is at least N.
+From left to right, the digits are: the ledger, 19 digits for the entry, and 10 for the place in the entry's batch. A
+message that was sent alone has the place 0. The position N denotes the first message whose offset is at least N.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def place_of(offset: int) -> int:
 
 
 def offset_from_text(text: str) -> int | None:
-    """The offset of ``ledger:entry``, ``ledger:entry:partition`` or ``ledger:entry:partition:batch``; None for another
-    text."""
+    """The offset that a text ``ledger:entry``, ``ledger:entry:partition`` or ``ledger:entry:partition:batch`` denotes;
+    None for any other text."""
     match = _TEXT.fullmatch(text)
     if match is None or int(match[1]) >= _MOST or int(match[2]) >= _MOST:
         return None

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from rw_sql.connectors.pulsar.reader import RawMessage
 
 _MOST_BYTES = 64 * 1024 * 1024
-"""The size in bytes of the messages for the next batch at which no further partitions are read for this batch."""
+"""When the messages read for the next batch have this size in bytes, the poller reads no further partitions for that
+batch."""
 
 
 class Poller:
@@ -76,7 +77,7 @@ class Poller:
         return reader.page(positions[split].offset, most)
 
     def _kept(self, address: Address, split: str, start: int, messages: Sequence[RawMessage]) -> Stretch:
-        """The range of a page. The page's messages are kept for the batch that gets this range."""
+        """Keeps the messages of a page for the batch that gets their range, and returns the range."""
         last = messages[-1].offset
         TAILS.note(address, split, last)
         FETCHED.put((address, split), start, last + 1, table_of(split, messages))

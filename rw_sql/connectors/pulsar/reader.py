@@ -39,8 +39,8 @@ WAIT_SECONDS = 1.0
 may be a part of an incomplete message."""
 
 _LOOK_BACK = (16, 256, 4096)
-"""The number of entries before a position at which a reader begins, in successive attempts. These entries may be parts
-of the message at the position."""
+"""How many entries before the position a reader begins, in successive attempts: these entries may be parts of the
+message at the position."""
 
 SCHEMA = record_schema(pa.string(), (("message_id", pa.string()), ("message_id_data", pa.binary())))
 """The Arrow schema of messages: the columns of ``Connector.read_stream``, with the offset as text, and the message
@@ -74,13 +74,13 @@ class RawMessage:
 
 
 class PartitionReader:
-    """Reads one partition in order, from a position on. One thread at a time uses it."""
+    """Reads the messages of one partition in their order, from a position on. One thread at a time uses the reader."""
 
     def __init__(self, address: Address, split: str, *, is_compacted: bool) -> None:
         self._address, self._split, self._is_compacted = address, split, is_compacted
         self._reader: Any = None
         self._at: int | None = None
-        # The offset of the last message before the position that the reader has returned since it was opened.
+        # The offset of the last message before the position, if the open reader returned that message.
         self._before: int | None = None
 
     def page(self, position: int, most: int) -> list[RawMessage]:
@@ -118,7 +118,7 @@ class PartitionReader:
     def _first_page(self, position: int, most: int) -> list[RawMessage]:
         """Opens a reader and returns its first page. A reader that begins between the parts of a message would omit
         that message. The reader therefore begins some entries before the position, and earlier if entries are missing.
-        The message before the position must exist: in a topic that was created again, it hardly ever does.
+        Raises RangeLostError if there is no message before the position, as in a topic that was created again.
         """
         for entries in _LOOK_BACK:
             self._open(position, entries)
@@ -175,7 +175,7 @@ def _has_gap(position: int, found: Sequence[RawMessage]) -> bool:
     if position == BEGINNING or not found:
         return False
     at = entry_of(position)
-    # If the position has a place, messages of its entry were read before, so the entry is not missing.
+    # If the position is inside a batch, the batch's first messages were read before, so the entry is not missing.
     covered = at.entry if place_of(position) else at.entry - 1
     ledger = at.ledger
     for message in found:
@@ -210,9 +210,9 @@ def raw_message(message: Any) -> RawMessage:
 def require_whole(address: Address, split: str, position: int) -> None:
     """Checks that no message at or after a position was removed. Raises RangeLostError.
 
-    Without this check, the broker would silently begin at the oldest existing message. Messages are removed in order:
-    if a message before the position still exists, no message after the position was removed. The source's subscription
-    keeps the last message that was read.
+    Without this check, the broker would silently begin at the oldest existing message. The broker removes the oldest
+    messages first: if a message before the position still exists, no message after the position was removed. The
+    source's subscription keeps the last message that was read.
     """
     if position == BEGINNING:
         return
@@ -236,7 +236,7 @@ def shown(position: int) -> str:
 
 
 def read_range(address: Address, split: str, start: int, end: int, *, is_compacted: bool) -> Iterator[pa.Table]:
-    """The messages of a partition in ``[start, end)``, in order, page by page.
+    """The messages of a partition in ``[start, end)``, in the order of their offsets, one table per page.
 
     Raises RangeLostError if some of them no longer exist, PulsarError if the broker does not answer.
     """

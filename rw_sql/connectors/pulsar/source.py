@@ -148,7 +148,8 @@ class PulsarConnector(RangedConnector):
         )
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The next range of each partition, without the readers of a run, which uses :meth:`range_feed` instead."""
+        """The next range of each partition, read with a new poller. A run keeps its poller and uses :meth:`range_feed`
+        instead."""
         from rw_sql.connectors.pulsar.poller import Poller
 
         poller = Poller(max_records=MOST_RECORDS, is_compacted=_is_compacted(options))
@@ -158,8 +159,8 @@ class PulsarConnector(RangedConnector):
             poller.close()
 
     def record_count(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int:
-        """The number of messages of these ranges that this process has already fetched; a large number if it has
-        fetched none."""
+        """The number of messages in these ranges, if this process has already fetched the messages of all ranges;
+        otherwise a large number."""
         from rw_sql.connectors.pulsar.reader import FETCHED
 
         count = 0
@@ -178,8 +179,8 @@ class PulsarConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """For each partition, the first message that was published at or after a time; the partition's end if there is
-        none.
+        """For each partition, the offset of the first message that was published at or after a time; the partition's
+        end if there is none.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if the topic does not exist.
         """
@@ -198,7 +199,7 @@ class PulsarConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Every topic, because message ids do not count messages."""
+        """Returns every topic, because message ids do not count messages."""
         return dict.fromkeys(self.named_topics(options), _UNKNOWN)
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
@@ -218,7 +219,7 @@ class PulsarConnector(RangedConnector):
         return found
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The first offset of a partition without a state, by ``scan.startup.mode``."""
+        """The offset at which reading begins in a partition without a state, as ``scan.startup.mode`` determines."""
         if _TIME in options:
             return at_times.get(split.split, split.end)
         is_latest = (options.get(_MODE) or "").strip().lower() == "latest"
@@ -266,7 +267,7 @@ class PulsarConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The messages of these ranges, which this process has already fetched or Spark's processes read."""
+        """The messages of these ranges. Spark's processes read them again unless this process still has all of them."""
         import pyarrow as pa
 
         from rw_sql.connectors.pulsar import reader

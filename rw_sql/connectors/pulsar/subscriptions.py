@@ -1,8 +1,8 @@
 """Durable subscriptions: the broker keeps the messages that a source has not committed.
 
 Without a subscription, a broker whose retention is 0 removes a ledger as soon as it begins the next ledger. The source
-acknowledges all entries before the entry of the last committed message. The broker therefore keeps this message, and
-its existence shows at the next start that no message after it was removed.
+acknowledges all entries before the entry of the last committed message. The broker therefore keeps this message. If the
+message still exists when the source starts again, no message after it was removed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Subscriptions:
 
 
 def remove(address: Address, topic: str, name: str) -> None:
-    """Removes a subscription of all partitions of a topic. Raises PulsarError."""
+    """Removes a subscription from all partitions of a topic. Raises PulsarError."""
     try:
         for partition in partitions_of(address, full_name(topic)):
             consumer = _subscribed(address, partition, name)

@@ -43,7 +43,8 @@ class Chunk:
     data: memoryview
 
     def messages(self) -> Iterator[memoryview]:
-        """The messages in order: as many as the chunk has offsets. Raises RabbitError for a broken chunk."""
+        """The messages in the order of their offsets: as many as the chunk has offsets. Raises RabbitError for a broken
+        chunk."""
         data, at = self.data, 0
         unpack = _SIZE.unpack_from
         for _ in range(self.entries):

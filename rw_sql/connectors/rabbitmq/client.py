@@ -1,7 +1,7 @@
 """A client of RabbitMQ's stream protocol, over a blocking socket, and the pool of its connections.
 
-A stream is always read at its leader: only there, the offset up to which the servers have agreed is the newest. The
-leader's connection therefore serves every request about the stream.
+A stream is always read from its leader, because only the leader has the newest offset up to which the servers have
+agreed. All requests about a stream therefore use a connection to its leader.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RefusedError(RabbitError):
 
 
 class LeaderlessError(RabbitError):
-    """The servers have not elected a leader of the stream yet, as just after a start."""
+    """The servers have not elected a leader of the stream yet, for example just after they have started."""
 
 
 class _ElsewhereError(Exception):
@@ -125,7 +125,7 @@ class RabbitClient:
         """Closes the connection. Raises nothing."""
         opened, self._socket = self._socket, None
         if opened is not None:
-            # Without it, the server logs a warning. Its answer is not read.
+            # Without this request to close, the server logs a warning. The server's answer is not read.
             with suppress(OSError):
                 body = b"\x00\x01" + frames.text("OK")
                 opened.sendall(frames.frame(Command.CLOSE, body, self._correlation + 1))
@@ -161,7 +161,7 @@ class RabbitClient:
         replies: dict[int, Reply] = {}
         while len(replies) < len(requests):
             command, found = self._receive()
-            # Servers of 3.10 and older do not mark this response as one.
+            # Servers of version 3.10 and older do not mark the response to PARTITIONS as a response.
             if command & RESPONSE or command == Command.PARTITIONS:
                 number = found.number(4)
                 replies[number] = _reply(command, found)
@@ -193,13 +193,13 @@ class RabbitClient:
     # The protocol.
 
     def _receive(self) -> tuple[int, Fields]:
-        """The next frame that is not for this class itself: its command, and its fields."""
+        """The command and the fields of the next frame that this method does not handle itself."""
         while True:
             data = self._take(int.from_bytes(self._head(), "big"))
             command = int.from_bytes(data[:2], "big")
             match command:
                 case Command.DELIVER:
-                    # Version 2 has the offset up to which the servers agree, before the chunk.
+                    # In version 2 of the frame, the offset up to which the servers agree precedes the chunk.
                     begin = 5 if data[2:4] == b"\x00\x01" else 13
                     self._delivered.append(Delivery(data[4], memoryview(data)[begin:]))
                     return command, Fields(b"")
@@ -207,7 +207,7 @@ class RabbitClient:
                     found = Fields(data, 10)
                     raise RabbitError(f"the server closes the connection: {found.text()}")
                 case Command.HEARTBEAT | Command.METADATA_UPDATE:
-                    # Whoever waits for a stream that has gone asks for it again.
+                    # A caller that waits for this stream fails, and looks up the stream's leader again when it retries.
                     if command == Command.METADATA_UPDATE:
                         raise RabbitError(
                             f"stream {Fields(data, 6).text()} has been deleted, or moves to other servers"
@@ -252,7 +252,8 @@ class RabbitClient:
         try:
             self._open_one(scheme, *self.node)
         except RabbitError as error:
-            # Behind a proxy, the advertised name may lead nowhere, but the proxy leads to one server after the other.
+            # Behind a proxy, the advertised name may be unreachable. But a proxy connects each attempt to another
+            # server, one of which is the leader.
             for _ in range(_SEED_TRIES * len(servers)):
                 self._open_any(servers)
                 if self.advertised == self.node:
@@ -323,7 +324,7 @@ class RabbitClient:
         while command & ~RESPONSE != Command.TUNE:
             command, tune = self._receive()
         largest = tune.number(4)
-        # Without heartbeats, a connection may be idle in the pool.
+        # Disables heartbeats, so that a connection may be idle in the pool.
         self.send(frames.frame(Command.TUNE, largest.to_bytes(4, "big") + bytes(4)))
         vhost = options.get("vhost", "/")
         (reply,) = self.ask(Request(Command.OPEN, frames.text(vhost)))
@@ -395,7 +396,7 @@ def at_leader(address: Address, stream: str, timeout: float, ask: Callable[[Rabb
             moves += 1
             if moves > 1:
                 time.sleep(_PAUSE_SECONDS)
-    raise RabbitError(f"the leader of stream {stream} changes")
+    raise RabbitError(f"the leader of stream {stream} keeps changing")
 
 
 def leader_of(stream: str, metadata: Reply) -> Node:

@@ -62,7 +62,7 @@ RESPONSE = 0x8000
 
 _VERSION = 1
 NO_NODE = 0xFFFF
-"""The reference of a node that is not known."""
+"""The reference that stands for an unknown node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def frame(command: int, body: bytes, correlation: int | None = None) -> bytes:
 
 
 def subscribe(subscription: int, stream: str, place: Place, credit: int, *, is_raw: bool) -> bytes:
-    """The fields of a subscription, which gets ``credit`` chunks.
+    """The fields of a request to subscribe, after which the server may deliver ``credit`` chunks.
 
     ``is_raw``: the server also delivers the chunks that it writes for itself, so that the delivered chunks leave no
     offset out.

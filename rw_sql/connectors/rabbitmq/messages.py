@@ -118,7 +118,7 @@ _CONSTANT: dict[int, Any] = {0x40: None, 0x41: True, 0x42: False, 0x43: 0, 0x44:
 
 
 def _skip(data: memoryview, at: int) -> int:
-    """The place after the value at a place."""
+    """The place after the value that begins at ``at``."""
     kind = data[at]
     if kind >> 4 in (0xA, 0xC, 0xE):
         return _within(data, at + 2 + data[at + 1])
@@ -139,7 +139,7 @@ def _value(data: memoryview, at: int) -> tuple[Any, int]:
 
 
 def _typed(kind: int, data: memoryview, at: int) -> tuple[Any, int]:
-    """The value of a type at a place."""
+    """The value at a place, if its type has the code ``kind``."""
     if kind in _FIXED:
         form = _FIXED[kind]
         return struct.unpack_from(form, data, at)[0], at + struct.calcsize(form)

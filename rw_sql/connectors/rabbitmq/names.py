@@ -1,4 +1,5 @@
-"""Names of splits. The split of a stream has the stream's name; that of a partition also has its super stream's.
+"""Names of splits. The split of a stream has the stream's name; the split of a partition has the names of its super
+stream and of the partition's stream.
 
 A partition is named ``super:partition``. In both names, ``%3A`` stands for a colon and ``%25`` for a percent sign, so
 that a split always shows which super stream it belongs to.
@@ -15,7 +16,8 @@ MOST_BYTES = 255
 
 
 def split_of(stream: str) -> str:
-    """The split of a stream, and the name of the part that a stream or super stream is."""
+    """The name of a stream's split. The part of the upstream (:func:`part_of`) that is a stream or super stream has
+    this name too."""
     return stream.replace("%", "%25").replace(":", "%3A")
 
 
@@ -30,7 +32,8 @@ def stream_of(split: str) -> str:
 
 
 def part_of(split: str) -> str:
-    """The part that a split belongs to: its super stream, or its stream; quoted as by :func:`split_of`."""
+    """The part of the upstream to which a split belongs: its super stream, or its stream; quoted as by
+    :func:`split_of`."""
     return split.partition(":")[0]
 
 

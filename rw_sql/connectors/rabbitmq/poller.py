@@ -18,21 +18,22 @@ if TYPE_CHECKING:
     from rw_sql.connectors.rabbitmq.client import Address
 
 FULL_SECONDS = 2.0
-"""The time between two requests for the bounds of a stream without new messages. Such a request transfers a chunk;
-in between, the poller only requests what follows the position."""
+"""The time in seconds between two requests for the bounds of a stream without new messages. Such a request transfers a
+chunk; in between, the poller only requests the chunks after the position."""
 
 
 @dataclass(slots=True)
 class Poller:
     """Polls the streams of one run. One thread at a time uses it. See ``Stretches`` of ``range_stream``.
 
-    ``quiet`` are the positions at which streams had no more messages, each with the time of the next full request.
+    ``quiet`` are the positions at which streams had no more messages, each with the time at which the poller requests
+    the stream's bounds again.
     """
 
     quiet: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The messages since the positions.
+        """The range of unread messages of each stream.
 
         Raises OSError if a stream is missing, has lost unread messages, or ends before its position.
         """
@@ -51,11 +52,11 @@ class Poller:
         if at == offset and now < until and not reader.has_any_from(address, stream, offset, RESOLVE_TIMEOUT_SECONDS):
             return None
         bounds = reader.bounds_of(address, stream, RESOLVE_TIMEOUT_SECONDS)
-        # The reader's next start compares them again, and reports the statement that fixes the problem.
+        # When the reader starts again, it makes the same comparisons and reports the statement that fixes the problem.
         if state.incarnation is not None and bounds.birth not in (None, state.incarnation):
             raise OSError(
-                f"RECREATED {split}: its first message is of {bounds.birth}, that of the one that was read was of "
-                f"{state.incarnation}"
+                f"RECREATED {split}: the stream's first message is from {bounds.birth}, but the first message of the "
+                f"stream that was read was from {state.incarnation}"
             )
         if not bounds.is_empty and offset < bounds.start:
             raise OSError(f"EXPIRED {split}: its first message is {bounds.start}, after the position {offset}")

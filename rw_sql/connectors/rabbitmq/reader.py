@@ -4,8 +4,9 @@ A subscription begins with the chunk that contains an offset, or, without an err
 removed. The reader therefore also requests the chunks that the server writes for itself: the chunks then leave no
 offset out, and each gap between two chunks shows that messages were removed.
 
-A server answers the requests of a connection one after the other, and delivers the chunks that a new subscription can
-get before it answers the next request. If no chunk has arrived before that answer, there is none.
+A server answers the requests of a connection one after the other. Before it answers the request that follows a
+subscription, it delivers the chunks that the subscription can get. If no chunk has arrived before that answer, there is
+none.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.rabbitmq.frames import Place
 
 AT_ONCE_BYTES = 8 * 1024 * 1024
-"""The size of the messages in one table, above which the reader begins the next one. A chunk is never divided."""
+"""When the messages in a table exceed this size in bytes, the reader begins another table. A chunk is never divided."""
 
 _ANSWER_SECONDS = 10.0
 _MOST_CREDIT = 64
@@ -50,7 +51,8 @@ class RangeLostError(RabbitError):
 
 
 def term_of(chunk: Chunk) -> int:
-    """The term of a stream in which a chunk is the last one: its time, and the epoch of its leader.
+    """The term of a stream whose last chunk is ``chunk``: the time of the chunk, and the epoch of the leader that wrote
+    it.
 
     A stream that was deleted and created again has chunks of later times only. A log that has lost records continues
     in a greater epoch.
@@ -66,11 +68,12 @@ def _is_after(chunk: Chunk, term: int) -> bool:
 class StreamBounds:
     """A stream at one moment: the offsets ``[start, end)`` that it has.
 
-    ``term`` is its term; None if it has no messages. ``birth`` is the time of the chunk at offset 0, which tells the
-    stream from one of the same name before it; None if that chunk does not exist yet or has been removed.
+    ``term`` is the stream's term; None if the stream has no messages. ``birth`` is the time of the chunk at offset 0,
+    which distinguishes the stream from an earlier stream of the same name; None if that chunk does not exist yet or has
+    been removed.
 
-    ``is_empty``: nothing can be read. The stream may be new, or its leader may be: until the other servers of the
-    stream have reached a new leader, it does not know which messages are confirmed, and delivers none.
+    ``is_empty``: nothing can be read. The stream may be new, or its leader may be: until the stream's other servers
+    have reached a new leader, the leader does not know which messages are confirmed, and delivers none.
     """
 
     start: int
@@ -125,7 +128,7 @@ def first_at(address: Address, stream: str, milliseconds: int, timeout: float) -
     """The offset of the first message at or after a time; the stream's end if there is none."""
 
     def ask(client: RabbitClient) -> int | None:
-        # In this order, a message that arrives in between is not left out.
+        # Requests the last chunk first: a message that arrives between the two requests is then not missed.
         last, found = _peek(client, stream, (frames.LAST, False), (frames.at_time(milliseconds), False))
         if found is not None and found.milliseconds >= milliseconds:
             return found.first
@@ -143,8 +146,8 @@ def time_of(address: Address, stream: str, offset: int, timeout: float) -> int |
 
 
 def diverged_at(address: Address, stream: str, offset: int, term: int, timeout: float) -> int | None:
-    """The first offset whose record is not the one that the stream had in a term; None if the records before
-    ``offset`` are those of that term, as far as they still exist.
+    """The first offset from which the stream no longer has the records that it had in ``term``; None if the records
+    before ``offset`` are still the same, as far as they exist.
 
     Raises StreamMissingError, RabbitError.
     """
@@ -189,7 +192,8 @@ def partitions_of(client: RabbitClient, name: str) -> tuple[str, ...]:
 
 
 def _peek(client: RabbitClient, stream: str, *places: tuple[Place, bool]) -> list[Chunk | None]:
-    """The first chunk of each place; None for a place that has none. A place is raw as in :func:`frames.subscribe`."""
+    """The first chunk that a subscription at each place gets; None for a place without a chunk. The second value of
+    each pair is ``is_raw`` of :func:`frames.subscribe`."""
     requests = []
     for number, (place, is_raw) in enumerate(places):
         asked = frames.subscribe(number, stream, place, 1, is_raw=is_raw)
@@ -213,10 +217,11 @@ def read_range(
     with_headers: bool = False,
     most_bytes: int = AT_ONCE_BYTES,
 ) -> tuple[pa.Table, int]:
-    """The messages ``[start, end)`` of a stream, in order, and the offset after the last one that was read.
+    """The messages ``[start, end)`` of a stream, in the order of their offsets, and the offset after the last message
+    that was read.
 
-    That is ``end``, unless the messages exceed ``most_bytes``; at least one chunk is read. ``split`` is the name of
-    the split; the stream's name by default. Raises RangeLostError if messages were removed before they were read,
+    That offset is ``end``, unless the messages exceed ``most_bytes``; at least one chunk is read. ``split`` is the name
+    of the split; the stream's name by default. Raises RangeLostError if messages were removed before they were read,
     StreamMissingError, or RabbitError if the server does not answer.
     """
     found = _Range(
@@ -271,7 +276,7 @@ class _Range:
             granted = max(0, granted - 1)
             if self.at >= self.end or self.size >= self.most_bytes:
                 break
-            # As many chunks as the rest needs, if they are as large as this one.
+            # Requests as many chunks as the rest of the range needs if they are all as large as this chunk.
             wanted = min(_MOST_CREDIT, -(-(self.end - self.at) // max(1, chunk.end - chunk.first)), self._room(chunk))
             if wanted > granted:
                 client.credit(1, wanted - granted)
@@ -305,7 +310,7 @@ class _Range:
                 break
             self.size += len(message)
             if message[:3].tobytes() == DATA_SECTION:
-                # Without properties, which come before the content.
+                # The message has no properties: they would precede the content.
                 values.append(content_of(message))
                 keys.append(None)
                 if self.with_headers:
@@ -322,7 +327,7 @@ class _Range:
         self.times.extend([chunk.milliseconds] * count)
 
     def table(self) -> pa.Table:
-        """The messages in order."""
+        """The messages, in the order of their offsets."""
         count = len(self.values)
         return pa.Table.from_arrays(
             [
@@ -343,5 +348,5 @@ def _repeated(text: str, count: int) -> pa.Array:
 
 
 def whole_table(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of several tables in order."""
+    """The rows of several tables, in the order of the tables."""
     return pa.concat_tables(tables) if tables else RECORD_SCHEMA.empty_table()

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.support.records.range_stream import RangeFeed
 
 SMALL_OFFSETS = 10_000
-"""Reads of at most this many offsets run in this process, over its open connection.
+"""The maximum number of offsets of a read that runs in this process, over an open connection.
 
 Larger reads run in Spark's processes.
 """
@@ -57,11 +57,11 @@ Larger reads run in Spark's processes.
 
 _PART_OFFSETS = 50_000
 _TIMES_SECONDS = 2.0
-_AGAIN = "run the statement again once they answer"
+_AGAIN = "run the statement again once the servers answer"
 _STREAM, _SUPER = "stream", "super_stream"
 _CREATE = 'create it: rabbitmqadmin declare queue name={name} durable=true arguments=\'{"x-queue-type": "stream"}\''
 _CREATE_SUPER = "create it: rabbitmq-streams add_super_stream {name} --partitions 3"
-_OFFSETS_OF_CONSUMERS = "the stored offsets of consumers take offsets of the stream too"
+_OFFSETS_OF_CONSUMERS = "the stored offsets of consumers occupy offsets of the stream too"
 _TLS_KEYS = ("tls.ca", "tls.client_cert", "tls.client_key")
 
 
@@ -69,7 +69,7 @@ class RabbitConnector(RangedConnector):
     """See :class:`rw_sql.connectors.base.Connector`."""
 
     other_targets = "TO EARLIEST, TO LATEST, TO OFFSET or TO TIMESTAMP"
-    # What the server writes for itself has offsets too.
+    # The chunks that the server writes for itself have offsets too.
     offsets_count = AT_MOST
     poll_seconds = 0.1
     connection_stand_ins = MappingProxyType({_STREAM: "unset"})
@@ -117,7 +117,7 @@ class RabbitConnector(RangedConnector):
                     split=split,
                     start=bounds.start,
                     end=bounds.end,
-                    # All partitions of a super stream have one identity, which is not known.
+                    # All partitions of a super stream share one incarnation, which is not known.
                     incarnation=None if is_super else bounds.birth,
                     is_empty=bounds.is_empty,
                     term=bounds.term,
@@ -125,14 +125,14 @@ class RabbitConnector(RangedConnector):
         except rabbit_client.RabbitError as error:
             return Upstream(error=str(error))
         if missing and is_super:
-            # Without its stream, a partition is no split that could be reset.
+            # A partition whose stream is missing cannot be reset like a split.
             return Upstream(error=f"the super stream {options[_SUPER]} lacks the streams {', '.join(missing)}")
         return Upstream(splits=splits, missing=tuple(missing), part=part, remedy=remedy)
 
     def range_feed(
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
-        """The messages since these positions, distributed over the batches of a run."""
+        """The unread ranges from these positions, distributed over the batches of a run."""
         from rw_sql.connectors.rabbitmq.poller import Poller
         from rw_sql.connectors.support.records.range_stream import RangeFeed
 
@@ -142,7 +142,8 @@ class RabbitConnector(RangedConnector):
         return RangeFeed(poller, options, positions, first, most_offsets=most, poll_seconds=self.poll_seconds)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The messages since the positions. Raises OSError if a stream is missing or has lost unread messages."""
+        """The range of unread messages of each stream. Raises OSError if a stream is missing or has lost unread
+        messages."""
         from rw_sql.connectors.rabbitmq.poller import Poller
 
         return Poller().stretches(options, positions)
@@ -155,7 +156,7 @@ class RabbitConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The offset of each stream's first message at or after a time; its end if there is no such message.
+        """The offset of each stream's first message at or after a time; the stream's end if there is no such message.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a stream does not exist.
         """
@@ -169,7 +170,7 @@ class RabbitConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """All streams: servers do not report which offsets have messages."""
+        """Returns all streams, because servers do not report which offsets have messages."""
         return dict.fromkeys(self.named_topics(options), _OFFSETS_OF_CONSUMERS)
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
@@ -196,7 +197,7 @@ class RabbitConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """The offset after the one that consumers with this name have stored in each stream.
+        """For each stream, the offset after the one that consumers named ``group`` have stored.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a stream does not exist.
         """
@@ -243,7 +244,7 @@ class RabbitConnector(RangedConnector):
         return RabbitWatch(options=options)
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The first offset of a stream without a state, by ``scan.startup.mode``."""
+        """The offset at which reading begins in a stream without a state, as ``scan.startup.mode`` determines."""
         return first_offset(self.spec, options, split, at_times)
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
@@ -261,8 +262,8 @@ class RabbitConnector(RangedConnector):
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
         """The split for a stream's name.
 
-        ``'0'`` is the only stream of a source. Of a super stream, ``'0'`` is the partition that the server names so by
-        default. Raises SqlError UNKNOWN_SPLIT.
+        ``'0'`` names the only stream of a source. For a super stream, a number ``n`` names the partition ``<super
+        stream>-n``; servers name partitions in this way by default. Raises SqlError UNKNOWN_SPLIT.
         """
         names, text = _names(options), written.strip()
         if _is_super(options):
@@ -320,7 +321,8 @@ class RabbitWatch:
     options: Mapping[str, str]
 
     def incarnations(self, topics: Sequence[str]) -> Mapping[str, str | None]:
-        """The times of the streams' first messages, as far as they still have them. Raises OSError."""
+        """For each existing stream, the time of its first message; None if that message no longer exists. Raises
+        OSError."""
         from rw_sql.connectors.rabbitmq import reader
 
         if _is_super(self.options):
@@ -337,7 +339,7 @@ class RabbitWatch:
         return found
 
     def close(self) -> None:
-        """Does nothing: the connections are those of the pool."""
+        """Does nothing: the pool closes idle connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ _LOGICAL = {
     ("long", "local-timestamp-micros"): "TIMESTAMP",
     ("string", "uuid"): "CHARACTER VARYING",
 }
-"""For an Avro type and its logical type: the column type. Decimals are not included.
+"""Maps an Avro type and its logical type to the column type. Decimals are not included.
 
 A time of day is text, because Spark's tables have no type for it.
 """
@@ -187,7 +187,8 @@ def columns_of(
 def other_types(schema: Schema, *, texts: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
     """For each field of a record, the canonical types that a column may have besides the one of :func:`columns_of`.
 
-    ``texts`` are such types of a text without a type of Kafka Connect. NUMERIC is any NUMERIC type.
+    ``texts`` are these types for a text that has no type of Kafka Connect. NUMERIC stands for every precision and
+    scale.
     """
     named = definitions(schema)
 
@@ -202,7 +203,8 @@ def other_types(schema: Schema, *, texts: Collection[str] = ()) -> dict[str, tup
 
 
 def only_branch(schema: Schema, named: Mapping[str, Schema]) -> Schema:
-    """The type of a value that is not null, with its definition; a union of several types as it is."""
+    """The type of the values that are not null, with its definition. A union of several such types is returned
+    unchanged."""
     if isinstance(schema, list):
         real = [branch for branch in schema if branch != "null"]
         return only_branch(real[0], named) if len(real) == 1 else schema

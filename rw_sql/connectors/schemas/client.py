@@ -81,7 +81,8 @@ class _Cached:
 _known: dict[tuple[str, int], _Cached] = {}
 """The schemas that this process has read, by the registry's addresses and the schema's id."""
 _silent_since: dict[str, float] = {}
-"""For each registry (by its addresses), the time when it last failed to answer the verification of a cached schema."""
+"""For each registry (by its addresses), the time when it last did not answer a request that verifies a cached
+schema."""
 _lock = threading.Lock()
 
 

@@ -49,7 +49,8 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "io.debezium.data.Json": ("JSONB",),
     VARIABLE_DECIMAL: ("NUMERIC", _TEXT),
 }
-"""The column types of a name: the one that is derived from the schema, and others. NUMERIC is any NUMERIC type."""
+"""For each name, the column types: first the one that is derived from the schema, then the others. NUMERIC stands for
+every precision and scale."""
 
 _BASES: Mapping[str, str] = {
     **dict.fromkeys((*TIMESTAMP_UNITS, CONNECT_TIMESTAMP), "long"),
@@ -60,7 +61,7 @@ _BASES: Mapping[str, str] = {
     DATE: "int",
     VARIABLE_DECIMAL: "record",
 }
-"""The Avro types with these names. Any other type with such a name is not Debezium's."""
+"""For each name, the Avro type that has it. Any other type with such a name is not Debezium's."""
 
 _LOGICAL: Mapping[str, tuple[str, int]] = {
     "date": ("date", 0),
@@ -116,8 +117,8 @@ def column_types(schema: Any) -> tuple[str, ...]:
 
 
 def bounded_decimal(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of a decimal of Kafka Connect, with the most digits that a column can have where the converter did not
-    know their number (Debezium's ``money``) and wrote 64."""
+    """The schema of a decimal of Kafka Connect. If the converter did not know the number of digits (Debezium's
+    ``money``) and therefore wrote 64, the schema gets the maximum number that a column can have."""
     known = schema.get("connect.parameters") or {}
     is_unknown = schema.get("connect.name") == DECIMAL and "connect.decimal.precision" not in known
     if is_unknown and schema.get("precision") == _NO_DIGITS:

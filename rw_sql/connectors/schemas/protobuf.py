@@ -1,4 +1,5 @@
-"""Protobuf messages: descriptors of a registry's or file's schema, their columns, and messages as rows.
+"""Protobuf messages: reads the descriptors of a schema from a registry or a file, derives columns from them, and
+converts messages to rows.
 
 A schema is stored as a descriptor set with its imports, in base64. The package ``protobuf`` reads messages, and
 ``grpcio-tools`` compiles a registry's text; the extra ``rw-sql[registry]`` installs both.
@@ -91,7 +92,8 @@ def compiled(text: str, imports: Sequence[tuple[str, str]] = ()) -> str:
 
 @dataclass(slots=True)
 class Messages:
-    """One message of a stored schema. ``as_jsonb`` are the names of messages that are read as JSON text."""
+    """One message type of a stored schema. ``as_jsonb`` are the names of the message types that are read as JSON
+    text."""
 
     stored: str
     message: str

@@ -46,8 +46,9 @@ _ALL_BITS = (1 << 64) - 1
 
 
 def schema_text(message: str, columns: Mapping[str, Any]) -> str:
-    """The text of a schema with one message of these columns (name → type in Spark's JSON form); ``message`` may have a
-    package. The number of a field is the position of its column.
+    """The text of a schema with one message type, whose fields are these columns (name → type in Spark's JSON form).
+    ``message`` is the name of the message type and may begin with a package. The number of a field is the position of
+    its column.
 
     Raises SqlError for a column's name or type that Protobuf does not have.
     """
@@ -137,7 +138,8 @@ def _refused(column: str, shown: str) -> SqlError:
 
 
 def row_encoder(columns: Sequence[tuple[str, Any]]) -> Callable[[bytes, Sequence[Any]], bytes]:
-    """The function that writes a prefix and then a message, from a row's values in order. It raises UnwritableError."""
+    """The function that writes a prefix and then a message, from a row's values in the order of ``columns``. It raises
+    UnwritableError."""
     encode = _message_encoder(columns)
 
     def encoded(prefix: bytes, row: Sequence[Any]) -> bytes:

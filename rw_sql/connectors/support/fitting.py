@@ -1,9 +1,9 @@
 """Converts the values of Parquet files and of tables to the types of a source's columns: exactly, or not at all.
 
 Arrow's casts are not sufficient: they match the fields of structs by exact name only, round floats to decimals, drop
-the time of day of a date, convert every number but 0 to true, convert a text with a number that is too large to
-infinity, refuse a whole number for a decimal with fewer digits than the number's type could need, and accept years
-beyond 9999. This module imports no other module of the package, because Spark's workers receive it by value.
+the time of day of a timestamp that becomes a date, convert every number but 0 to true, convert a text with too large a
+number to infinity, refuse a whole number for a decimal with fewer digits than the number's type could need, and accept
+years beyond 9999. This module imports no other module of the package, because Spark's workers receive it by value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes DataFrames of rows in this process's memory, and marks DataFrames whose rows do not fit into it."""
+"""Makes DataFrames of rows in this process's memory, and marks DataFrames whose rows do not fit into this memory."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def is_large(frame: DataFrame) -> bool:
 
 
 class _Active:
-    """The sessions for which :func:`keeping_active_session` is entered, and the session that was PySpark's active one
-    before."""
+    """The sessions of the calls of :func:`keeping_active_session` that are in progress, and the session that was
+    PySpark's active one before them."""
 
     lock = threading.Lock()
     in_use: list[Any] = []  # noqa: RUF012 - of the process, as PySpark's
@@ -65,8 +65,8 @@ def keeping_active_session(spark: SparkSession) -> Iterator[None]:
 def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     """A DataFrame of a table's rows.
 
-    PySpark's ``createDataFrame`` drops all batches after an empty batch that is neither the first nor the last (tried
-    with 4.0 to 4.2). Empty batches are therefore removed first.
+    PySpark's ``createDataFrame`` drops all batches after an empty batch that is neither the first nor the last
+    (observed with Spark 4.0 to 4.2). Empty batches are therefore removed first.
     """
     import pyarrow as pa
 

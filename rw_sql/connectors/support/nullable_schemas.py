@@ -1,4 +1,4 @@
-"""Spark schemas in JSON in which every part may be NULL. Pure."""
+"""Makes all parts of a Spark schema in JSON nullable."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _UNKNOWN_KEYS = ("InvalidAccessKeyId", "INVALID_ACCESS_KEY_ID", "SignatureDoesNo
 def look_at_store(options: Mapping[str, str], *, timeout: float) -> SinkLook:
     """Checks the keys by listing the buckets.
 
-    Valid keys without that permission pass the check. Errors are returned, never raised.
+    Valid keys without the permission to list buckets pass the check. Errors are returned, never raised.
     """
     from pyarrow.fs import AwsStandardS3RetryStrategy, FileSelector, S3FileSystem
 

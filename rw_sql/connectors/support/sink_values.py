@@ -1,4 +1,5 @@
-"""Converts batches for a sink's target: JSON values, and one row per key."""
+"""Converts batches to the form that a sink's target takes: values become JSON, and only the last row of each key is
+kept."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ else:
 
 
 def json_rows(rows: pa.Table, columns: Sequence[str], *, with_nan_text: bool = True) -> Iterator[dict[str, Any]]:
-    """The rows as JSON values, in order.
+    """The rows as JSON values, in the order of the rows.
 
     Timestamps with a zone are ISO 8601 in UTC with microseconds, TIMESTAMP and DATE have no zone; NUMERIC is text,
     because most readers parse a JSON number as a float; BYTEA is base64; NaN and infinities are text. Without
@@ -71,8 +72,8 @@ def json_values(rows: pa.Table, name: str) -> list[Any]:
 
 
 def python_values(column: pa.ChunkedArray, name: str) -> list[Any]:
-    """A column's values as Python objects. Raises RefusedRowsError for values that Python cannot represent: dates and
-    times outside the years 1 to 9999, and texts that are not UTF-8, which Spark allows."""
+    """A column's values as Python objects. Raises RefusedRowsError for values that Spark allows but Python cannot
+    represent: dates and times outside the years 1 to 9999, and texts that are not UTF-8."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):

@@ -40,7 +40,7 @@ def check_startup(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
 def first_offset(
     spec: ConnectorSpec, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]
 ) -> int:
-    """The first offset of a split without a state.
+    """The offset at which reading begins in a split without a state.
 
     ``at_times`` has the splits' offsets at :func:`startup_time`. In the mode ``timestamp``, a split that is not in
     ``at_times`` begins at its end.

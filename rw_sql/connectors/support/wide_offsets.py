@@ -22,7 +22,7 @@ def number_of_records(offsets: int) -> str:
 
 
 def offset_text(offset: int) -> str:
-    """An offset as it is stored. Raises ValueError if it has more digits."""
+    """An offset as it is stored. Raises ValueError if it has more than DIGITS digits."""
     if not 0 <= offset <= MOST:
         raise ValueError(f"{offset} is no offset of {DIGITS} digits")
     return str(offset).zfill(DIGITS)

@@ -1,4 +1,5 @@
-"""Spark expressions that check whether dates and times are in the years 1 to 9999, which columns can contain."""
+"""Spark expressions that check whether dates and times are in the years 1 to 9999, the only years that columns can
+contain."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_a_cancelled_file_does_not_appear(tmp_path: Path) -> None:
 
 def test_csv_has_no_form_for_bytes() -> None:
     schema = '{"type":"struct","fields":[{"name":"raw","type":"binary","nullable":true,"metadata":{}}]}'
-    with pytest.raises(SqlError, match="which CSV has no form for"):
+    with pytest.raises(SqlError, match="which CSV cannot represent"):
         FileSink().check_shape({}, SinkShape(name="k", type="append-only", schema=schema, encode="CSV"))
 
 

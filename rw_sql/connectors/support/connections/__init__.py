@@ -1,4 +1,4 @@
-"""What connectors need to keep connections to servers: a pool, and TLS by options.
+"""Connections to servers: a pool that keeps them open, and TLS contexts made from a connector's options.
 
 Imports: the other modules of ``support``. Begin with ``connection_pool``.
 """

@@ -49,7 +49,8 @@ class _Idle(Generic[A, C]):
 
 
 class ConnectionPool(Generic[A, C]):
-    """A pool of clients by address. A client serves one thread at a time; concurrent threads get different clients.
+    """A pool of clients for any number of addresses. A client serves one thread at a time; concurrent threads get
+    different clients.
 
     ``failed`` is the error of a connection or request that failed, ``answered`` are the errors after which a
     connection remains usable.

@@ -1,4 +1,5 @@
-"""TLS by the options ``tls.ca``, ``tls.client_cert`` and ``tls.client_key``, whose values are paths or PEM texts."""
+"""Makes TLS contexts from the options ``tls.ca``, ``tls.client_cert`` and ``tls.client_key``, whose values are paths or
+PEM texts."""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ def entry_stream(spark: SparkSession) -> tuple[DataFrame, Callable[[], None]]:
     session: Any = spark
 
     def named(name: str) -> Any:
-        # The whole name in one call: Java would look for a class of each part of the name in every jar.
+        # Passes the whole name in one call: given each part separately, Java would look in every jar for a class of
+        # that name.
         return getattr(session._jvm, name)
 
     text = named("org.apache.spark.sql.Encoders").STRING()
@@ -128,7 +129,8 @@ class RangeFeed:
 
         ``source_offset`` is Spark's offset at the batch's end: the number of its last entry.
 
-        If a poll of the upstream fails, an entry is added, and this method raises the poll's error for its batch.
+        If a poll of the upstream fails, the feed adds an entry, and this method raises the poll's error for the batch
+        of that entry.
         """
         upto = int(source_offset)
         with self._changed:

@@ -8,8 +8,8 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def record_schema(offset: pa.DataType | None = None, more: tuple[tuple[str, pa.DataType], ...] = ()) -> pa.Schema:
-    """The Arrow schema of records. Offsets are of the type ``offset``, by default 64-bit integers; ``more`` are
-    columns of one connector, behind those of all."""
+    """The Arrow schema of records. ``offset`` is the type of offsets, by default a 64-bit integer. ``more`` are the
+    columns that only one connector has; they follow the columns that all connectors have."""
     return pa.schema(
         [
             ("_rw_split", pa.string()),
@@ -25,7 +25,7 @@ def record_schema(offset: pa.DataType | None = None, more: tuple[tuple[str, pa.D
 
 
 def record_ddl(schema: pa.Schema) -> str:
-    """The columns of an Arrow schema of records as Spark's DDL."""
+    """Converts an Arrow schema of records to Spark's DDL."""
     return ", ".join(f"{field.name} {_SPARK_TYPES[field.type]}" for field in schema)
 
 

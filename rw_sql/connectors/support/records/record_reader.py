@@ -30,7 +30,7 @@ class Records(Protocol):
     """A connector that yields its records in Python, such as :class:`rw_sql.connectors.ranged.PythonConnector`."""
 
     def records(self, options: Mapping[str, str], split: str, start: int, end: int) -> Iterator[Record]:
-        """The records of a split with offsets in ``[start, end)``, in order."""
+        """The records of a split with offsets in ``[start, end)``, in the order of their offsets."""
         ...
 
 
