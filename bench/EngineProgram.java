@@ -16,11 +16,11 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Debezium's engine with a consumer that appends the rows of the events to a file.
+ * Runs Debezium's engine with a consumer that appends the rows of the events to a file.
  *
  * <p>Lines of the input: {@code start <properties> <file>}, {@code expect <number of events since the start>},
- * {@code stop}. Each is answered by a line that begins with {@code "> "}, {@code expect} once that many events were
- * consumed. A line of the file is an event without what follows its member {@code after}.
+ * {@code stop}. The program answers each with a line that begins with {@code "> "}; it answers {@code expect} once that
+ * many events were consumed. A line of the file is the text of an event up to the end of its member {@code after}.
  */
 public final class EngineProgram {
     private static long count;

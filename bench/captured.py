@@ -1,4 +1,5 @@
-"""The database that the cases of change data capture read: its tables, its changes, and comparisons with them."""
+"""The PostgreSQL database of the change data capture cases: creates and changes its tables, and compares them with what
+a side has read."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ SERVER = {
     "shared_buffers": "512MB",
     "max_wal_size": "8GB",
     "autovacuum": "off",
-    # The sides that are not measured are suspended, and must keep their connections.
+    # Sides that are not measured are suspended; the server must not close their connections meanwhile.
     "wal_sender_timeout": "0",
 }
 """The server's settings."""
@@ -124,8 +125,8 @@ class Orders:
                     )
 
     def ages(self, seconds: float, shown: Callable[[], int]) -> list[float]:
-        """Commits ten rows of ``fresh`` every 50 ms for this long; returns the age of each commit, in seconds, at the
-        moment when it becomes visible.
+        """Commits ten rows of ``fresh`` every 50 ms for ``seconds`` seconds; returns the age of each commit, in
+        seconds, at the moment when it becomes visible.
 
         ``shown`` returns the number of rows that are visible so far. Raises NotRunError if a row never becomes visible.
         """
@@ -201,7 +202,7 @@ def require_equal(name: str, found: pa.Table, wanted: pa.Table) -> None:
 
 
 def rows_of_events(file: Path) -> pa.Table:
-    """The rows of the table after the events in a file that :class:`bench.debezium.Engine` wrote, with the columns of
+    """The rows of the table after all events in a file that :class:`bench.debezium.Engine` wrote, with the columns of
     SCHEMA."""
     rows: dict[int, dict[str, Any]] = {}
     with file.open(encoding="utf-8") as lines:

@@ -38,7 +38,7 @@ _LONGEST = 120.0
 
 
 def debezium_class_path() -> str:
-    """The class path of the engine, of the connector and of Kafka Connect. Raises NotRunError if it cannot be had."""
+    """The class path of engine, connector and Kafka Connect. Raises NotRunError if a jar cannot be fetched."""
     try:
         return connect_class_path()
     except MissingJarsError as error:
@@ -53,7 +53,7 @@ class ConnectWorker(ConnectApi):
     child: Child
 
     def is_ready(self) -> bool:
-        """True once it answers. Raises RuntimeError if the process ended."""
+        """True once the worker answers requests. Raises RuntimeError if its process has ended."""
         if self.child.process.poll() is not None:
             raise RuntimeError(f"Kafka Connect ended: {self.child.last_words()}")
         return self.is_answering()
@@ -61,7 +61,7 @@ class ConnectWorker(ConnectApi):
 
 @contextmanager
 def connect_worker(class_path: str, folder: Path, bootstrap: str) -> Iterator[ConnectWorker]:
-    """A worker that is ready for connectors, with its files in a folder."""
+    """A worker that is ready for connectors and has its files in a folder."""
     folder.mkdir()
     command, url = worker_command(folder, class_path, bootstrap, *JAVA)
     with program(*command) as child:
@@ -72,13 +72,13 @@ def connect_worker(class_path: str, folder: Path, bootstrap: str) -> Iterator[Co
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A program that has Debezium's engine, and appends the rows of its events to a file."""
+    """A program that runs Debezium's engine and appends the rows of its events to a file."""
 
     child: Child
     folder: Path
 
     def start(self, name: str, config: Mapping[str, str]) -> Path:
-        """Starts a connector, and returns the file of its rows."""
+        """Starts a connector; returns the file to which the engine appends the rows."""
         settings = {
             "name": name,
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
@@ -111,7 +111,7 @@ class Engine:
 
 @contextmanager
 def engine(class_path: str, folder: Path) -> Iterator[Engine]:
-    """A program that is ready to start the engine, with its files in a folder."""
+    """A program that is ready to start the engine and has its files in a folder."""
     folder.mkdir()
     with program(*java_command(folder, class_path, *JAVA), str(_PROGRAM)) as child:
         made = Engine(child, folder)

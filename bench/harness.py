@@ -1,8 +1,8 @@
 """Runs benchmarks: measures rw_sql and a peer alternately, in one process, on one machine.
 
-Cases are modules in ``bench/cases`` with a tuple ``CASES``. The result of a case is the ratio of the medians of both
-sides. Its spread is the smallest and greatest ratio of neighbouring runs: a machine that slows down during the
-benchmark affects both sides of such a ratio alike.
+Cases are modules in ``bench/cases`` with a tuple ``CASES``. rw_sql and the peer are the two *sides* of a case. The
+result of a case is the ratio of the medians of both sides. Its spread is the smallest and greatest ratio of
+neighbouring runs: a machine that slows down during the benchmark affects both sides of such a ratio alike.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class Outcome:
 
     @property
     def steady(self) -> float | None:
-        """The figure compared from round to round: the one that the goal bounds, or for a bare time its ratio to the
-        yardstick's."""
+        """The figure compared from round to round: the one that the goal bounds or, for a time without a peer, the
+        ratio of this time to the yardstick's."""
         if self.reached is None or self.peer or not self.beside or self.case.unit not in TIMED:
             return self.reached
         return self.reached / median(self.beside)
@@ -232,7 +232,7 @@ def find_cases(folder: Path) -> Iterator[Case]:
 
 
 def together(cases: Sequence[Case]) -> Iterator[tuple[Case, ...]]:
-    """The cases, grouped into tuples that are measured together."""
+    """The cases in groups; the cases of a group are measured together."""
     for _, group in groupby(cases, key=lambda case: case.open):
         yield tuple(group)
 

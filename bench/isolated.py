@@ -49,8 +49,8 @@ def _round_apart(cases: Sequence[Case], runs: int | None) -> list[Outcome]:
 
 
 def leave_in_order() -> None:
-    """Makes SIGTERM end this process by an exception, so that it stops its brokers and child processes; otherwise they
-    would outlive it."""
+    """Makes SIGTERM end this process by an exception, so that it stops its brokers and child processes. Without the
+    exception, they would continue to run."""
 
     def leave(*_: object) -> None:
         sys.exit(128 + signal.SIGTERM)

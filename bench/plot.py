@@ -28,7 +28,7 @@ def plot(bars: Mapping[str, tuple[float, bool]]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDTH + 60}" height="{height}" role="img">',
         f"<style>{_STYLE}</style>",
         '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="{_LEFT}" y="16">what each case takes of what its goal allows (left of the line: met)</text>',
+        f'<text x="{_LEFT}" y="16">share of its goal that each case uses (left of the line: the goal is met)</text>',
     ]
     for tick in (0.01, 0.1, 1.0, 10.0):
         kind, x = "goal" if tick == 1.0 else "grid", f"{_x(tick):.1f}"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TELL_ERRORS = "RW_SQL_BENCH_ERRORS"
-"""The environment variable with which the output of child processes is printed when they have ended."""
+"""If this environment variable is set, the output of child processes is printed after they have ended."""
 
 SETTINGS: Mapping[str, str] = {
     "spark.master": "local[2]",

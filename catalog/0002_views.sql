@@ -1,5 +1,4 @@
 -- What plain Spark SQL sees of the metastore. rw_catalog.<table> stands for the Delta table at its path.
--- views/objects.sql replaces the views of sources, tables and other objects: a column of these is added there.
 
 CREATE VIEW rw_catalog.rw_objects AS
 SELECT id, kind, name, epoch, CASE WHEN kind <> 'secret' THEN record END AS record

@@ -1,5 +1,4 @@
-"""Figures taken during a long run, and the check that their mean in the last quarter is no higher than in the quarter
-before."""
+"""Collects figures during a long run, and checks that their mean does not grow from the third quarter to the last."""
 
 from __future__ import annotations
 

@@ -90,7 +90,8 @@ def known_trials(proof: Proof, work: Path, commit: str) -> dict[int, Trial]:
 def run_proof(
     proof: Proof, *, work: Path, commit: str, on_trial: Callable[[Trial], None], seeds: Iterable[int] | None = None
 ) -> dict[int, Trial]:
-    """Runs those of ``seeds`` (default: all) that have not passed for this commit yet; returns the trials of all seeds.
+    """Runs the seeds among ``seeds`` (default: all) that have not passed for this commit yet; returns all seeds'
+    trials.
 
     A failed seed is run again. Files with uncommitted changes (``+``) never count as passed.
     """

@@ -1,4 +1,4 @@
-"""Creating a view over an existing topic, compared with Spark reading that topic and writing it to a table."""
+"""The creation of a view over an existing topic, compared with a Spark job that reads the topic and writes a table."""
 
 from __future__ import annotations
 

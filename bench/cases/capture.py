@@ -100,7 +100,7 @@ class _Side:
 
     @abstractmethod
     def children(self) -> list[Child]:
-        """The processes that are suspended while they have nothing to do."""
+        """The processes that are suspended while changes are written and while another side is measured."""
 
     def prepare(self) -> None:
         """Does what a user does once, before the measurement begins."""

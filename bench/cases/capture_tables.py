@@ -91,7 +91,7 @@ def _open() -> Iterator[Pair]:
             settings={
                 "tables": f"{len(TABLES)} of {_ROWS:,} rows, in one source; {_TRANSACTIONS} transactions of an insert "
                 "and an update in each table; at the end the tables equal PostgreSQL's",
-                "connections": "rows of pg_stat_replication, the most of all looks",
+                "connections": "the greatest number of rows of pg_stat_replication that was seen",
                 "sent": "total_txns of pg_stat_replication_slots, per transaction",
             },
         )

@@ -292,7 +292,7 @@ def _take(rows: Any, count: int, job: Child) -> None:
     deadline = time.perf_counter() + 120
     while count > 0:
         if time.perf_counter() > deadline or job.process.poll() is not None:
-            raise NotRunError(f"{count} rows of Flink's did not come: {job.last_words()}")
+            raise NotRunError(f"{count} rows of Flink did not arrive: {job.last_words()}")
         found = rows.poll(0.05)
         if found is not None and found.error() is None:
             count -= 1
@@ -300,7 +300,7 @@ def _take(rows: Any, count: int, job: Child) -> None:
 
 @contextmanager
 def _open() -> Iterator[Pair]:
-    """One move of rw_sql, beside each of the alternatives."""
+    """Compares a move of rw_sql with each of the alternatives."""
     from rw_sql.cli.kafka_topics import create_topic
 
     with ExitStack() as opened:
@@ -313,7 +313,7 @@ def _open() -> Iterator[Pair]:
         bare = opened.enter_context(child(module, "restart", bootstrap, str(folder / "restart")))
         not_run: dict[str, str] = {}
         flinks = _flink_sides(opened, bootstrap, folder, not_run)
-        # They have read the history while Flink's jobs were created.
+        # Both processes have read the history while Flink's jobs were created.
         assert (process.read_line(), bare.read_line()) == ("ready", "ready")
         sides = {
             _OURS: _side_of(process),
@@ -348,7 +348,7 @@ def _open() -> Iterator[Pair]:
         yield Pair(
             ours=ours,
             peer=lambda: {**beside, _AGAIN: _measured(sides, _AGAIN)},
-            # The long move has read the whole history already, and reads it again each time.
+            # The long move needs no warm-up: its process has read the whole history already.
             warm_up=lambda: moved(_WARM_UPS),
             not_run=not_run,
             settings={

@@ -1,5 +1,5 @@
-"""Costs that may grow: the time of a batch after thousands of batches, and of attaching and of a statement in a
-warehouse with thousands of sources.
+"""Costs that may grow: the time of a batch after thousands of batches, and the times of ``attach`` and of a statement
+in a warehouse with thousands of sources.
 
 ``python -m bench.cases.growth <bootstrap> <folder>`` creates a source and a view of each topic that an input line
 names, and maintains them.

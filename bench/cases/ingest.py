@@ -1,5 +1,5 @@
-"""Records of a topic into Delta: the log of a source, compared with a Spark query that reads, decodes and writes the
-same records.
+"""The throughput from a topic into Delta: of a source into its log, compared with a Spark query that reads, decodes and
+writes the same records.
 
 ``python -m bench.cases.ingest {ours | bare} <bootstrap> <folder>`` is the process of one side. At each input line,
 which contains a topic and its number of records, it reads the topic.

@@ -1,5 +1,5 @@
--- The schemas, and the schema of each object: a name outside public begins with it. These views replace those of the
--- numbered files; views change nothing that is stored.
+-- Views that show all schemas, and the schema of each object. The name of an object outside public begins with its
+-- schema. These views replace those of the same names in the numbered files; a view changes no stored data.
 
 CREATE VIEW rw_catalog.rw_schemas AS
 SELECT 0 AS id, 'public' AS name, CAST(NULL AS TIMESTAMP) AS created_at, CAST(NULL AS BIGINT) AS epoch

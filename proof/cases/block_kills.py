@@ -20,7 +20,7 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="block-kills",
-    claim="A block whose session is killed is done as a whole or not at all, and its source continues.",
+    claim="A block whose session is killed takes effect as a whole or not at all, and its source continues.",
     method="A process runs the jobs of a Kafka source with a view. A second process runs PAUSE, "
     f"UNSAFE SET, INJECT and RESUME in one block and is killed by SIGKILL at each of {len(BEFORE) + len(AFTER)} "
     "fault points, in random order. After each kill the catalog has one more operation or none, the reader runs, "

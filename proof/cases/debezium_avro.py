@@ -24,7 +24,7 @@ _TRANSACTIONS = 40
 
 @cache
 def _servers() -> tuple[PostgresServer, ConnectApi, RegistryInfo]:
-    """The servers of this process besides the broker, which end with it."""
+    """All servers of this process except the broker. They end together with the process."""
     ending = ExitStack()
     atexit.register(ending.close)
     folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="proof-debezium-")))
@@ -70,7 +70,7 @@ PROOF = Proof(
         f"snapshot, and three times after {_TRANSACTIONS} random transactions, the table has the keys of the database, "
         "every value is equal, and only truncates are errors. The transactions insert, update, change the key or a "
         "unique column, and delete; TOAST values do not change; transactions and savepoints are undone. In between, "
-        "ALTER TABLE … ADD COLUMN changes the writer's schema twice, and REFRESH SCHEMA takes it over."
+        "ALTER TABLE … ADD COLUMN changes the writer's schema twice, and REFRESH SCHEMA adopts it."
     ),
     seeds=range(24),
     check=_check,

@@ -80,7 +80,7 @@ PROOF = Proof(
         "whole topic "
         "in one batch, by the number of rows and the sum of their 64-bit hashes. The bytes sent are the broker's "
         "meter BytesOutPerSec of the topic, and the topic's size is the gauge of its logs. CPU time is that of Python "
-        "and JVM, minus that of a run without new records just before, in which both sides also start their queries."
+        "and JVM, minus that of a run without new records just before, in which both processes start their queries too."
     ),
     seeds=range(2),
     check=_check,

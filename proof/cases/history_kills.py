@@ -1,4 +1,4 @@
-"""Views that are killed during their backfill, at random fault points; the first seeds have a million records."""
+"""Kills during the backfill of views, at random fault points; the first seeds have a million records."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ PROOF = Proof(
     "and transactional topics; all INJECT targets and file formats; RESET; topics that are created again or "
     "replaced by others; expired offsets; several moves in a row. After each move every row of the source is "
     "compared with a plain consumer's records: exactly the records from the predicted first one on have arrived. On "
-    "retained topics duplicates and gaps are those predicted; on the others there are no more than predicted.",
+    "retained topics, duplicates and gaps are those predicted; on the others, they are at most those predicted.",
     seeds=range(SCENARIOS // A_SEED),
     check=_check,
 )

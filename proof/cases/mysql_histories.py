@@ -131,9 +131,9 @@ class History:
         self.again()
 
     def is_reset(self) -> bool:
-        """Runs RESET MASTER; returns True once the server has reset its log, which a reader that has just disconnected
-        delays. Waits for more than a second first, because a new log file is distinguished from the old one only by the
-        second in which it was created."""
+        """Runs RESET MASTER; returns True once the server has reset its log, which may take a while if a reader has
+        just disconnected. Waits for more than a second first, because a new log file is distinguished from the old one
+        only by the second in which it was created."""
         before = read_facts(self.replica.options, TIMEOUT)
         threading.Event().wait(1.1)
         self.server.info.run("RESET MASTER")

@@ -46,11 +46,11 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="object-store",
-    claim="The live tests hold for a warehouse in an object store as they do for one on a local disk.",
+    claim="The live tests pass with a warehouse in an object store, as they do with one on a local disk.",
     method="Each live test file runs with its warehouses in a bucket of a server that speaks S3 (moto, in a separate "
     "process): moves, REWIND, UNDO, blocks, tables, refreshes, sinks, changes, connections, captured databases, every "
-    "kind of upstream, deployments and upkeep. Spark reaches it by Hadoop's S3A, delta-rs by conditional writes, "
-    "everything else by fsspec.",
+    "kind of upstream, deployments and upkeep. Spark reaches the bucket by Hadoop's S3A, delta-rs by conditional "
+    "writes, everything else by fsspec.",
     seeds=range(len(FILES)),
     check=_check,
 )

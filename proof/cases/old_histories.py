@@ -18,13 +18,13 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="old-histories",
-    claim="Views that join or are recomputed equal their query, however long they were not written, read or run.",
+    claim="Views that join or are recomputed equal their query, however long their warehouse was idle or stopped.",
     method=(
         f"Two tables over Kafka with {KEYS} keys each, whose rows are put and deleted, and {VIEWS} of {len(QUERIES)} "
         f"views: joins, groups, top-N queries, subqueries, unions. In each of {STEPS} steps, records are written for "
         "one table or for both, and the test sometimes waits until the views have them. Between steps, one of two "
         "things happens at random: all files of the warehouse become an hour or a week old while its jobs run; or the "
-        "jobs stop at any point, everything that is stored (including the catalog) becomes that old, and the jobs "
+        "jobs stop at any point, all stored files (including the catalog's) become an hour or a week old, and the jobs "
         "start again. Each view is compared with its query over the rows of a dictionary."
     ),
     seeds=range(HISTORIES),

@@ -435,7 +435,8 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="postgres-soak",
-    claim="Tables follow a PostgreSQL database exactly while both sides are killed: each change once, in commit order.",
+    claim="Tables follow a PostgreSQL database exactly while rw_sql and the server are killed: each change once, in "
+    "commit order.",
     method=(
         f"For at least {SECONDS // 60} minutes, pgbench and a random writer change twelve tables: pgbench's four, and "
         "two each that have a key of one column, have a composite key, have REPLICA IDENTITY FULL, or are partitioned. "

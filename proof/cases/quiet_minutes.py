@@ -1,4 +1,4 @@
-"""Three minutes without activity, in real time; other tests only change the age of files."""
+"""Views after three minutes without activity, in real time. (Other tests only set back the times of files.)"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Waited(Pauses):
 
 
 def _quiet(folder: Path) -> Facts:
-    """Three minutes without writes to two tables; then both are written to at once."""
+    """Waits for three minutes in which nothing is written to two tables, and then writes to both at once."""
     with attached(folder / "warehouse") as session:
         history = OldHistory(session, broker().bootstrap, seed=0, pause=lambda _: threading.Event().wait(_SECONDS))
         return {"real pauses": 1, **history.run_quiet()}

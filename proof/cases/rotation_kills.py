@@ -1,5 +1,5 @@
-"""A kill between any two steps of ALTER CONNECTION and ALTER SECRET: all dependents use the old or all the new
-credentials."""
+"""Kills between any two steps of ALTER CONNECTION and ALTER SECRET: either all dependents use the old credentials, or
+all use the new ones."""
 
 from __future__ import annotations
 

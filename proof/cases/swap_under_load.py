@@ -102,7 +102,7 @@ class _Poll:
 
 @dataclass(slots=True)
 class _Poller:
-    """Reads the view by its name, ten milliseconds after each answer again, until it is stopped."""
+    """Reads the view by its name repeatedly, each time ten milliseconds after the last answer, until it is stopped."""
 
     name: str
     look: Callable[[], tuple[tuple[str, ...], dict[int, int] | None]]
@@ -196,7 +196,7 @@ def _rows_by_delta(warehouse: str) -> Callable[[], tuple[tuple[str, ...], dict[i
 
 
 def _operations(warehouse: str, kind: str) -> list[tuple[int, int]]:
-    """The epochs of a kind's operations, and when they were committed."""
+    """The epochs of all operations of a kind, and the times at which they were committed."""
     return [(found.epoch, found.at_ms) for found in Metastore.open(warehouse).operations() if found.kind == kind]
 
 
@@ -272,7 +272,7 @@ PROOF = Proof(
         f"{POLL_SECONDS * 1000:.0f} ms after each answer: the columns by Spark, the rows by Spark, and the rows by "
         "delta-rs through the catalog. Every read must return the rows of all keys, the old columns if it ended "
         f"before the swap and the new ones if it began {_LOOK_MS} ms after it. No count may be lower than in the "
-        "previous read, not even if the swap is between the two reads. In the end the view is compared with the "
+        "previous read, even if the swap is between the two reads. In the end the view is compared with the "
         "records, and rolled back by `UNDO OPERATION` while the readers continue."
     ),
     seeds=range(3),

@@ -1,4 +1,5 @@
-"""Tables that follow updates and deletes, killed at random fault points; the first seed has 1,000,000 updates."""
+"""Kills, at random fault points, of processes that maintain a table with updates and deletes; the first seed has
+1,000,000 updates."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="undo-sequences",
-    claim="Undone in reverse order, every sequence of operations ends where it began.",
+    claim="If all operations of a sequence are undone, the newest first, the source is as it was before them.",
     method=f"Each seed runs {LENGTH} random operations on a running Kafka source with a view: UNSAFE SET of the topic "
     "and of other properties, RESET, INJECT, PAUSE, RESUME, and whole BEGIN UNSAFE blocks, with records produced in "
     "between. UNDO OPERATION then undoes each of them, the newest first. After each undo the definition, the "

@@ -13,6 +13,7 @@ import json
 import re
 import sys
 import textwrap
+from collections import defaultdict
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from rw_sql.cli.interface.exit_codes import MEANINGS
 from rw_sql.cli.main import app
 from rw_sql.connectors import base, plain, ranged, spec
 from rw_sql.connectors import sink as sink_base
+from rw_sql.metastore.catalog import load_catalog
 from rw_sql.model.parameters import SESSION_PARAMETERS, SYSTEM_PARAMETERS
 from rw_sql.runtime.observe.metrics import HELP
 
@@ -71,7 +73,7 @@ _VIEW_ROWS = {
     "rw_ddl_progress": "view under construction, or table under refresh, with its progress",
     "rw_refresh_table_state": "refreshable table: state, times of its refreshes, interval, last failure",
     "rw_refresh_progress": "key range of the newest refresh of a table: rows that differ, whether it is merged",
-    "rw_lease": "the owner of the jobs; no row before the first owner",
+    "rw_lease": "resource group: the owner of its jobs; a group has no row before its first owner",
 }
 """The meaning of a row of each catalog view. The texts are here because released files of ``catalog/`` never change."""
 
@@ -317,8 +319,7 @@ def _fields(record: type) -> str:
 def catalog_page() -> str:
     """The views that an attached session sees, and the Delta tables below them."""
     script = "\n".join(read_asset("catalog", name) for name in list_assets("catalog", ".sql"))
-    script += "\n".join(read_asset("catalog/views", name) for name in list_assets("catalog/views", ".sql"))
-    views = dict(re.findall(r"(?ms)^CREATE VIEW rw_catalog\.(\w+) AS\n(.*?);\n", script))  # the newest text of a view
+    views = load_catalog().views
     if set(views) != set(_VIEW_ROWS):
         raise ValueError(f"the catalog's page describes other views than there are: {set(views) ^ set(_VIEW_ROWS)}")
     parts = [
@@ -333,6 +334,9 @@ def catalog_page() -> str:
             [(f"`{name}`", _VIEW_ROWS[name], _columns(text)) for name, text in sorted(views.items())],
         ),
     ]
+    added: dict[str, str] = defaultdict(str)
+    for name, body in re.findall(r"(?ms)^ALTER TABLE rw_catalog\.(\w+) ADD COLUMNS \(\n(.*?)^\);", script):
+        added[name] += body
     for comment, name, body in re.findall(
         r"(?ms)((?:^--[^\n]*\n)*)^CREATE TABLE rw_catalog\.(\w+) \(\n(.*?)^\)", script
     ):
@@ -340,7 +344,9 @@ def catalog_page() -> str:
         said = " ".join(line.removeprefix("--").strip() for line in comment.splitlines())
         if said:
             parts.append(f"{_PLAINER.get(said, said)}\n")
-        rows = re.findall(r"^  (\w+) ([A-Z<>]+)( NOT NULL)?(?: COMMENT '((?:[^']|'')*)')?,?$", body, re.MULTILINE)
+        rows = re.findall(
+            r"^  (\w+) ([A-Z<>]+)( NOT NULL)?(?: COMMENT '((?:[^']|'')*)')?,?$", body + added[name], re.MULTILINE
+        )
         parts.append(
             _table(
                 ("column", "type", "", "meaning"),

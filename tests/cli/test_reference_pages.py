@@ -10,6 +10,7 @@ from typer.main import get_command
 import rw_sql
 from rw_sql.cli import reference
 from rw_sql.cli.main import app
+from rw_sql.metastore.catalog import load_catalog
 from rw_sql.model.parameters import SESSION_PARAMETERS, SYSTEM_PARAMETERS
 from rw_sql.runtime.observe.metrics import HELP
 
@@ -41,6 +42,19 @@ def test_every_exported_name_parameter_and_metric_is_on_its_page() -> None:
     page = reference.parameters_page()
     assert {name for name in [*SYSTEM_PARAMETERS, *SESSION_PARAMETERS] if f"| `{name}` |" not in page} == set()
     assert {name for name in HELP if f"| `{name}` |" not in reference.metrics_page()} == set()
+
+
+def test_every_column_of_the_catalog_is_on_its_page() -> None:
+    """Those too that a later migration adds, and those of views that a later file replaces."""
+    catalog = load_catalog()
+    page = reference.catalog_page()
+    for step in (step for migration in catalog.migrations for step in migration.statements):
+        section = page.partition(f"\n## {step.name}\n")[2].partition("\n## ")[0]
+        assert [field.name for field in step.schema.fields if f"| `{field.name}` |" not in section] == []
+    for name in catalog.views:
+        (line,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        columns = reference._columns(catalog.views[name]).split(", ")
+        assert [column for column in columns if column not in line] == []
 
 
 @pytest.mark.long
