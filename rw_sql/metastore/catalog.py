@@ -41,7 +41,7 @@ _SIMPLE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable:
-    """A migration step that creates a table with this schema, unless the table exists."""
+    """A migration step that creates a table with the given schema, unless the table exists."""
 
     name: str
     schema: Schema
@@ -58,7 +58,7 @@ class AddColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """One migration file: its actions, in order. Applying a migration again changes nothing."""
+    """One migration file: its actions, in the order of the file. Applying a migration again changes nothing."""
 
     number: int
     name: str
@@ -67,7 +67,8 @@ class Migration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """All migrations. ``views`` has the newest SELECT text of each view, which names tables ``rw_catalog.<table>``."""
+    """All migrations. ``views`` has the newest SELECT text of each view; these texts name the tables
+    ``rw_catalog.<table>``."""
 
     migrations: tuple[Migration, ...]
     views: Mapping[str, str] = field(default_factory=dict)

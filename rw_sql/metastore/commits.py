@@ -47,7 +47,8 @@ class Committed:
 
 
 def user_name() -> str:
-    """The operating system's user of this process, as the actor of its operations."""
+    """The name of the operating system's user that runs this process; it is stored as the actor of the process's
+    operations."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # In a container, the user may have no name.

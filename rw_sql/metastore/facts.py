@@ -37,7 +37,8 @@ class Lease:
 
     @property
     def let_go(self) -> int:
-        """The newest epoch for which the owner has stopped every job that the catalog no longer gives to its group."""
+        """The newest epoch for which the owner has stopped every job that the catalog no longer assigns to this
+        group."""
         return self.applied_epoch if self.let_go_epoch is None else self.let_go_epoch
 
 
@@ -98,8 +99,8 @@ class NotedPosition:
 
 
 ASKED, TAKEN, DONE, WITHDRAWN = "ASKED", "TAKEN", "DONE", "WITHDRAWN"
-"""The states of a request: its session has stored it; the owner runs it; the answer is stored; its session has
-withdrawn it before the owner ran it."""
+"""The states of a request: the session has stored the request; the owner runs it; the answer is stored; the session has
+withdrawn the request before the owner ran it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +124,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuiesceLock:
-    """A request to stop the readers of a source while the COMMIT of a block runs.
+    """A request to keep the readers of a source stopped until the COMMIT of a block, or a REWIND, is committed.
 
-    ``epoch`` is the epoch of the catalog on which the block was planned; ``pid`` is a process id on ``host``.
+    ``epoch`` is the epoch of the catalog on which the statement was planned; ``pid`` is a process id on ``host``.
     ``is_taken``: the readers have stopped.
     """
 

@@ -74,7 +74,7 @@ class JobStore:
         self._lock = RLock()
         self._tables: dict[str, KeyedTable] = {}
         self._runs: tuple[Mapping[_Key, _Row], dict[str, dict[int, Run]]] | None = None
-        # Rows grouped by fragment, because each of a thousand sources reads only its own rows.
+        # The rows of noted positions, grouped by fragment, so that each of a thousand sources reads only its own rows.
         self._noted: tuple[Mapping[_Key, _Row], dict[str, list[_Row]]] | None = None
         self._told: set[Event] = set()
         self.saying = RLock()
@@ -162,7 +162,7 @@ class JobStore:
         return {job: runs[max(runs)] for job, runs in by_job.items()}
 
     def write_job_status(self, statuses: Sequence[JobStatus]) -> None:
-        """Replaces the statuses of these jobs."""
+        """Stores the statuses, each in place of the earlier status of its job."""
         rows = [{**msgspec.to_builtins(status), "is_dropped": False} for status in statuses]
         self._statuses().write(lambda _: rows)
         self._tell()
@@ -192,7 +192,8 @@ class JobStore:
         self._tell()
 
     def backfills(self, jobs: Iterable[str] | None = None) -> Mapping[str, BackfillProgress]:
-        """The backfill progress of each view, or of the views with these jobs. Views without a backfill are absent."""
+        """The backfill progress of each view or, with ``jobs``, of the views with the given jobs. Views without a
+        backfill are absent."""
         rows = self._backfills().rows()
         found = rows.values() if jobs is None else [rows[job,] for job in jobs if (job,) in rows]
         return {row["job"]: msgspec.convert(row, BackfillProgress) for row in found}
@@ -255,7 +256,7 @@ class JobStore:
         return tuple(msgspec.convert(row, QuiesceLock) for row in rows if not row["is_released"])
 
     def acknowledge_locks(self, locks: Sequence[QuiesceLock]) -> None:
-        """Records that the readers affected by quiesce locks have stopped."""
+        """Records that the readers that the given quiesce locks affect have stopped."""
         self._change_locks(locks, is_taken=True)
 
     def release_locks(self, locks: Sequence[QuiesceLock]) -> None:
@@ -270,8 +271,8 @@ class JobStore:
         self._holds().write(choose)
 
     def write_rewind_points(self, points: Sequence[RewindPoint]) -> None:
-        """Adds rewind points, or the reasons why there are none. Never replaces a stored point, because a suspended
-        owner may write late."""
+        """Adds rewind points, or the reasons why there are none. Never replaces a stored point, because an owner that
+        was suspended may write after the next owner has stored the point."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_point_row(point) for point in points if (point.source_id, point.operation) not in present]
@@ -293,8 +294,8 @@ class JobStore:
         return frozenset(operation for of_source, operation in rows if of_source == source_id)
 
     def rewind_stamp(self) -> tuple[object, ...]:
-        """A tuple whose items a caller compares by identity to detect changes: an item is another object after a job
-        has started, or after a rewind point or a completed REWIND has been recorded."""
+        """A tuple with which a caller detects changes, by comparing its items by identity: an item is a different
+        object once a job has started, or a rewind point or a completed REWIND has been recorded."""
         return self._run_table().rows(), self._rewind_points().rows(), self._rewinds().rows()
 
     def drop_rewind_points(self, points: Sequence[RewindPoint]) -> None:

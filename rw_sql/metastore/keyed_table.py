@@ -24,9 +24,8 @@ _log = logging.getLogger(__name__)
 class KeyedTable:
     """An append-only table whose current rows, the newest per key, are cached in memory and updated incrementally.
 
-    Upkeep *folds* the table, that is, replaces its content by its current rows, if that removes more than
-    ``worth_folding`` rows beyond the number that it keeps. ``trim`` receives the current rows and returns those to
-    keep.
+    Upkeep *folds* the table, that is, replaces its content by its current rows, if the rows that this removes outnumber
+    the rows that stay by more than ``worth_folding``. ``trim`` receives the current rows and returns those to keep.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class KeyedTable:
             return True
 
     def _has_stored(self, stamped: Sequence[Row]) -> bool:
-        """True if the table contains these rows although their commit was reported as refused.
+        """True if the table contains the rows ``stamped`` although their commit was reported as refused.
 
         An object store's client may retry a write that has already succeeded. Rows of another process would differ,
         because each row contains its version and a value specific to its process, such as the name of an owner.

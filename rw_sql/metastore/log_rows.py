@@ -25,7 +25,7 @@ def outcome_row(epoch: int, outcome: str, duration_ms: int | None) -> dict[str, 
 
 
 def operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:
-    """Epoch, actor and changes of the operations after an epoch, in order."""
+    """Epoch, actor and changes of the operations after an epoch, sorted by epoch."""
     chosen = rows.filter(pc.and_(pc.equal(rows["entry"], "operation"), pc.greater(rows["epoch"], after)))
     chosen = chosen.sort_by("epoch")
     columns = (chosen[name].to_pylist() for name in ("epoch", "actor", "changes"))

@@ -127,8 +127,8 @@ class MaterializedViewRecord:
 
 
 OVERWRITE, IGNORE, IF_NOT_NULL = "overwrite", "ignore", "if_not_null"
-"""The effect of inserting a row whose key already exists: the row is replaced; the insert is ignored; only values
-that are not null replace the old ones."""
+"""The effect of inserting a row whose key already exists: the new row replaces the existing one; the new row is
+ignored; only the new values that are not null replace the old ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +192,8 @@ class SinkRecord:
     unchanged. ``replaces``: later rows of a key replace earlier ones, because the query aggregates. ``schema`` is the
     schema of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the columns of its
     primary key. ``starts`` has a pair (input id, version of the input's table after which the sink begins) for each
-    input that it does not read from the beginning. A paused sink keeps its positions. ``parallelism`` is the number of
-    partitions of its query's state. ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
+    input that the sink does not read from the beginning. A paused sink keeps its positions. ``parallelism`` is the
+    number of partitions of its query's state. ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
     """
 
     id: int
@@ -236,7 +236,7 @@ class ConnectionRecord:
 class SecretRecord:
     """A secret. ``definition`` is its CREATE SECRET text without the value; ``backend`` is where the value is stored.
 
-    ``sealed`` is the encrypted value for the backend ``meta``, None for other backends. ``repr`` omits it.
+    ``sealed`` is the encrypted value for the backend ``meta``, None for other backends. ``repr`` omits ``sealed``.
     """
 
     id: int
@@ -426,8 +426,8 @@ Change = PutObject | DropObject | AssignSplits | UnassignSplits | PutSplitStates
 
 
 DISCOVERY, REWIND, INJECT_CHECKPOINT = "DISCOVER SPLITS", "REWIND SOURCE", "INJECT CHECKPOINT OFFSETS"
-"""Kinds of stored operations that code compares with: the owner found new splits; a source was rewound; the checkpoint
-of a job that rw_sql does not run was rewritten."""
+"""The kinds of three operations to which the code refers by name: the owner found new splits; a source was rewound; the
+checkpoint of a job that rw_sql does not run was rewritten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

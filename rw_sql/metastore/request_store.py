@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore.keyed_table import Row as _Row
 
 _REQUEST_MS = 3_600_000
-"""The milliseconds for which a request is kept after its answer; its session polls several times a second."""
+"""The time in milliseconds for which a request is kept after its answer. The session polls several times a second, and
+normally reads the answer long before."""
 
 
 class RequestStore:
@@ -63,7 +64,8 @@ class RequestStore:
         return bool(self._table().write(choose))
 
     def tidy(self) -> None:
-        """Removes replaced rows of requests from the table, and the files of these rows at the next call.
+        """Removes replaced rows of requests from the table. The next call deletes the files that still contain these
+        rows.
 
         Does nothing while a request has no answer yet: its text would be written to a new file, which would stay in the
         store if another process committed first.

@@ -87,7 +87,7 @@ class Snapshot:
     assigned: Mapping[str, Mapping[str, AssignedSplit]] = field(default_factory=dict)
     stored: Mapping[str, Mapping[str, StoredState]] = field(default_factory=dict)
     touched: Mapping[Projection, int] = field(default_factory=dict)
-    """The newest epoch that added rows to each projection."""
+    """For each projection, the newest epoch that added rows to it."""
     ordered: dict[str, tuple[ObjectRecord, ...]] = field(default_factory=dict)
     """The cache of :meth:`all`. No lock is needed, because concurrent threads store equal values."""
 
@@ -226,7 +226,7 @@ def projection_of(change: Change) -> Projection:
 
 
 def effect_of(snapshot: Snapshot, epoch: int, actor: str, changes: Iterable[Change]) -> Effect:
-    """The effect of the changes on the snapshot, as the operation with that epoch.
+    """The effect on the snapshot if the operation with the given epoch makes these changes.
 
     Assigning an assigned split, unassigning an unassigned one and forgetting a missing state have no effect. Raises
     ValueError for dropping a missing object, changing an object's kind, and reusing the name of another object.

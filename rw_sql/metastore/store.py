@@ -66,7 +66,7 @@ class Metastore:
         self.jobs = JobStore(directory)
         """Facts about the running jobs: lease, runs, statuses, positions."""
         self.faults: Callable[[str], None] = _no_faults
-        """Called with the fault point's name between the steps of a commit; tests stop the process there."""
+        """Called between the steps of a commit with the name of a fault point; tests stop the process there."""
         self._catalog = catalog
         self._lock = RLock()
         self._operations = StoredTable(join(directory, "operations"))
@@ -122,7 +122,7 @@ class Metastore:
             raise SqlError(
                 FILE_UNREADABLE,
                 f"cannot read a catalog in the warehouse {warehouse!r}: {one_line(error)}",
-                hint="name the folder or URI that --warehouse of rw-sql run names",
+                hint="give the folder or URI that rw-sql run gets as --warehouse",
             ) from error
 
     def view_definitions(self) -> tuple[tuple[str, str], ...]:
@@ -184,8 +184,8 @@ class Metastore:
             on_append()
             for event in tuple(self._told):
                 event.set()
-        # Without holding the lock: if no thread can be started, both tasks run here, and a projection in
-        # progress needs the lock.
+        # Called without the lock: if no thread can be started, both tasks run here, and another thread that is updating
+        # a projection may need the lock.
         self._projecting_later.schedule()
         if self._operations.is_upkeep_due(before):
             self._turns.schedule()
@@ -380,7 +380,8 @@ class Metastore:
     def _load(self) -> None:
         """Reads the whole catalog.
 
-        Reads the projections first and the log second, so that the log contains every operation of the projections.
+        Reads the projections first and the log second, so that the log contains every operation that the projections
+        contain.
         """
         tables: dict[Projection, pa.Table] = {}
         projected: dict[Projection, int] = {}
@@ -457,7 +458,8 @@ class Metastore:
                 except CommitConflict:
                     continue
                 if table.is_upkeep_due(before):
-                    # Folding replaces all rows, so it would always lose against a steady flow of commits.
+                    # Done while the table's lock is held: folding replaces all rows, so it would always fail while
+                    # other commits keep arriving.
                     table.upkeep(lambda rows: fold_rows(projection, rows))
 
     def _project_or_warn(self) -> None:

@@ -57,7 +57,7 @@ def join(directory: str, name: str) -> str:
 
 
 def is_table(uri: str) -> bool:
-    """True if there is a Delta table at this path or URI.
+    """True if there is a Delta table at the path or URI ``uri``.
 
     ``DeltaTable.is_deltatable`` blocks all threads of the process until the store answers or its client gives up, after
     three minutes. Opening the table does not block them, but takes more time on a local path.
@@ -84,8 +84,8 @@ def create_table(
             mode="ignore",
             partition_by=list(partition_by),
             configuration=dict(properties),
-            # With retries, the second creator would commit the table's metadata again with another id. A reader of the
-            # first metadata, such as a stream's checkpoint, would then no longer recognize the table.
+            # With retries, the second creator would commit the table's metadata again with another id. A reader that
+            # knows the first id, such as a stream with a checkpoint, would then no longer recognize the table.
             commit_properties=CommitProperties(max_commit_retries=0),
         )
     except (DeltaError, OSError):
@@ -290,10 +290,10 @@ class StoredTable:
     ) -> None:
         """Removes replaced files, compacts or folds the other files, writes a checkpoint, and cleans the log.
 
-        ``fold`` receives all rows and returns those to keep, or None to skip folding; ``replace`` does the same from
-        the handle, for a caller that has cached the rows. If another process commits first, the next run does the
-        remaining work. Files that one run replaces are removed by the next run, so that readers of an older version
-        have time to finish. Files of failed commits are removed after a day.
+        ``fold`` receives all rows and returns those to keep, or None to skip folding; ``replace`` does the same, but
+        receives a handle on the table instead of the rows, for a caller that has cached them. If another process
+        commits first, the next run does the remaining work. Files that one run replaces are removed by the next run, so
+        that readers of an older version have time to finish. Files of failed commits are removed after a day.
         """
         with self.lock:
             version = self._handle.version()

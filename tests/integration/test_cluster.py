@@ -40,7 +40,7 @@ def test_an_executor_that_does_not_see_the_warehouse_loses_no_row(tmp_path: Path
         assert f"{tmp_path}/seeing/" not in refused
         assert "Mount the same folder at this path on every host" in refused
     assert "it does not see what the driver wrote: no such file or directory" in found["refused"]
-    assert "the driver does not see what it writes" in found["one_way"]
+    assert "the driver does not see what this executor writes" in found["one_way"]
     assert not found["was_written"]
     # Without the check, the batch stalls with both numbers and commits nothing.
     assert f"Spark's tasks report {ROWS} rows in " in found["stalled"]

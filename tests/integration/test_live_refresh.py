@@ -231,7 +231,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_row_and_what_to_type(
     (notice,) = session.sql("WAIT TABLE t")
     assert notice.detail == (
         'the refresh failed: column "v" of row (a = 3, word = z): NaN is not of type NUMERIC(10, 2): '
-        "DROP TABLE t, and create it with v DOUBLE PRECISION there, as SHOW CREATE TABLE t shows it; "
+        "DROP TABLE t, and create it again as SHOW CREATE TABLE t shows it now, but with v DOUBLE PRECISION; "
         "or correct the row upstream"
     )
     assert len(session.rows_of("t")) == 2

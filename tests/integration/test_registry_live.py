@@ -150,7 +150,7 @@ def test_several_writers_are_read_by_the_schema_of_create(live: AttachedSession,
         "schema 2147483647 is not in the registry",
         "failed to match the magic byte 0",
         "failed to read the 4-byte schema ID",
-        f"the bytes are no record of schema {first} that the source's schema takes",
+        f"the bytes are not a record of schema {first} that the source's schema can read",
     }
     assert bytes(errors["failed to match the magic byte 0"]) == b"{}"
 

@@ -1,9 +1,10 @@
-"""Backfills a view: reads older records into a staging table, streams it through the view's query, then goes live.
+"""Backfills a view: reads the records that are older than the view into a staging table, streams that table through the
+view's query, and then lets the query continue with the live log.
 
 Each of the three phases resumes after a crash. The commits of the staging table record the offsets that the table
-contains. The view's query reads that table as a stream to its end, with the view's own checkpoint. Then the
-checkpoint's newest entry is rewritten to point into the source's log, right after the version at which the backfill
-was planned, and the query continues there with its state.
+contains. The view's query reads that table as a stream up to the table's end, with the view's own checkpoint. Then the
+checkpoint's newest entry is rewritten to point into the source's log, right after the version at which the backfill was
+planned, and the query continues there with its state.
 """
 
 from __future__ import annotations
@@ -128,10 +129,10 @@ def leave_histories(context: Context, spec: ViewSpec) -> None:
 
 @dataclass(slots=True)
 class Backfill:
-    """The backfill of one run of a view, on its own thread until the view is live.
+    """Backfills a view during one run of its job, on a separate thread, until the view is live.
 
-    ``open_query`` starts the view's query on the given tables; the query stops at their ends. If ``direct_table`` is
-    set, the backfill writes the chunks to it and starts no query.
+    ``open_query`` starts the view's query on the given tables; the query stops at the ends of these tables. If
+    ``direct_table`` is set, the backfill writes the chunks to it and starts no query.
     """
 
     context: Context
@@ -248,7 +249,8 @@ class Backfill:
         leave_histories(self.context, self.spec)
 
     def _pass_through(self, given: list[ViewInput]) -> None:
-        """Streams the staging tables to their end, then rewrites the checkpoint to point into the logs."""
+        """Runs the view's query until it has read the staging tables, then rewrites the checkpoint to point into the
+        logs."""
         tables = {one.id: history_path(self.context, self.spec, one) for one in given}
         logs = {one.id: self.context.warehouse.data(one.id, one.generation) for one in given}
         moves = {
@@ -366,7 +368,8 @@ class BackfillReader:
             return True
         portions = planned.from_upstream
         if isinstance(self.kind, RangedConnector):
-            # Limits the files per chunk, because a chunk of 100,000 small files would have to name all of them.
+            # Limits the files per chunk, because the commit of a chunk of 100,000 small files would have to name all of
+            # them.
             few = frozenset(sorted({portion.split for portion in portions})[:_MOST_FILES])
             portions = tuple(portion for portion in portions if portion.split in few)
         chunk = next_chunk(portions, (CHUNK_RECORDS if limit is None else limit) * self._unit)

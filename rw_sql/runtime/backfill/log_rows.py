@@ -18,7 +18,7 @@ _MOST_IN_FILTER = 40
 
 
 def rows_of_chunk(spark: SparkSession, rows: DataFrame, chunk: tuple[BackfillChunk, ...]) -> DataFrame:
-    """The rows of a log in a chunk's ranges of splits, runs and offsets."""
+    """The rows of a log whose split, run and offset are in a range of the chunk."""
     low, high = min(portion.start for portion in chunk), max(portion.end for portion in chunk)
     of_offset = rows.schema[OFFSET].dataType
     rows = rows.where((f.col(OFFSET) >= offset_bound(rows, low)) & (f.col(OFFSET) < offset_bound(rows, high)))

@@ -46,7 +46,7 @@ def is_whole(warehouse: Warehouse, path: str) -> bool:
 
 
 def held_spans(warehouse: Warehouse, path: str) -> dict[str, Spans]:
-    """The offsets of each split that the table's commits cover."""
+    """For each split, the offsets that the table's commits cover."""
     spans: dict[str, Spans] = {}
     for _, commit in job_commits(warehouse, path):
         for split, (start, end) in commit.ranges.items():

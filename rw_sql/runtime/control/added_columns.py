@@ -33,9 +33,10 @@ def add_columns(context: Context, source_id: int, table: str, known: Collection[
     """In one operation, adds the columns ``added`` of an upstream table to the source's tables that read all other
     columns (``known``) of that upstream table.
 
-    Known columns that the upstream table no longer has are ignored, so a table that dropped a renamed column gets the
-    column with its new name. Returns False if nothing was added, because the types are not supported or the tables
-    cannot take the columns; the reason is logged.
+    A table of the source need not read those columns in ``known`` that the upstream table no longer has. So if a column
+    was renamed upstream, and a user has dropped the column with the old name from the table, the table still gets the
+    column with the new name. Returns False if no column was added, for example because its type is not supported; the
+    reason is logged.
     """
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)

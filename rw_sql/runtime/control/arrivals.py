@@ -19,7 +19,7 @@ MOVING = "waits until the owner of its former resource group has stopped it"
 
 
 class Arrivals:
-    """Moved jobs with the epochs of their moves: the jobs that may run in this process, and the jobs that wait.
+    """Tracks the jobs that were moved to the group of this process: which of them may run here, and which still wait.
 
     A moved job waits until every other owner has stopped it or has ended. Fences alone would keep its rows correct, but
     without this wait the runs of both owners could fence each other, and a pause could count as applied while the other

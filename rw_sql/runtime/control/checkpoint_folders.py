@@ -66,7 +66,7 @@ class CheckpointFolders:
 def carry_out(effect: Effect, *, actor: str, running: Callable[[str], str | None] = nothing_runs) -> int:
     """Carries out an effect and returns the number of the rewrite in the checkpoint's journal.
 
-    Raises SqlError, and changes no file, if a job uses the checkpoint or has advanced it since it was read.
+    Raises SqlError, and changes no file, if a job uses the checkpoint or has advanced it since the effect was planned.
     """
     files = CheckpointFiles.at(effect.path)
     checkpoint = read_checkpoint(files)

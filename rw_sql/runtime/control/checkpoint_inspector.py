@@ -63,7 +63,7 @@ class CheckpointInspector:
 
     @property
     def upstreams(self) -> Upstreams:
-        return Upstreams(self._resolved, {}, lambda _: False)  # The cache is empty, so each call requests anew.
+        return Upstreams(self._resolved, {}, lambda _: False)  # Without a cache: each call sends a new request.
 
     @property
     def checkpoints(self) -> CheckpointFolders:

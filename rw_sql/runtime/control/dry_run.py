@@ -1,4 +1,4 @@
-"""Explains the statements of a script in order.
+"""Explains the statements of a script one after another.
 
 Each is planned on the catalog that results from the statements before it.
 """

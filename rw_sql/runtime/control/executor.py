@@ -142,7 +142,8 @@ class Executor:
                 hint="BEGIN UNSAFE begins another one" if ends else "ROLLBACK",
             )
         if isinstance(statement, ast.Commit):
-            # COMMIT ends the block, whether it succeeds or not; after a refusal, the token identifies it.
+            # COMMIT ends the block, whether it succeeds or not. If it is refused, the token in the error identifies the
+            # block.
             session.block = None
             return self._run(_whole(block, statement), session)
         try:
@@ -284,7 +285,8 @@ class Executor:
 
     def _lock(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[QuiesceLock, ...]]:
         """Stops the readers whose positions a block or a REWIND changes, so that the preview is still exact at the
-        commit. Returns the locks and their epoch; None for other statements."""
+        commit. Returns the epoch on which the statement was planned, and the locks; for other statements None and no
+        locks."""
         if not isinstance(statement, ast.UnsafeBlock | ast.RewindSource):
             return None, ()
         snapshot, plan = self._plan(statement, session)
@@ -319,7 +321,7 @@ class Executor:
     def _pass_gate(
         self, snapshot: Snapshot, plan: Plan, session: SessionState, confirmed: set[str], *, in_advance: bool
     ) -> None:
-        """Returns when this exact plan is confirmed. Otherwise raises SqlError with the preview."""
+        """Returns if exactly the plan ``plan`` is confirmed. Otherwise raises SqlError with the preview."""
         require_switch(snapshot, plan.statement.span)
         question = question_of(snapshot, plan)
         shown = _shown(plan, question.token)

@@ -1,5 +1,5 @@
-"""The second half of a statement: waits until the jobs match the catalog that it has committed, and records the
-outcome."""
+"""The second half of a statement: waits until the jobs match the catalog that the statement has committed, and records
+the outcome."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ _MARK_SECONDS = 1.0
 def is_awaited(plan: Plan) -> bool:
     """True if the statement waits for the owner.
 
-    A statement that pauses always waits until the owner has read the pause, even if no running job has to stop.
+    The statements in ``HOLDS`` always wait, even if no running job has to change, because the owner must have read, for
+    example, a pause.
     """
     return isinstance(plan.statement, HOLDS) or any(not step.is_catalog for step in plan.steps)
 
@@ -121,7 +122,7 @@ class FollowUp:
         return wait_until_made(self._context, jobs, seconds, session.on_progress)
 
     def _is_applied(self, epoch: int, groups: Collection[str] = ()) -> bool:
-        """True if the owners of these groups (if none are given: of all groups that have an owner) have applied an
+        """True if the owners of ``groups`` (if that is empty: of all groups that have an owner) have applied an
         epoch."""
         leases = self._context.metastore.jobs.leases()
         asked = groups or owned_groups(self._context) or leases.keys()
@@ -142,8 +143,8 @@ class FollowUp:
     def wait_applied(
         self, epoch: int, seconds: float, jobs: Collection[str] | None = None, groups: Collection[str] = ()
     ) -> bool:
-        """Waits until the owners of these groups (none given: every owner) have applied an epoch; returns False at once
-        if no process runs the jobs of one of the groups.
+        """Waits until the owners of ``groups`` (if that is empty: every owner) have applied an epoch; returns False at
+        once if no process runs the jobs of one of the groups.
 
         Also returns False if neither the jobs nor the applied epoch make progress for ``seconds`` (ten times as long
         while heartbeats continue). If this process is the owner, waits only for ``jobs`` (None: all jobs).
@@ -174,6 +175,6 @@ class FollowUp:
                 time.sleep(_LOOK_SECONDS)
 
     def _marks(self, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
-        """Values that change while the owner makes progress with these jobs."""
+        """Values that change while the owner makes progress with ``jobs``."""
         marks, signs = owner_marks(self._context, jobs)
         return {**marks, "what the owner has applied": self._context.applied.left(jobs)}, signs

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.job import Job
 
 BEAT_SECONDS = 2.0
-"""The interval of these checks in seconds, and the minimum duration of a long batch."""
+"""The interval in seconds between two checks for progress, and the minimum duration of a batch that counts as long."""
 
 
 class Beats:
-    """Compares, for each job, Spark's progress with that of the last check. The owner's loop calls it."""
+    """Compares, for each job, Spark's progress with the progress at the last check. The owner's loop calls it."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[object, ...]] = {}

@@ -194,13 +194,14 @@ class _ReaderPositions:
         return replace(positions, lives=read.lives, sparse=read.sparse, is_complete=read.is_complete)
 
     def with_log(self, source_id: int) -> Positions:
-        """The positions of a source's reader and, if the log still contains them, the ranges that it has read."""
+        """The positions of a source's reader and, if the log still contains them, the ranges that the reader has
+        read."""
         source = self._snapshot.get(source_id)
         if not isinstance(source, SourceRecord):
             return Positions()
         warehouse = self._context.warehouse
-        # Reads the epoch before the positions, so that a run that may commit after they are read counts even if it ends
-        # in the meantime.
+        # Read before the positions. Otherwise, a run could commit after the positions were read, and end before its
+        # epoch is read, and would not count.
         reader_epoch = oldest_reader_epoch(warehouse, self._context.metastore, source)
         positions = self.of(source_id)
         return replace(

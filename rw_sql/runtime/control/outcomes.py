@@ -51,7 +51,7 @@ def _outcome(record: OperationRecord, applied_epoch: int) -> str | None:
 
 
 def log_commit(plan: Plan, operation: Operation, epoch: int) -> None:
-    """Writes the commit of a statement and its steps to the event log."""
+    """Writes a statement's commit, and the steps of its plan, to the event log."""
     log_event(
         "committed",
         epoch=epoch,

@@ -167,7 +167,7 @@ class Owner:
             metastore.jobs.write_job_status(stale)
 
     def _note_downtime(self) -> None:
-        """Records the time without an owner.
+        """Records the period in which there was no owner.
 
         Must run before this process takes the lease, because taking it overwrites the time of the last heartbeat.
         """
@@ -291,8 +291,8 @@ class Owner:
             logger.warning("dropped objects could not be removed yet: %s", error)
 
     def _is_asked_after(self, epoch: int) -> bool:
-        """True if another process may be waiting for an epoch that the lease does not contain yet: the epoch of a
-        statement that the other process committed, or of a pause on which that process's next statement depends."""
+        """True if another process may be waiting until the lease contains an epoch: the epoch of a statement of that
+        process, or of a pause on which the next statement of that process depends."""
         metastore = self._context.metastore
         if not metastore.has_made(self._told_epoch, epoch):
             return True

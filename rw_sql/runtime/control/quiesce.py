@@ -1,4 +1,4 @@
-"""Quiesce locks: keep readers stopped while a block is committed, so that its preview stays exact."""
+"""Quiesce locks: keep readers stopped until a block or a REWIND is committed, so that its preview stays exact."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ def quiesced_jobs(context: Context, snapshot: Snapshot, group: str | None = None
 
 
 def _seconds_seen(warehouse: str, locks: Collection[QuiesceLock]) -> list[float]:
-    """The time in seconds since this process first read each of these locks, which are all locks of the warehouse."""
+    """For each lock, the time in seconds since this process first read it. ``locks`` must be all locks of the
+    warehouse, because all others are forgotten."""
     now = time.monotonic()
     keys = [(warehouse, lock.hold, lock.source_id) for lock in locks]
     for gone in [key for key in list(_seen) if key[0] == warehouse and key not in keys]:
@@ -147,7 +148,7 @@ def lock_sources(
     try:
         while not _has_stopped(context, name):
             if context.metastore.snapshot().epoch != snapshot.epoch:
-                break  # The lock is no longer valid. The commit detects this too, and the block is planned again.
+                break  # The lock is no longer valid. The commit detects this too, and the statement is planned again.
             if time.monotonic() - marked_at >= min(_MARK_SECONDS, seconds):
                 limit.note(*owner_marks(context, jobs))
                 marked_at = time.monotonic()

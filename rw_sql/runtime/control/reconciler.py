@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-QUIESCED = "stopped while a block is committed"
+QUIESCED = "stopped until a block or a REWIND is committed"
 """The stop reason of a reader while a quiesce lock applies to its source."""
 
 WITHHELD = "waits for a rewind point or a REWIND"
@@ -57,11 +57,11 @@ _LOOK_SECONDS = 0.2
 
 STOPPED_READER_SECONDS = 60.0
 """The time in seconds for which the resources of a stopped reader are kept for a warm start. A move of a source takes
-less time, and the warm start makes it faster."""
+less time than this, and a warm start makes the move faster."""
 
 MOST_STARTS = 16
-"""The maximum number of jobs that start at the same time, not counting jobs that a statement starts. The limit applies
-after a process begins, and when many sources at rest receive records at once.
+"""The maximum number of jobs that start at the same time, not counting jobs that a statement starts. The limit matters
+after the process has become the owner, and when many sources at rest receive records at once.
 """
 
 
@@ -335,8 +335,8 @@ class Reconciler:
             return Failure(reason=slot.last_error)
         except Exception as error:
             # Connectors, Arrow and Spark may raise any exception here. The reason is reported, the job is retried
-            # later, and the other jobs continue. Without this handler, the job would be retried immediately and for
-            # ever.
+            # later, and the other jobs continue. Without this handler, the job would be retried immediately, again and
+            # again.
             reason = f"{type(error).__name__}: {cause_line(str(error))}"
             logger.error("%s: %s", slot.job_id, reason, exc_info=error if slot.last_error != reason else None)
             slot.last_error = reason

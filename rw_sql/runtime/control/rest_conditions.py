@@ -3,7 +3,8 @@ is new input since.
 
 A waiting streaming query polls its input dozens of times a second, and occupies threads, a Spark session and
 connections. The job of a source, view or sink that has had nothing to read for ``idle_job_timeout`` is therefore
-stopped as at the end of the process, and counts as running. It continues by a normal start.
+stopped in the same way as at the end of the process, but it still counts as running. When it is woken, it is started
+like any other job.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ Idle: TypeAlias = IdleReader | IdleSource
 
 
 def may_rest(spec: JobSpec | None) -> bool:
-    """True for a job that can rest.
+    """True if a job with this spec can rest.
 
     A source whose upstream sends each record only once cannot rest. An MQTT broker, for example, sends messages only to
     a running reader, and a database keeps its log until the reader confirms it. A view that reads an upstream itself

@@ -87,7 +87,7 @@ class Rests:
         self._idle_seconds: float | None = None
         self._changed_sources: frozenset[int] = frozenset()
         self._options = WatchedOptions(context, self._on_new_secrets)
-        # Sources with secrets that an earlier process left at rest, until they are watched.
+        # Sources that an earlier process left at rest and whose options contain secrets, until they are watched again.
         self._recalled: dict[str, IdleSource] = {}
         # Sources whose secrets have changed, or cannot be read.
         self._renewed: set[str] = set()
@@ -103,7 +103,8 @@ class Rests:
             self._noting.exception()
 
     def recall(self, slots: Mapping[str, JobSlot]) -> None:
-        """In the first pass: leaves jobs that an earlier process left at rest as they are, if nothing has changed."""
+        """Called in the first pass: keeps at rest the jobs that an earlier process left at rest, if nothing has changed
+        for them."""
         try:
             text = self._context.warehouse.read_text(_file(self._context))
         except FileNotFoundError:
@@ -201,7 +202,7 @@ class Rests:
                 self._readers[given.id].pop(slot.job_id, None)
 
     def look(self, slots: Mapping[str, JobSlot], now: float, elsewhere: frozenset[int] = frozenset()) -> list[JobSlot]:
-        """One pass: wakes jobs, and returns those that may rest now (:meth:`idle_state`).
+        """One pass: wakes jobs, and returns those that may rest now (see :meth:`state_of`).
 
         ``elsewhere`` are the objects whose jobs the owners of other resource groups run.
         """
@@ -244,7 +245,7 @@ class Rests:
         try:
             return idle_state(self._context, spec, running)
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # Without its state at rest, which cannot be read now, the job keeps running.
+            # The state at rest cannot be determined now, so the job keeps running.
             logger.warning("%s does not rest: %s", slot.job_id, cause_line(str(error)))
             return None
 
@@ -361,7 +362,7 @@ class Rests:
         self._wake()
 
     def _on_new_secrets(self, jobs: Collection[str]) -> None:
-        """Starts these jobs, which then read their secrets again. Called on another thread."""
+        """Starts jobs whose secrets have changed, so that they read their secrets again. Called on another thread."""
         with self._lock:
             self._renewed.update(jobs)
         self._wake()

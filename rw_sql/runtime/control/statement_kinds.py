@@ -32,7 +32,7 @@ _UNSAFE = (
 
 
 def may_be_unsafe(statement: ast.Statement) -> bool:
-    """True if an advance confirmation (SET unsafe_confirmation) applies to this statement.
+    """True if an advance confirmation (SET unsafe_confirmation) applies to ``statement``.
 
     The statement consumes the confirmation.
     """

@@ -1,6 +1,6 @@
 """Ends an owner on this machine that is suspended by a signal or hangs, so that another process can take over.
 
-The processes are killed before the lease is released. A stopped process may have a commit in flight, which it would
+The processes are killed before the lease is released. A suspended process may have a commit in flight, which it would
 continue when it is resumed; a process that has ended commits nothing.
 """
 
@@ -115,7 +115,7 @@ def _end(lease: Lease) -> tuple[int, ...]:
             raise SqlError(
                 OWNER_ALIVE,
                 f"process {left[0][0]} has not ended within {_END_SECONDS:g} s of SIGKILL: it is blocked in the kernel",
-                hint="end what it waits for, such as a network file system; then run the command again",
+                hint="unblock it (it may wait for a network file system that is down); then run the command again",
             )
         time.sleep(_LOOK_SECONDS)
     return tuple(pid for pid, _ in found)

@@ -1,5 +1,4 @@
-"""Decodes records to rows: FORMAT and ENCODE as Spark expressions, with an error for each record that cannot be
-decoded.
+"""Decodes records to rows by FORMAT and ENCODE, with Spark expressions. A record that cannot be decoded gets an error.
 
 Formats of changes (Debezium, Maxwell, Canal) are in ``change_formats``. Arrow decodes the large batches of JSON in
 Spark's Python processes (``json_blocks``).

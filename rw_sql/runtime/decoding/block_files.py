@@ -56,11 +56,11 @@ class TaskFiles:
 class BlockFiles:
     """Writes the records that a task receives: as rows or, if they were not decoded, unchanged.
 
-    A batch of records has a text for each record first (see ``BlockReader``), then the columns ``kept`` of the records,
-    then the columns ``computed``, whose values Spark has computed. Columns are identified by their order, not by their
-    names in the batch. ``schema`` are the columns of the files; columns that none of the other attributes provide are
-    NULL. ``constants`` are the values of columns that are equal in all rows, ``by_split`` the values of one column that
-    depends on the record's split.
+    The first column of a batch contains the text of each record (see ``BlockReader``). The records' columns ``kept``
+    follow, then the columns ``computed``, whose values Spark has computed. Columns are identified by their order, not
+    by their names in the batch. ``schema`` are the columns of the files; columns that none of the other attributes
+    provide are NULL. ``constants`` are the values of columns that are equal in all rows, ``by_split`` the values of one
+    column that depends on the record's split.
     """
 
     folder: str

@@ -49,8 +49,8 @@ _MAP = "MAP<STRING, STRING>"
 
 
 def cdc_frame(log: DataFrame, statement: CreateSource, live_from: tuple[int, int, int]) -> DataFrame:
-    """A table's rows from the log: its columns, the columns that order them, ``_rw_op``, ``_rw_unchanged`` and
-    ``_rw_error``.
+    """The rows of a table, from the log. They have the table's columns, the columns that order the rows, ``_rw_op``,
+    ``_rw_unchanged`` and ``_rw_error``.
 
     ``statement`` defines the form of the rows (:func:`rw_sql.model.definitions.cdc_rows`). ``live_from`` is the
     source's position when the table was created: (epoch of the position, position, hour).
@@ -81,7 +81,7 @@ def _members(column: str) -> Column:
 def _changes() -> Column:
     """The changes that a row of the log represents.
 
-    An update that changes the key first deletes the row with the old key.
+    An update that changes the row's key becomes two changes: a delete of the old key, then an upsert of the new row.
     """
     op, fields, keys = f.col("op"), f.col(_FIELDS), f.col(_KEYS)
     upsert = change_of(UPSERT, fields)

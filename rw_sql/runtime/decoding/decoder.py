@@ -84,8 +84,8 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """For records with certain columns, the expressions of the log's columns that do not depend on the run, in two
-    groups. The columns of the run and batch go in between."""
+    """The expressions of those columns of the log that do not depend on the run, for records with given columns. There
+    are two groups; the columns of the run and the batch come between them."""
 
     recipe: DeferredColumns
     first: tuple[Column, ...]
@@ -93,7 +93,7 @@ class _Written:
 
 
 _MOST_WRITTEN = 256
-# Cached by definition for the life of the JVM, so that the next run after a move need not build it again.
+# Cached per definition for the life of the JVM, so that the next run after a move need not build the expressions again.
 _written: WeakKeyDictionary[SparkContext, dict[tuple[CreateSource, int, tuple[str, ...]], _Written]] = (
     WeakKeyDictionary()
 )
@@ -142,8 +142,8 @@ class Decoder:
         )
 
     def _by_reference(self, value: int) -> Column:
-        """A constant that is passed to the generated code. A literal would be part of the code, which each new value
-        would recompile."""
+        """A constant that is passed to the generated code. A literal would be part of that code, so Spark would have to
+        compile the code again for each new value."""
         zero = f"length({OFFSET}) % 1" if has_wide_offsets(self.statement) else f"CAST({OFFSET} AS BIGINT) % 1"
         return f.expr(f"get(array(CAST({value} AS BIGINT)), CAST({zero} AS INT))")
 
@@ -199,7 +199,8 @@ def decode(
     bucket: int,
     added: int = 0,
 ) -> DataFrame:
-    """The log's rows for a single batch of records. See :class:`Decoder`. ``options`` are the source's, resolved.
+    """The log's rows for a single batch of records. See :class:`Decoder`. ``options`` are the source's resolved
+    options.
 
     Records with registered schemas are read twice, because the ids of their schemas must be collected first.
     """
@@ -262,7 +263,7 @@ def _since(epochs: Mapping[str, int], by_reference: Callable[[int], Column]) -> 
 
 
 def json_rules(options: Mapping[str, str]) -> ValueRules:
-    """The value rules of ENCODE JSON with these options."""
+    """The value rules of ENCODE JSON with the options ``options``."""
     return ValueRules(
         timestamptz=encode_value("PLAIN", "JSON", options, TIMESTAMPTZ_MODE),
         timestamp=encode_value("PLAIN", "JSON", options, TIMESTAMP_MODE),
@@ -270,12 +271,12 @@ def json_rules(options: Mapping[str, str]) -> ValueRules:
 
 
 def stored_offset(kind: DataType, offset: int) -> int | str:
-    """An offset in the form in which a log with this type of offsets stores it."""
+    """An offset in the form in which a log stores it; ``kind`` is the type of the log's offsets."""
     return offset_text(offset) if isinstance(kind, StringType) else offset
 
 
 def offset_bound(frame: DataFrame, offset: int) -> Column:
-    """An offset to compare with those in a log."""
+    """An offset as a column that can be compared with the offsets in a log."""
     return f.lit(stored_offset(frame.schema[OFFSET].dataType, offset))
 
 

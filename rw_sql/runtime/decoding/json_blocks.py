@@ -29,8 +29,8 @@ _FEWEST = 32
 """A part of a block with at most this many records is not divided further."""
 
 _PLAIN_BYTES, _MOST_BYTES, _MOST_NESTED = 900, 50_000, 900
-"""``from_json`` accepts no number or depth beyond 1,000, and no name beyond 50,000 characters. Shorter texts are within
-these limits."""
+"""``from_json`` accepts no number or depth beyond 1,000, and no name beyond 50,000 characters. A text that does not
+exceed these sizes is within the limits."""
 
 _LONG_NUMBER = "[0-9]{900}"
 _DAY = r"(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])-[0-9]{2}-[0-9]{2}"
@@ -48,9 +48,9 @@ columns."""
 class BlockReader:
     """Decodes blocks of JSON records.
 
-    ``schema`` are the columns, with names of ASCII letters, digits and underscores. Dates and times are read from
-    strings in the most usual form. ``end`` is the name of the last member of each record, and ``suffix`` the text with
-    which it ends.
+    ``schema`` are the columns, with names of ASCII letters, digits and underscores. Dates and times are read only from
+    strings in the most common form. ``end`` is the name of the last member of each record, and ``suffix`` the text with
+    which each record ends.
     """
 
     schema: pa.Schema
@@ -86,7 +86,8 @@ class _Work:
     reads: int = 0
 
     def read(self, texts: pa.Array, at: np.ndarray) -> None:
-        """Reads the records at these places of the block; divides them if they cannot be read together."""
+        """Reads ``texts``, the records at the places ``at`` of the block; divides them if they cannot be read
+        together."""
         if not len(texts) or self.reads >= _MOST_READS:
             return
         self.reads += 1
@@ -194,7 +195,7 @@ def _are_exact(table: pa.Table, strings: pa.Array) -> np.ndarray:
             # Jackson reads -0 as an integer without a sign.
             exact &= ~(np.isinf(values) | ((values == 0) & np.signbit(values)))
         if column.null_count:
-            # The member may have a name that differs in case.
+            # The record may contain the member under a name that differs in case.
             rows = np.flatnonzero(_mask(column.is_null()))
             texts, quoted = strings.take(pa.array(rows)), f'"{name}"'
             either = pc.count_substring_regex(texts, f"(?i){quoted}")

@@ -152,7 +152,7 @@ def let(value: Column, use: Callable[[Column], Column]) -> Column:
 
     The value is computed once, even if the expression references it several times.
 
-    Spark interprets it in a separate method, so that it does not enlarge the compiled code around it.
+    Spark interprets the expression in a separate method, so that the compiled code around it stays small.
     """
     return f.get(f.transform(f.array(value), use), f.lit(0))
 
@@ -168,8 +168,8 @@ def once(value: Column) -> Column:
 
 
 def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
-    """The text of the field with this exact name; if there is none, of the last field whose name differs only in
-    case.
+    """The text of the field whose name is exactly ``name``; if there is none, of the last field whose name differs only
+    in case.
 
     ``fields`` has each name once (:func:`last_of_each`). ``names`` are all names that are read from the object. Names
     that differ from each other only in case must match exactly.
@@ -182,8 +182,8 @@ def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
 
 
 def in_lower_case(text: Column) -> Column:
-    """A text in lower case, equal to the result of ``str.lower`` in every locale: Java has other letters for I and İ in
-    Turkish."""
+    """A text in lower case, equal to the result of ``str.lower`` in every locale. Java alone would convert I and İ to
+    other letters in the Turkish locale."""
     return f.lower(f.replace(f.translate(text, "I", "i"), f.lit("İ"), f.lit("i\u0307")))
 
 

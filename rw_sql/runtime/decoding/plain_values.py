@@ -1,8 +1,8 @@
 """Decodes records of FORMAT PLAIN to column values, by the rules in ``docs/reference/formats.md``.
 
 Most JSON values are read directly as their columns' types, which takes half the time of reading them as text. If Spark
-may have missed or changed a value, the record is read again as text, by the rules of the change formats. A record whose
-values cannot all be exact is an error.
+may have missed or changed a value, the record is read again as text, by the rules of the change formats. If a value
+cannot be read exactly, its record is an error.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def read_csv(
         .when(~f.is_valid_utf8(characters(f.col("value"))), f.lit(NOT_UTF8))
         .when(row.isNull(), f.lit("the value is not CSV"))
         .when(row[CORRUPT].isNotNull(), f.lit("the value is not CSV of the declared columns"))
-        .when(_is_cut(f.col(_TEXT), separator), f.lit("a quoted field does not end: a line is a record"))
+        .when(_is_cut(f.col(_TEXT), separator), f.lit("a quoted field has no closing quote: each line is one record"))
     )
     rules = ValueRules(bytes_as="utf8")
     texts = {
@@ -177,7 +177,7 @@ def read_csv(
 
 
 def _line(text: Column) -> Column:
-    """A record without the line end that its writer may have added. Spark would read it as part of a value.
+    """A record without the line end that its writer may have added. Spark would read the line end as part of a value.
 
     A line from a file with CRLF, cut before the line feed, ends with only a carriage return.
     """
@@ -340,7 +340,7 @@ def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
         return [test for field in data_type.fields for test in _may_be_numbers(read[field.name], field.data_type)]
     if spark_type(data_type) != "STRING":
         return []
-    # Digits and the minus sign are between these characters; a quote begins an infinity.
+    # Texts that begin with a digit or a minus sign sort between "-" and ":".
     is_other = f.contains(read, f.lit(".")) | f.contains(read, f.lit("E")) | (read == f.lit("0"))
     is_number = (read >= f.lit("-")) & (read < f.lit(":")) & is_other & read.rlike(_CHANGED_NUMBER)
     begins = reduce(or_, (f.startswith(read, f.lit(first)) for first in '{["'))
@@ -373,7 +373,7 @@ def _has_nulls_of_fields(read: Column, data_type: DataType) -> list[Column]:
 
 def _has_other_case(text: Column, names: Sequence[str]) -> Column:
     """True if a text may contain one of the names in a different case."""
-    # The forms in which JSON and Java's patterns write these characters.
+    # Characters of the names are escaped, first as in JSON and then as in a pattern.
     either = "|".join(re.escape(json.dumps(name, ensure_ascii=False)[1:-1]) for name in names)
     flags = "i" if either.isascii() else "iu"
     # Most names are in lower case. If the columns' names are in lower case too, a lower-case name can be skipped.

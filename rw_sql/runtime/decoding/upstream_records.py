@@ -23,7 +23,7 @@ def offsets_per_record(kind: Connector) -> int:
 
 
 def record_count(kind: Connector, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int:
-    """The approximate number of records in a batch with these ranges."""
+    """The approximate number of records in a batch with the ranges ``ranges``."""
     if isinstance(kind, RangedConnector):
         return kind.record_count(options, ranges)
     return sum(end - start for start, end in ranges.values())
@@ -58,7 +58,7 @@ def read_records(
     statement: CreateSource,
     lives: Mapping[str, str | None] | None = None,
 ) -> DataFrame:
-    """The records of these ranges, with the columns of ``Connector.read_stream``.
+    """The records in ``ranges``, with the columns of ``Connector.read_stream``.
 
     ``lives`` are the expected incarnations of the splits, if known.
     """

@@ -1,4 +1,4 @@
-"""Enables the change feed of a Delta table, and finds the version at which it began (Delta protocol, "Add CDC
+"""Enables the change feed of a Delta table, and finds the version at which the feed begins (Delta protocol, "Add CDC
 File")."""
 
 from __future__ import annotations

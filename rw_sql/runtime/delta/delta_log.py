@@ -1,4 +1,5 @@
-"""Reads the metadata of jobs' commits from a Delta table's log, without opening the table, and a table's id.
+"""Reads the metadata of jobs' commits from a Delta table's log, without opening the table. Also determines a table's
+id.
 
 Every commit of a job has ``userMetadata`` in its ``commitInfo`` action (Delta protocol, "Commit Provenance
 Information"): a JSON object under the key ``rw_sql``. Commits of upkeep in between are skipped.
@@ -53,7 +54,7 @@ class JobCommit:
     sent: int | None = None
 
     def identity_of(self, split: str) -> SplitIdentity:
-        """The cluster and the incarnation in which a split was read; None if the commit does not have them."""
+        """The cluster and the incarnation in which a split was read; None for each that the commit does not contain."""
         return self.lives.get(split, (None, None))
 
     @property

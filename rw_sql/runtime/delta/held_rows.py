@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TOO_LARGE = "spark.driver.maxResultSize"
-"""The text in Spark's error if the result of a job exceeds this setting, which is 1 GB by default."""
+"""The setting that limits the size of a job's result, by default to 1 GB. If a result is larger, Spark's error contains
+the name of the setting."""
 
 _NUMBER = "_rw_number"
 _PART_BYTES = 32 * 1024 * 1024
@@ -47,15 +48,16 @@ def small_rows(rows: DataFrame) -> pa.Table | None:
 def in_any_order(rows: DataFrame) -> DataFrame:
     """The same rows, in a form that can be persisted.
 
-    Spark fails to read persisted rows that it knows to be sorted by columns that the query does not return, as those of
-    ``max(text) GROUP BY k``. This function makes Spark forget the order, without a shuffle, and changes nothing else.
+    If Spark knows that rows are sorted by columns that the query does not return, as for ``max(text) GROUP BY k``, it
+    fails to read them after they were persisted. This function makes Spark forget the order, without a shuffle, and
+    changes nothing else.
     """
     return rows.coalesce(_MOST_PARTITIONS)
 
 
 def all_rows(rows: DataFrame) -> pa.Table:
-    """Collects the rows into this process, in order, even if they are too large for a single result of Spark. They must
-    fit into the process's memory."""
+    """Collects the rows into this process, in the order that they have in ``rows``, even if they are too large for a
+    single result of Spark. They must fit into the process's memory."""
     try:
         return rows.toArrow()
     except (PySparkException, Py4JError) as error:

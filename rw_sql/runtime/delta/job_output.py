@@ -123,7 +123,7 @@ class JobOutput:
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=table
         )
         if table.version() == 0:
-            output.write_checksum()  # Streams that read the table from its creation need this version.
+            output.write_checksum()  # Streams that read the table from its creation open this version.
         output._fence(first_rows)
         output.fit(spark_schema, has_change_feed=has_change_feed, statistics=statistics)
         return output
@@ -304,8 +304,8 @@ class JobOutput:
         self.append_rows(self._empty(), batch)
 
     def prove(self) -> None:
-        """Calls ``before_commit``, if it is set. The job calls this method itself for a small batch, after reading
-        it."""
+        """Calls ``before_commit``, if it is set. For a small batch, the job itself calls this method after it has read
+        the batch."""
         if self.before_commit is not None:
             self.before_commit()
 

@@ -87,7 +87,8 @@ def expected_of(kind: Connector, ranges: Mapping[str, tuple[int, int]], *, is_ro
 
 
 def at_most(expected: Expected) -> Expected:
-    """The expectation for queries that may drop rows: of the limits, only the maximum number of written rows stays."""
+    """The expectation for queries that may drop rows: the only limit that stays is the maximum number of written
+    rows."""
     if expected.of_read:
         return ANY
     return Expected(most=expected.most, limits_of=expected.limits_of)

@@ -175,8 +175,8 @@ def _require_all(reported: Reported, found: Sequence[Mapping[str, Any]], staged:
 
 
 def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | None) -> str:
-    """Checks a commit by Spark's MERGE of ``rows`` rows: returns the problem as text, empty if the commit is
-    correct.
+    """Checks the commit of a MERGE by Spark that had ``rows`` rows to merge; returns the problem as text, empty if the
+    commit is correct.
 
     The commit lists the files that tasks report, even if an executor wrote them to another machine's disk.
     """
@@ -192,8 +192,8 @@ def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | Non
 
 
 def missing_files(warehouse: Warehouse, path: str, sizes: Mapping[str, int]) -> str:
-    """Checks files that tasks report below a local path, with their sizes: returns the problem as text, empty if all
-    files are correct."""
+    """Checks that the files that tasks report exist below a local path with the reported sizes; returns the problem as
+    text, empty if all files are correct."""
     if not warehouse.is_local:
         return ""
     gone = [name for name, size in sizes.items() if not _is_whole(warehouse, f"{path}/{name}", size)]

@@ -14,8 +14,8 @@ TABLE_SETTINGS = {
     "delta.checkpointInterval": "100",
     # The job deletes old commits itself, because it knows the readers and saves the commits' metadata first.
     "delta.enableExpiredLogCleanup": "false",
-    # The time for which a checkpoint of the log names replaced files. It can be short, because rw_sql stores its own
-    # list of the replaced files that still exist.
+    # How long the log's checkpoints continue to name a replaced file. The time can be short, because rw_sql stores its
+    # own list of the replaced files that still exist.
     "delta.deletedFileRetentionDuration": "interval 1 minutes",
 }
 """The settings with which every log and every view's table is created."""

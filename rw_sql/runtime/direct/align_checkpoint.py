@@ -4,8 +4,8 @@ Operator state is not changed. The newest committed entry of the offset log is r
 numbers continue. A planned batch that has written nothing is removed. A planned batch whose rows are already in the
 view must be finished first. No batch number is therefore reused for other rows, and none is skipped.
 
-The process may be killed after any step. A change therefore begins by recording the old content, and ends by
-updating the record. If it was interrupted, the next start recomputes everything from the recorded content.
+The process may be killed after any step. A change therefore begins by recording the old content, and ends by updating
+the record. If a change was interrupted, the next start recomputes everything from the recorded content.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ _FILE = f"{FOLDER}/readers.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderRecord:
-    """The state that a checkpoint reflects. ``lines`` are the fragments of the offset log's lines, None for other
-    sources.
+    """The state that a checkpoint reflects. ``lines`` are the fragments of the offset log's lines, None for the line of
+    a source without a direct reader.
 
     ``epochs`` maps each fragment to the epoch up to which its offsets reflect the catalog's statements. ``lives`` maps
     fragments and splits to the (cluster, incarnation) last read. ``parked`` maps fragments to the offsets of splits

@@ -91,7 +91,7 @@ class _ReaderContext:
 
 
 def read_fragment_positions(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> Positions:
-    """The next record of every split of a direct reader, and the ranges that it has read."""
+    """The positions of a direct reader (the next record of every split), and the ranges that the reader has read."""
     stored = snapshot.states(fragment)
     reader_context = _ReaderContext.of(warehouse, snapshot, source, fragment)
     if reader_context is None:
@@ -133,7 +133,8 @@ def read_fragment_positions_before(
 def read_fragment_ranges(
     warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str
 ) -> tuple[CommittedRanges, ...]:
-    """The ranges that a direct reader has read, in the order of the view's commits; cleaned-up commits are merged."""
+    """The ranges that a direct reader has read, in the order of the view's commits. The ranges of cleaned-up commits
+    are merged."""
     view = snapshot.get(fragment_object(fragment))
     if not isinstance(view, MaterializedViewRecord):
         return ()

@@ -157,8 +157,8 @@ class DirectReaders:
     def align_checkpoint(self, done: int) -> int | None:
         """Aligns the checkpoint with the catalog, after earlier runs of the view are fenced.
 
-        ``done`` is the newest batch in the view. Returns the number of a batch that must be finished first, with the
-        readers set up for that batch, or None. Raises StalledError.
+        ``done`` is the newest batch in the view. If a batch must be finished first, sets up the readers for that batch
+        and returns its number; otherwise returns None. Raises StalledError.
         """
         alignment = align(
             self.files,
@@ -287,8 +287,8 @@ class DirectReaders:
         told = [line for line in lines if line is not None]
         if sorted(told) != sorted(reader.spec.fragment for reader in self.readers):
             raise StalledError(
-                f"UNSUPPORTED {self.spec.name} reads a source that is not shared in several places at once: "
-                "create a view of it first, or a shared source",
+                f"UNSUPPORTED {self.spec.name} reads a source several times, and the source is not shared: "
+                "create a view of the source first, or a shared source",
                 is_final=True,
             )
         record = read_record(self.files)
@@ -304,7 +304,7 @@ class DirectReaders:
             write_record(self.files, with_lines(record, lines))
 
     def ranges(self, batch: int) -> dict[str, tuple[int, int]]:
-        """The range that a batch reads of each split, by the split's name in the view's commits.
+        """For each split, by its name in the view's commits, the range that a batch reads.
 
         Raises StalledError.
         """
@@ -328,7 +328,8 @@ class DirectReaders:
         return found
 
     def begin(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Begins a batch of these ranges. Until :meth:`read_to` ends it, :meth:`require_same_log` checks it."""
+        """Begins a batch with the ranges ``ranges``. Until :meth:`read_to` ends the batch, :meth:`require_same_log`
+        checks it."""
         self.unproved = {key: (start, end) for key, (start, end) in ranges.items() if end > start}
 
     def read_to(self, ranges: Mapping[str, tuple[int, int]]) -> None:
@@ -346,8 +347,8 @@ class DirectReaders:
         return True
 
     def planned(self, ranges: Mapping[str, tuple[int, int]]) -> Planned:
-        """Limits for the number of rows of a batch and for their size, which are known only after reading: estimates
-        for a batch of few offsets, no limits for other batches."""
+        """Limits for the number and the size of a batch's rows, both of which are known only after the batch is read.
+        For a batch of few offsets, the limits are estimates; for other batches, there are no limits."""
         offsets = sum(end - start for start, end in ranges.values())
         if offsets > SMALL_ROWS or len(self.spec.inputs) != 1:
             return Planned()

@@ -49,9 +49,9 @@ READING = "reading the table"
 """The phase of a snapshot, as shown by SHOW JOBS."""
 
 ADD_COLUMNS = "add_columns"
-"""The name in ``Context.made`` of the function that adds columns to the tables of an upstream table. The function's
-arguments are the source's id, the upstream table, the table's columns before the change, and the types of the new
-columns; it returns True if it has added columns."""
+"""The name in ``Context.made`` of the function that adds columns to the tables that read an upstream table. The
+function's arguments are the source's id, the upstream table, the table's columns before the change, and the types of
+the new columns; it returns True if it has added columns."""
 
 _COLUMNS_SECONDS, _LOOK_SECONDS = 20.0, 0.1
 _REPORT_SECONDS = 1.0
@@ -63,8 +63,8 @@ _NOTE = "tables.json"
 
 
 def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tuple[str, TableProgress]]:
-    """For each upstream table, the name of its snapshot and its progress: from the newest commit of the log,
-    otherwise from the stored note."""
+    """For each upstream table, the name and the progress of its snapshot: from the newest commit of the log, otherwise
+    from the stored note."""
     noted_at, noted = _note(warehouse, source)
     for version, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
         if version <= noted_at:
@@ -75,7 +75,8 @@ def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tup
 
 
 def note_progress(warehouse: Warehouse, source: SourceRecord, version: int) -> None:
-    """Stores the progress before commits up to a version are cleaned up."""
+    """Stores the progress. Must be called before the commits up to ``version`` are cleaned up, because they may contain
+    it."""
     found = stored_progress(warehouse, source)
     if found:
         body = {"version": version, "tables": written_progress(found)}
@@ -261,7 +262,7 @@ class Capture:
         return f"COLUMNS of {change.table} have changed upstream: {', '.join(what)}: {typed}"
 
     def _marks(self, taken: Taken) -> list[dict[str, object]]:
-        """The marker rows of repeated snapshots that begin or end with this batch."""
+        """The marker rows of the repeated snapshots that begin or end with the batch ``taken``."""
         found: list[dict[str, object]] = []
         for table, spec in self.specs.items():
             if not spec.repeats or not spec.has_snapshot:
@@ -317,7 +318,8 @@ class Capture:
         self.feed.reader.set_rate_limit(min(rates, default=None))
 
     def committed(self, taken: tuple[Taken, ...], progress: dict[str, tuple[str, TableProgress]]) -> None:
-        """Reports a committed batch to the reader, so that the server may discard its log up to there."""
+        """Reports a committed batch to the reader, so that the server may discard its log up to the end of that
+        batch."""
         self._report(progress)
         has_ended = any(made.is_done and not self.tables[table][1].is_done for table, (_, made) in progress.items())
         self.tables = progress
@@ -335,7 +337,7 @@ def rows_by_table(rows: pa.Table) -> dict[str, int]:
 
 
 def _least_bucket(snapshot: Snapshot, spec: IngestSpec) -> int:
-    """The first hour that all tables of the source read. A table reads no rows from before its creation.
+    """The first hour of the log that all tables of the source read. A table reads no rows from before its creation.
 
     If the clock was set back since a table was created, or differs from that of the session that created the table, the
     table would otherwise ignore rows.
@@ -398,8 +400,8 @@ def _progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgr
     if known is not None and known[0] == table.snapshot:
         return known
     # Progress of an earlier snapshot is not used, because the upstream table may be a different one with other columns.
-    # If only columns were added since, the names of the known columns are used, because another column may be added
-    # upstream before this snapshot begins.
+    # If columns were only added since then, the column names of the earlier snapshot are used, because yet another
+    # column may be added upstream before this snapshot begins.
     is_same = known is not None and known[0].split(".")[:2] == table.snapshot.split(".")[:2]
     fresh = TableProgress(
         table=table.upstream,

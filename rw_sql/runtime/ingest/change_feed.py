@@ -70,9 +70,9 @@ class ChangeFeed:
         threading.Thread(target=self._run, name="rw_sql-changes", daemon=True).start()
 
     def take(self, last_entry: str) -> tuple[Taken, ...]:
-        """The content of a batch, which ends with the entry of this number.
+        """The content of a batch; ``last_entry`` is the number of the last entry in the batch.
 
-        If the reader has failed, the batch added for that failure raises the error here.
+        If the batch is empty because the reader has failed, raises the reader's error.
         """
         upto = int(last_entry)
         with self._changed:

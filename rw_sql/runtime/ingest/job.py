@@ -72,7 +72,8 @@ the positions that it advances."""
 
 
 def _note_all(context: Context, source: SourceRecord, version: int, *, run: int, epoch: int) -> None:
-    """Saves the metadata of a source log's commits up to a version before they are cleaned up."""
+    """Saves the metadata of a source log's commits up to a version. Must be called before these commits are cleaned
+    up."""
     note_positions(context, source, run=run, epoch=epoch)
     note_cleaned_ranges(context.warehouse, source, version)
     note_stretches(context.warehouse, source, version)
@@ -167,7 +168,8 @@ class Ingest:
         states = known.states
         stored = snapshot.states(ingest_fragment(source.id))
         asked = still_asked(kind, spec.splits, states, upstream)
-        # A new slot created for this source may begin after the position. Its reader determines the position.
+        # A new slot that was created for this source may begin after the position. The reader of the slot then
+        # determines the position.
         is_unread = isinstance(kind, ChangeConnector) and is_new_upstream(context, snapshot, source, known)
         if not is_unread and any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in asked):
             # The upstream's state may have been requested before the positions were committed, because an earlier run
@@ -226,7 +228,7 @@ class Ingest:
         return job
 
     def _begin_query(self, prepared: WarmStart, states: dict[str, SplitState]) -> None:
-        """Starts the query, or uses the speculative query if that begins at these positions."""
+        """Starts the query, or uses the speculative query if that begins at the positions ``states``."""
         of, early = prepared.query(self.run), prepared.early
         if self.capture is not None:
             on_changes = self.streaming.guarded(partial(self._on_changes, self.capture))

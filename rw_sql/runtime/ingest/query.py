@@ -106,7 +106,7 @@ class SpeculativeQuery:
 
     @staticmethod
     def start(of: ReaderQuery, records: DataFrame, states: Mapping[str, SplitState]) -> SpeculativeQuery:
-        """Starts the query on a stream that begins at these positions."""
+        """Starts the query on a stream that begins at the positions ``states``."""
         told: Future[Write | None] = Future()
 
         def write(frame: DataFrame, batch: int) -> None:
@@ -119,7 +119,7 @@ class SpeculativeQuery:
         return SpeculativeQuery(of.run, states, of.start(records, positions, write), told)
 
     def fits(self, run: int, states: Mapping[str, SplitState]) -> bool:
-        """True if a run with this number and these positions can use it."""
+        """True if a run with the number ``run`` and the positions ``states`` can use the query."""
         return (self.run, self.states) == (run, states)
 
     def go_on(self, write: Write) -> StreamingQuery:

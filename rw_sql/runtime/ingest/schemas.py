@@ -1,8 +1,8 @@
-"""Writes large batches of records whose schemas are in a registry, without reading the records twice.
+"""Writes large batches of records whose schemas are in a registry, normally without reading the records twice.
 
-A large batch is first decoded with the schemas known so far. A record with another schema becomes an error row in
-the written files. These files are not committed yet, so the missing schema is fetched and the batch is written
-again.
+A large batch is first decoded with the schemas known so far. A record with another schema becomes an error row in the
+written files. These files are not committed yet, so in this case the missing schema is fetched and the batch is read
+and written again.
 """
 
 from __future__ import annotations

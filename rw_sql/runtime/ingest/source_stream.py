@@ -57,7 +57,7 @@ class SourceStream:
             prepare(partial(self.fetcher.connect, tuple(states)), "connecting")
 
     def stream(self, states: Mapping[str, SplitState]) -> DataFrame:
-        """The stream from these positions: the open stream if it begins there, otherwise a new one."""
+        """The stream from the positions ``states``: the open stream if it begins there, otherwise a new one."""
         if self._begun is not None and self._begun[0] == states:
             # Another thread has opened the stream. This call makes the connector's classes visible to this thread too.
             self.context.sessions.load(packages_of(self.kind, self.statement))

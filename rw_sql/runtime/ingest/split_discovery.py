@@ -1,4 +1,4 @@
-"""Distinguishes restarts of a reader: for splits that were discovered, or for a statement."""
+"""Determines why a reader has to restart: because splits were discovered, or because of a statement."""
 
 from __future__ import annotations
 

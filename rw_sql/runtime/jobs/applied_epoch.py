@@ -22,7 +22,7 @@ class Applied:
         self._pending: frozenset[str] = frozenset()
 
     def tell(self, epoch: int, pending: Collection[str]) -> None:
-        """Records that the owner has acted on this epoch; the jobs in ``pending`` do not match it yet."""
+        """Records that the owner has acted on ``epoch``; the jobs in ``pending`` do not match it yet."""
         with self._changed:
             if epoch != self._epoch or self._pending != pending:
                 self._epoch, self._pending = epoch, frozenset(pending)
@@ -35,12 +35,12 @@ class Applied:
             self._changed.notify_all()
 
     def left(self, jobs: Collection[str]) -> tuple[int, frozenset[str]]:
-        """The newest epoch that the owner has acted on, and those of the jobs ``jobs`` that do not match it yet."""
+        """The newest epoch that the owner has acted on, and those of ``jobs`` that do not match it yet."""
         with self._changed:
             return self._epoch, self._pending.intersection(jobs)
 
     def has_applied(self, epoch: int, jobs: Collection[str] | None = None) -> bool:
-        """True if these jobs (None: all) match the epoch."""
+        """True if the jobs ``jobs`` (None: all) match the epoch."""
         with self._changed:
             return self._has_applied(epoch, jobs)
 

@@ -1,4 +1,4 @@
-"""Large batches of a source that Arrow decodes and writes instead of Spark, where that is possible.
+"""Decodes and writes the large batches of a source with Arrow instead of Spark, where that is possible.
 
 Decoding is most of the CPU time of a large batch of JSON, and writing most of the rest. Spark still reads the records
 and runs the tasks. :mod:`rw_sql.runtime.decoding.json_blocks` decides for each record whether Arrow decodes it; Spark
@@ -65,8 +65,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LARGE_ROWS = 100_000
-"""Spark itself decodes batches of at most this number of records, because starting its Python processes takes
-longer."""
+"""Spark itself decodes batches of at most this number of records, because starting Spark's Python processes for Arrow
+takes longer."""
 
 _REST_BATCHES = 20
 """After a batch in which Arrow could not decode most records, Spark decodes this number of batches."""

@@ -22,7 +22,7 @@ batch can commit nothing."""
 
 
 class BatchThread:
-    """Writes the announced batches in order, until a batch fails or :meth:`stop` is called. Thread-safe."""
+    """Writes the announced batches one after another, until a batch fails or :meth:`stop` is called. Thread-safe."""
 
     def __init__(self, name: str, write: Callable[[str, int], None], *, interval_seconds: float = 0.0) -> None:
         """``write`` writes one batch; it receives the batch's number twice, as text and as an integer.

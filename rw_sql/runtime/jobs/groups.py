@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def groups_of_jobs(jobs: Collection[str], *snapshots: Snapshot) -> frozenset[str]:
-    """The groups to which these jobs belong in any of the given catalogs. If one of these is the catalog before a
-    statement, the result includes the former group of a dropped or moved job."""
+    """The groups to which the jobs ``jobs`` belong in any of ``snapshots``. If one snapshot is the catalog before a
+    statement, the result includes the former group of a job that the statement drops or moves."""
     return frozenset(
         group_of(snapshot, job_object(job))
         for snapshot in snapshots

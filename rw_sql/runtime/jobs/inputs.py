@@ -38,7 +38,7 @@ UNLIMITED = f"{2**40}b"
 """The byte limit for a batch that must contain all available input."""
 
 WAITING = "WAITING"
-"""The first word of the stall reason of a job whose input does not exist yet."""
+"""The first word of the stall reason of a job whose input does not exist yet, or lacks columns."""
 
 _INPUT_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
@@ -111,8 +111,8 @@ def input_frame(
         reader = reader.option("ignoreDeletes", "true")
     path = table or path_of(context.warehouse, given)
     if not given.path and YoungTable.of(context.warehouse, path) is not None:
-        # With this option, the stream returns the same rows as with the table's snapshot at its beginning, but without
-        # the Spark jobs that compute the snapshot.
+        # With this option, the stream begins with the table's first commit instead of a snapshot of the table. It
+        # returns the same rows, but Spark need not run jobs to compute the snapshot.
         reader = reader.option("startingVersion", "0")
     frame = reader.load(path)
     if given.live_from is not None:
@@ -183,7 +183,7 @@ def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: i
     """The rows of an input at a version, with the columns visible to queries.
 
     If the input is a source, these are the rows of its log without the undecodable records. A view over a source is
-    recomputed from the log if the view has another input that replaces its rows.
+    recomputed from the source's log if another input of the view replaces rows.
     """
     rows = rows_at(spark, path_of(context.warehouse, given), version)
     if given.kind == "source":

@@ -1,4 +1,4 @@
-"""A running job: one run of it, from its run number to its stop."""
+"""One run of a job, from the claim of the run number to the stop."""
 
 from __future__ import annotations
 

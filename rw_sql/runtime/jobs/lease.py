@@ -67,8 +67,8 @@ def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
 def is_owned(lease: Lease | None, *, now_ms: int) -> bool:
     """True if there is an owner to wait for; an owner with a late heartbeat counts.
 
-    On the owner's machine, the owner counts as present while its processes live, even if the warehouse is in an
-    object store.
+    On the owner's machine, the owner counts as present while its processes run, even if the warehouse is in an object
+    store.
     """
     if lease is None or lease.is_released:
         return False

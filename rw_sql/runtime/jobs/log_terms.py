@@ -1,10 +1,10 @@
 """Checks that the records of a source still come from the log that was read before, which may have lost records.
 
-A log that lost records continues with other records at the same offsets, in a greater term (Kafka: leader epoch). Each
-commit stores the terms of its positions. A run compares these terms with the upstream's terms when it starts and with
-each batch. If they differ, as after each change of a partition's leader, the run requests from the upstream whether the
-log has lost records before the position. A backfill makes the same comparison with the terms in its history, before it
-reads a chunk and before it commits the chunk.
+A log that lost records continues with other records at the same offsets, in a later term (Kafka: leader epoch, a number
+that grows). Each commit stores the terms of its positions. At its start and for each batch, a run compares these terms
+with the upstream's terms. If they differ, as after each change of a partition's leader, the run sends a request to the
+upstream to find out whether the log has lost records before the position. A backfill makes the same comparison with the
+terms in its history, before it reads a chunk and before it commits the chunk.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LogTerms:
         states: Mapping[str, SplitState],
         upstream: Mapping[str, UpstreamSplit],
     ) -> LogTerms | None:
-        """The terms of a run that begins at these positions; None for a connector without terms.
+        """The terms of a run that begins at the positions ``states``; None for a connector without terms.
 
         Raises StalledError if the log of a split has lost records that were read.
         """
@@ -59,8 +59,8 @@ class LogTerms:
         return terms
 
     def note_fetched(self, ranges: Mapping[str, tuple[int, int]], terms: Mapping[str, int]) -> None:
-        """Checks a fetched batch. ``terms`` are the greatest terms of the records, by split. Raises StalledError in the
-        same cases as :meth:`open`.
+        """Checks a fetched batch. ``terms`` has, for each split, the greatest term of its records. Raises StalledError
+        in the same cases as :meth:`open`.
 
         If a log loses records while the batch is fetched, the fetch itself fails.
         """

@@ -81,8 +81,8 @@ def _place(definition: str) -> dict[str, str]:
 
 
 def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str, str]) -> bool:
-    """True if a source that is not in the catalog ``snapshot`` still has a slot on the server of these options. The
-    slot is dropped soon, which makes room for another slot."""
+    """True if a source that is not in the catalog ``snapshot`` still has a slot on the server that ``options`` name.
+    The slot is dropped soon, which makes room for another slot."""
     warehouse = context.warehouse
     for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
         id_ = name.removeprefix("ranges-")

@@ -62,7 +62,7 @@ def pace_of(options: Mapping[str, str], cores: int = 2) -> BatchLimits:
 class Throttle:
     """Delays each batch until the rate limit allows it.
 
-    Spark's limit per batch is not exact: it reads at least one record per split, even if there are more splits than
+    Spark's limit per batch is not exact: Spark reads at least one record per split, even if there are more splits than
     the limit allows records. Delaying the next batch compensates for the excess.
     """
 

@@ -111,7 +111,7 @@ def _jobs_of(snapshot: Snapshot, source: SourceRecord) -> tuple[str, ...]:
 def _with_unreported(
     statuses: Mapping[str, JobStatus], snapshot: Snapshot, owned: Collection[str]
 ) -> dict[str, JobStatus]:
-    """These statuses, plus STARTING for each job that the catalog requires, that has no status, and whose group has an
+    """``statuses``, plus STARTING for each job that the catalog requires, that has no status, and whose group has an
     owner."""
     missing = {job: id_ for job, id_ in _wanted(snapshot).items() if job not in statuses}
     started = {job: id_ for job, id_ in missing.items() if group_of(snapshot, id_) in owned}
@@ -143,8 +143,8 @@ def run_mark(status: JobStatus | None) -> object:
 
 
 def owner_marks(context: Context, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
-    """The owner's progress with these jobs (default: all), as marks of progress and signs of life for a
-    StallTimeout."""
+    """The owner's progress with ``jobs`` (if that is empty: with all jobs), as marks of progress and signs of life for
+    a StallTimeout."""
     facts = context.metastore.jobs
     statuses = facts.job_statuses()
     marks: dict[str, object] = {job: run_mark(statuses.get(job)) for job in jobs or statuses}

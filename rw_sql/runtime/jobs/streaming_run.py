@@ -29,16 +29,16 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _ACTIVE_SECONDS = 0.1
-"""The time in seconds for which a query that was active counts as active. Each check is a call to the JVM, and both the
-reconciler's passes and the status of a job check it."""
+"""The time in seconds after a check that found a query active, during which the query counts as active without another
+check. Each check is a call to the JVM, and both the reconciler's passes and the job's status need the result."""
 
 GRACE_SECONDS = 1.0
 """The time in seconds for which a stop waits for the running batch before it cancels the batch. A cancelled batch
 commits nothing."""
 
 _FIRST_PLAN_SECONDS = 600.0
-"""The maximum time in seconds for which a query without any batch may still be planning its first one. After a longer
-time, the query lacks data."""
+"""The maximum time in seconds for which a query without any batch may still be planning its first one. After that, the
+query is assumed to have no data to read."""
 
 
 class BrokenOffError(Exception):
@@ -108,7 +108,7 @@ class StreamingRun:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """A context manager for writing a batch. A stop waits a short time for the end of the block
+        """A context manager for writing a batch. A stop waits a short time for the end of the ``with`` block
         (:meth:`wait_idle`)."""
         self._idle.clear()
         try:

@@ -60,7 +60,7 @@ _CHANGED = (
     "Detected deleted data",
     "Detected a data",
 )
-"""Delta's message when a stream of appended rows reads a commit that updates or deletes rows."""
+"""Texts in Delta's errors for a stream of appended rows that reads a commit with updates or deletes."""
 
 
 _GONE = re.compile(r"([^/\s]+\.parquet)['\"]?(?: does not exist|$|[.:\s])")

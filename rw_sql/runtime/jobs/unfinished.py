@@ -23,7 +23,7 @@ def unfinished_backfills(
     metastore: Metastore, snapshot: Snapshot, of: Sequence[MaterializedViewRecord] | None = None
 ) -> dict[str, BackfillProgress]:
     """The progress, by job, of views with an unfinished backfill, tables that are being refreshed, and tables whose
-    snapshot is being read; with ``of``, only of these views and tables."""
+    snapshot is being read; with ``of``, only of the views and tables in ``of``."""
     kept = snapshot.kept if of is None else of
     ids = None if of is None else {view.id for view in of}
     views = [view for view in kept if view.histories]

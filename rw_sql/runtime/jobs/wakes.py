@@ -27,7 +27,7 @@ class Wakes:
         self._lock = threading.Lock()
 
     def ask(self, jobs: Iterable[str]) -> None:
-        """Requests that these jobs be woken at once, because a statement waits for them."""
+        """Requests that ``jobs`` be woken at once, because a statement waits for them."""
         named = tuple(jobs)
         with self._lock:
             self._asked.update(named)
@@ -36,13 +36,14 @@ class Wakes:
             self._tell()
 
     def take(self) -> set[str]:
-        """The jobs that were requested since the last call."""
+        """The jobs for which a wake-up was requested since the last call."""
         with self._lock:
             taken, self._asked = self._asked, set()
         return taken
 
     def is_asked(self, job: str, within_seconds: float) -> bool:
-        """True if a statement of this process has requested the job within the last ``within_seconds`` seconds."""
+        """True if a statement of this process has requested a wake-up of the job within the last ``within_seconds``
+        seconds."""
         at = self._asked_at.get(job)
         return at is not None and time.monotonic() - at <= within_seconds
 

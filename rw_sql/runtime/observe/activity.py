@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 WINDOW_MS = 60_000
-"""The time in milliseconds before the measurement whose commits determine the rows per second."""
+"""The length in milliseconds of the period before a measurement; the commits in this period determine the rows per
+second."""
 _MOST_COMMITS = 30
 
 

@@ -225,8 +225,8 @@ def _flush_source(
 
 @dataclass(slots=True, kw_only=True)
 class _SourceHighWater:
-    """The condition that all readers that the current catalog has for a source have read up to the ends in
-    ``upstream``, which was requested when FLUSH began.
+    """The condition that every reader of a source has read up to the ends in ``upstream``. The ends are those of the
+    time when FLUSH began; the readers are those in the current catalog.
 
     ``notice`` is the reason why FLUSH no longer waits for the source.
     """
@@ -333,7 +333,8 @@ class _SourceHighWater:
         return seen.is_endless or state.offset >= seen.end
 
     def _request(self, source: SourceRecord) -> None:
-        """Makes the reader of a change data capture source commit a position at which it has found no change."""
+        """Makes the reader of a change data capture source commit its position as soon as it has reached the ends, even
+        if it has found no change."""
         if not self.has_requested and captures_changes(source.connector):
             self.has_requested = True
             request_position(self.context.warehouse, source, max(self.ends.values(), default=0))

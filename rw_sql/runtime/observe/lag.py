@@ -239,8 +239,8 @@ def _records_behind(context: Context, snapshot: Snapshot, reader: Reader, upstre
 
 
 def _rows_after(context: Context, table: str, reached: Mapping[str, int], upstream: str | None = None) -> Lag:
-    """The number of rows added to a table after the version that a view has reached, and the commit time of the
-    first. With ``upstream``, only the rows of this upstream table count."""
+    """The number of rows added to a table after the version that a view has reached, and the commit time of the first
+    such row. With ``upstream``, only the rows of this upstream table count."""
     newest = latest_version(context.warehouse, table)
     if newest < 0:
         return Lag(records=0)

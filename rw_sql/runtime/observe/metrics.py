@@ -79,7 +79,8 @@ HELP = {
     ),
     "rw_sql_build_info": "Always 1; its labels are the versions of rw_sql, Python, Spark and deltalake.",
 }
-"""All metrics with their help texts. Names that end in ``_total`` only grow while a process runs."""
+"""All metrics with their help texts. The values of metrics whose names end in ``_total`` never decrease while a process
+runs."""
 
 
 @dataclass(slots=True)

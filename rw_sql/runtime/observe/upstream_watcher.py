@@ -52,8 +52,8 @@ _UNREACHABLE_CHECKS = 3
 """The number of failed checks in a row after which the sources of a cluster are reported as unreachable."""
 
 _UNKNOWN_CHECKS = 12
-"""After this number of checks in a row without the end of a split, the split's source is started, to report the reason.
-While a split's end cannot be read because its leader changes, fewer checks fail."""
+"""If this number of checks in a row has not returned the end of a split, the job of the split's source is started,
+which reports the reason. A change of the split's leader makes fewer checks in a row fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,8 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of one check: records to read by job, sources whose splits may have changed, and problems by job.
+    """The result of one check. ``behind`` has the number of unread records by job, ``changed`` the sources whose splits
+    may have changed, and ``problems`` the reasons why upstreams cannot be watched, by job.
 
     ``answered`` are the jobs whose upstream answered, so that earlier problems are over. ``unknown`` are the jobs with
     a split whose end could not be read in several checks; a start of such a job shows the reason.
@@ -267,7 +268,7 @@ class UpstreamWatcher:
                     if group.turns.get(job) is turn:
                         group.note_check(job, options, spent, took)
                 if not is_answered:
-                    return  # The check may have taken seconds, so sources that answer come first again.
+                    return  # The check may have taken seconds; the next call begins with the sources that answer.
 
     def _check_all(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> None:
         splits = list(dict.fromkeys(split for watched in members.values() for split in watched.states))

@@ -46,19 +46,19 @@ def wait_until_made(
     *,
     gives_up: bool = False,
 ) -> tuple[ResultRow, ...]:
-    """Waits for the views and tables of these jobs (None: all) to be complete.
+    """Waits until the views and tables with the jobs ``jobs`` (None: all) are complete.
 
     Returns the incomplete objects, with reasons.
 
-    Ends after ``seconds`` without any progress. A rebuild is complete when queries read the new table. Views whose
-    job is stalled, or is not run by any process, are not waited for. ``tell`` is called with the progress of each
-    view. With ``gives_up``, a timeout raises SqlError NOT_APPLIED_YET instead of being reported in the result, and a
-    job that has just stalled is waited for, as by FLUSH.
+    Ends after ``seconds`` without any progress. A rebuild is complete when queries read the new table. Views whose job
+    is stalled, or is not run by any process, are not waited for. ``tell`` is called with the progress of each view.
+    With ``gives_up``, a timeout raises SqlError NOT_APPLIED_YET instead of being reported in the result, and WAIT waits
+    for a job that has just stalled, as FLUSH does.
     """
     changed = threading.Event()
     limit = StallTimeout(seconds)
     grace = StallGrace() if gives_up else None
-    # Commits and jobs of this process notify at once; other processes are polled.
+    # Commits and jobs of this process set ``changed`` at once; those of other processes are found by polling.
     with context.metastore.telling(changed), context.metastore.jobs.telling(changed):
         while True:
             changed.clear()
@@ -225,8 +225,8 @@ def _of_group(snapshot: Snapshot, group: Sequence[RebuildRecord], why: str) -> l
 
 
 def refreshes_without_end(before: Snapshot, after: Snapshot, jobs: Collection[str] | None) -> tuple[ResultRow, ...]:
-    """The failures of refreshes that were in progress at ``before`` and have failed by ``after``, for these jobs
-    (None: all)."""
+    """The failures of refreshes that were in progress at ``before`` and have failed by ``after``, for the tables with
+    the jobs ``jobs`` (None: all)."""
     told = []
     for record in before.all("refresh"):
         if jobs is not None and view_job(record.table_id) not in jobs:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def stands_in(checkpoint: str, tables: Collection[str]) -> bool:
-    """True if an offset entry that a start would read refers to one of these tables (by Delta id), or if there are
-    no entries."""
+    """True if an offset entry that a start would read refers to one of ``tables`` (Delta ids), or if there are no
+    entries."""
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)
     return not newest or any(not _tables_at(files, batch).isdisjoint(tables) for batch in newest)
@@ -83,7 +83,7 @@ def _tables_at(files: CheckpointFiles, batch: int) -> set[str]:
 
 
 def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> bool:
-    """True if the process was killed after :func:`move` had rewritten one of the two entries.
+    """True if a process was killed when :func:`move` had rewritten only one of the two entries.
 
     The query cannot start from such a checkpoint. Another :func:`move` completes the checkpoint.
     """
@@ -97,7 +97,7 @@ def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> b
 
 
 def move(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> None:
-    """Points the newest entries to the logs, the older entry first. Idempotent.
+    """Rewrites the two newest entries to point into the logs, the older entry first. Idempotent.
 
     ``moves`` maps the Delta id of a staging table to the id of the log and the next version to read of it. Raises
     StalledError if a batch is planned but not committed.

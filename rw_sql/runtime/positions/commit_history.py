@@ -69,7 +69,7 @@ def noted_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedVie
 
 
 def note_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, version: int) -> None:
-    """Stores the stretches of the commits up to a version before they are cleaned up.
+    """Stores the stretches of the commits up to a version. Must be called before these commits are cleaned up.
 
     Later commits are left out, because a REWIND may revert them but cannot revert the stored history.
     """

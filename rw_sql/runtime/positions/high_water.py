@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 _MOST_OTHERS = 200
 """The maximum number of commits to search back for the newest one with rows of a certain table of a captured database.
-If all of them belong to other tables, the job of the table must read all of them."""
+If all of these commits belong to other tables, the table's job must read all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWater:
-    """For each input of a view or sink, by Delta table id: the newest version that had rows for it at one moment.
+    """For each input of a view or sink, by Delta table id: the newest version, at one moment, that has rows for the
+    view or sink.
 
     ``feeds`` are the inputs that the view or sink reads through their change feed. A source that is not shared has no
     log and is left out.
@@ -53,7 +54,7 @@ class HighWater:
         return HighWater(versions=versions, feeds=frozenset(feeds))
 
     def are_reached(self, context: Context, checkpoint: str) -> bool:
-        """True if the reader with this checkpoint has committed all of these versions."""
+        """True if the reader with the checkpoint ``checkpoint`` has committed all versions in ``versions``."""
         reached = committed_versions(context.warehouse, checkpoint, feeds=self.feeds)
         return all(reached.get(table, -1) > version for table, version in self.versions.items())
 

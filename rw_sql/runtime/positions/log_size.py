@@ -58,7 +58,7 @@ def measure_logs(context: Context, snapshot: Snapshot, source_ids: Iterable[int]
 
 
 def _log_size(context: Context, path: str, files: pa.Table) -> LogSize:
-    """The size of a log with these files."""
+    """The size of a log that consists of ``files``."""
     rows = _sum(files, "num_records")
     nulls = files.column(f"null_count.{ERROR}").to_pylist() if f"null_count.{ERROR}" in files.column_names else []
     counts = files.column("num_records").to_pylist()

@@ -73,7 +73,7 @@ def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
     """Writes the ranges to their file unless the file is up to date."""
     found = read_ranges(warehouse, source)
     path = warehouse.read_ranges(source.id, source.generation)
-    # With 100,000 files, reading the file takes a second.
+    # For a source with 100,000 splits, reading the file takes a second.
     if _written.get(path) == found.version and warehouse.exists(path):
         return
     if found.version > _noted(warehouse, source, found.version).version:
@@ -82,7 +82,8 @@ def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
 
 
 def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, version: int) -> None:
-    """Stores the ranges of the commits up to a version before these commits are cleaned up.
+    """Stores the ranges of the commits up to a version in a file of their own. Must be called before these commits are
+    cleaned up.
 
     After a RESTORE to an older version, the computation of ranges begins with this file.
     """
@@ -150,7 +151,8 @@ def _fold(
 
 
 def held_pieces(warehouse: Warehouse, source: SourceRecord) -> Mapping[str, tuple[LogPiece, ...]]:
-    """The ranges of offsets in a source's log by the run that wrote their rows, limited to rows that provably exist.
+    """For each split, the ranges of offsets in a source's log, with the run that wrote the rows of each range. Contains
+    only ranges whose rows provably exist.
 
     If retention has dropped old hourly buckets, the commits are read one by one, because the stored ranges may include
     the offsets of deleted rows.
@@ -159,7 +161,7 @@ def held_pieces(warehouse: Warehouse, source: SourceRecord) -> Mapping[str, tupl
 
 
 def held_log(warehouse: Warehouse, source: SourceRecord) -> tuple[int, Mapping[str, tuple[LogPiece, ...]]]:
-    """Like :func:`held_pieces`, with the version of the log that contains the rows."""
+    """Like :func:`held_pieces`, but also returns the version of the log that contains the rows."""
     found = read_ranges(warehouse, source)
     if found.trimmed is None:
         return found.version, found.pieces

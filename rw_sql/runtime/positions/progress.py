@@ -16,7 +16,8 @@ def _batches(warehouse: Warehouse, folder: str) -> list[int]:
 
 
 def _delta_offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str, Any]]:
-    """The Delta sources' offsets of one planned batch. The lines are: version, metadata, then one offset per source."""
+    """The Delta sources' offsets of one planned batch. The lines of a batch's file are: version, metadata, then one
+    offset per source."""
     lines = warehouse.read_text(f"{checkpoint}/offsets/{batch}").split("\n")[2:]
     found = [json.loads(line) for line in lines if line.startswith("{")]
     return [offset for offset in found if "reservoirId" in offset]

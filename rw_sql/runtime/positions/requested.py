@@ -1,4 +1,4 @@
-"""Passes the position that a FLUSH waits for to the process that reads a change data capture source."""
+"""Stores the position that a FLUSH waits for, so that the process that reads a change data capture source finds it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def request_position(warehouse: Warehouse, source: SourceRecord, position: int) -> None:
-    """Makes the reader commit its position as soon as it reaches this position, even without a change.
+    """Makes the reader of ``source`` commit its position as soon as it reaches ``position``, even without a change.
 
     A reader rarely commits its position while no change arrives. With this request, FLUSH need not wait for the next
     such commit.

@@ -28,7 +28,7 @@ class RowsToRead:
 
 
 def rows_to_read(warehouse: Warehouse, snapshot: Snapshot, ids: Iterable[int]) -> RowsToRead:
-    """The rows in the logs and tables of these objects. An object that occurs twice counts twice."""
+    """The rows in the logs and tables of the objects ``ids``. An object that occurs twice counts twice."""
     rows = size = 0
     for id_ in ids:
         record = snapshot.get(id_)

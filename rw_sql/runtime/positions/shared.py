@@ -41,10 +41,10 @@ def _counts(note: NotedPosition, row: StoredState) -> bool:
 def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapshot, source: SourceRecord) -> Positions:
     """The next record of every split that has a state.
 
-    A statement's state is valid from its epoch on. Commits of runs that started before the statement do not advance the
-    state, so that a batch committed between the statement and the stop of such a run does not undo the statement. Among
-    the other commits, the newest commit that contains the split determines the split's position. The notes limit how
-    far back commits must be read.
+    A state that a statement has set is valid from the statement's epoch on. Commits of runs that started before the
+    statement do not advance the state, so that a batch committed between the statement and the stop of such a run does
+    not undo the statement. Among the other commits, the newest commit that contains the split determines the split's
+    position. The notes limit how far back commits must be read.
     """
     kind = connector(source.connector)
     fragment = ingest_fragment(source.id)
@@ -110,7 +110,8 @@ def read_positions_before(
 ) -> dict[str, SplitState]:
     """The positions of splits just before the operation with ``epoch`` took effect.
 
-    A batch of a run from before the operation may have been committed between the planning and the stop of that run.
+    They include batches that a run from before the operation committed after the operation was planned and before the
+    run was stopped.
     """
     kind = connector(source.connector)
     waiting = {row.split: row for row in stood}
@@ -138,8 +139,9 @@ def _take(
     ends: Mapping[str, tuple[int, int]],
     terms: Mapping[str, int],
 ) -> None:
-    """Moves the splits in ``waiting``, whose position is not known yet, to the end offsets of a commit, if the commit
-    counts for them.
+    """Takes positions from a commit: a split in ``waiting``, whose position is not known yet, gets the commit's end
+    offset if the commit is later than the statement that set the split's position, and its run is not older than that
+    statement.
 
     ``ends`` are the commit's pairs (end offset, version of the log) by split, ``terms`` the terms at these offsets, and
     ``epoch`` is the epoch at which the commit's run started.

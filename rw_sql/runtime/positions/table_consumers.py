@@ -79,7 +79,8 @@ def _needs(
     if isinstance(reader, MaterializedViewRecord | ViewSpec) and reader.maintenance.is_recomputed:
         needed.append(versions[-1] - 1)
     if is_first:
-        # Delta reads everything before the end of the batch from the snapshot before that batch.
+        # A query's first batch has no start offset, so Delta reads it from the snapshot of the version before the
+        # batch's end.
         needed.append(min(versions) - 1)
         if isinstance(reader, SinkRecord | SinkSpec):
             needed += [version for id_, version in reader.starts if id_ == input_id and version >= 0]

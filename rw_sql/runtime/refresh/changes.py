@@ -110,8 +110,8 @@ def _equal(names: tuple[str, str]) -> Column:
 
 
 def _hashed(rows: DataFrame, columns: Sequence[str], names: tuple[str, str]) -> DataFrame:
-    """The rows with two hashes of these columns. NULLs are included explicitly, because the hash function skips
-    them."""
+    """The rows with two hashes of the columns ``columns``. NULLs are included explicitly, because the hash function
+    skips them."""
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     parts: list[Column] = []
     for name in columns:

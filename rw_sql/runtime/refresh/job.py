@@ -147,7 +147,7 @@ class RefreshJob:
         return refresh_of(snapshot, self.spec.table_id)
 
     def _give_up_what_was_killed(self) -> None:
-        """If an earlier run had begun to load the refresh in the catalog, ends the refresh: the table becomes IDLE.
+        """Ends the refresh that is in the catalog if an earlier run had begun to load it: the table becomes IDLE.
 
         A refresh that no run has begun to load stays.
         """
@@ -262,7 +262,7 @@ class RefreshJob:
         return tell
 
     def _is_still(self, snapshot: Snapshot, record: RefreshRecord) -> bool:
-        """True if this refresh is still in the catalog. CANCEL JOBS removes it."""
+        """True if the refresh ``record`` is still in the catalog. CANCEL JOBS removes it."""
         now = self._record(snapshot)
         return now is not None and (now.status, now.refresh) == (REFRESHING, record.refresh)
 
@@ -371,7 +371,7 @@ the exception's type."""
 
 
 def _reason(error: Exception, options: Mapping[str, str]) -> str:
-    """An exception's message in one line, without secrets from these options."""
+    """An exception's message in one line, without the secrets in ``options``."""
     said = cause_line(str(error))
     said = said.removeprefix("[USER_RAISED_EXCEPTION] ").removesuffix(" SQLSTATE: P0001")
     reason = said if said and isinstance(error, _TELLING) else f"{type(error).__name__}: {said}".rstrip(": ")

@@ -77,7 +77,8 @@ def load(
     given = [column for column in statement.columns if column.generated is None]
     columns = {field_of(c): spark_type(c.data_type) for c in given}
     encode = statement.format
-    # The reference is kept until everything is read, because the reader's resources are released with the frame.
+    # ``upstream`` stays referenced until everything is read, because the reader's resources are released with this
+    # frame.
     if isinstance(reader, ColumnReader):
         upstream = reader.read_columns(spark, options, columns, _misfit_of(table.name, given, staging.keys))
     elif encode is not None and encode.encode in ("CSV", "JSON") and isinstance(reader, LineReader):
@@ -139,12 +140,10 @@ def _misfit_of(
             *key,
             f.lit("): "),
             f.substring(text, 1, 60),
-            f.lit(
-                f" is not of type {canonical_type(column.data_type)}: DROP TABLE {sql_name(table)}, and create it with "
-            ),
-            f.lit(f"{quoted(column.name)} "),
+            f.lit(f" is not of type {canonical_type(column.data_type)}: DROP TABLE {sql_name(table)}, and create it "),
+            f.lit(f"again as SHOW CREATE TABLE {sql_name(table)} shows it now, but with {quoted(column.name)} "),
             wider,
-            f.lit(f" there, as SHOW CREATE TABLE {sql_name(table)} shows it; or correct the row upstream"),
+            f.lit("; or correct the row upstream"),
         )
 
     return misfit
@@ -214,7 +213,7 @@ def _rows_of(table: DeltaTable) -> int:
 
 @contextmanager
 def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -> Iterator[Callable[[], None]]:
-    """Runs this thread's Spark jobs in a separate job group and scheduler pool, so that they do not delay others;
+    """Runs this thread's Spark jobs in a separate job group and scheduler pool, so that they do not delay other jobs;
     yields a function that cancels them.
 
     ``tell`` receives the number of finished tasks and of all tasks; if it returns False, the jobs are cancelled.

@@ -59,7 +59,8 @@ def chunk_count(rows: int, table_rows: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staging:
-    """The staging table of a refreshable table, at ``path``. ``schema`` is the table's, ``keys`` its primary key."""
+    """The staging table of a refreshable table, at ``path``. ``schema`` and ``keys`` are the schema and the primary key
+    of the refreshable table."""
 
     warehouse: Warehouse
     path: str
@@ -79,7 +80,8 @@ class Staging:
         self.warehouse.remove(self.path)
 
     def write(self, held: DataFrame, rows: int, table_rows: int) -> Staged:
-        """Stores the ``rows`` changed rows in ``held``, with their column KEEP; replaces earlier content."""
+        """Stores changed rows; replaces earlier content. ``held`` contains the rows, with their column KEEP; ``rows``
+        is their number."""
         fault("refresh.compared")
         count = chunk_count(rows, table_rows)
         self.remove()

@@ -33,7 +33,7 @@ class StatementBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorBody:
-    """An SqlError as a message. ``span`` is its position in the statement's text."""
+    """An SqlError as a message. ``span`` is the position of the error in the statement's text."""
 
     code: str
     message: str

@@ -109,7 +109,7 @@ class RequestServer:
                 self.look()
                 if time.monotonic() - self._tidied_at >= _TIDY_SECONDS:
                     self._tidied_at = time.monotonic()
-                    # Runs in the background, because in an object store it takes hundreds of requests.
+                    # Runs in the background, because this upkeep sends hundreds of requests to an object store.
                     run_in_background(self._tidy, "requests-upkeep")
             except (SqlError, OSError, DeltaError) as error:
                 logger.warning("requests of other sessions cannot be read: %s", error)

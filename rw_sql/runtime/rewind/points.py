@@ -124,7 +124,8 @@ def make_points(
     is_over: Callable[[], bool],
     on_noted: Callable[[], object],
 ) -> None:
-    """Makes one point for these operations, between which the log got no rows, or records why there is no point.
+    """Makes one point for the operations ``records``, between which the log got no rows, or records why there is no
+    point.
 
     The source's reader must be stopped. It may continue as soon as ``on_noted`` is called; surplus points are
     deleted afterwards. The wait for the source's dependents is limited to ``rewind_point_timeout``, because the
@@ -286,7 +287,7 @@ def _stand(context: Context, reader: Reader) -> Stand:
 
 
 def version_of_batch(context: Context, table: str, batch: int) -> int:
-    """The newest version of a job's table without batches after this one; -1 if there is none."""
+    """The newest version of a job's table that contains no batch after ``batch``; -1 if there is none."""
     version = -1
     for at, actions in commits(context.warehouse, table):
         version = max(version, at)
@@ -295,8 +296,9 @@ def version_of_batch(context: Context, table: str, batch: int) -> int:
             continue
         if (found.batch if found.batch >= 0 else found.done) <= batch:
             return version
-        # A fence contains the number of the newest batch before it, so it may be the version that is sought. A commit
-        # of upkeep that follows a later batch may not, because the table then has the rows of that batch too.
+        # A fence contains the number of the newest batch before it, so its version may be the result. The version of a
+        # commit of upkeep that follows a later batch cannot be the result, because the table then has the rows of that
+        # batch too.
         version = -1
     return version
 
@@ -432,7 +434,7 @@ def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
     made = [point for point in points if point.reason is None]
     limit = kept_points(snapshot)
     old = [point for point in made[: max(0, len(made) - limit)] if point.operation not in pending]
-    # Records of why an operation has no point are limited separately: as many are kept as points.
+    # The records that state why an operation has no point are limited separately: the newest 2 * limit + 1 are kept.
     told = [point for point in points if point.reason is not None]
     old += told[: max(0, len(told) - 2 * limit - 1)]
     if old:

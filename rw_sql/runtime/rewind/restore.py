@@ -1,4 +1,4 @@
-"""Carries out a REWIND: restores tables and checkpoints, and adjusts the positions in them.
+"""Carries out a REWIND: restores tables and checkpoints, and adjusts the positions in the checkpoints.
 
 All jobs concerned must be stopped. Each step checks whether it has been done already, so that after a crash the next
 owner can run all steps again.

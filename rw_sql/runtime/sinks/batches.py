@@ -1,4 +1,4 @@
-"""Prepares the output of a sink's query for its writer: rows in order, each with its operation."""
+"""Prepares the output of a sink's query for the sink's writer: sorts the rows, and adds the operation of each row."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def range_of(counts: list[int]) -> list[int | None]:
     """Summarizes accepted counts: minimum, maximum (None: no maximum), and the step between them if it is not 1."""
     least, is_open = counts[0], counts[-1] in _MANY
     few = [count for count in counts if count in _FEW]
-    # For gaps, as in (0, 1, 3), the numbers in between are not checked.
+    # Irregular gaps, as in (0, 1, 3), are not recorded: the analysis accepts the numbers in a gap.
     step = 2 if len(few) > 2 and all(b - a == 2 for a, b in pairwise(few)) else 1
     return [least, None if is_open else few[-1], *([step] if step > 1 else [])]
 

@@ -32,7 +32,7 @@ def current_database(spark: SparkSession) -> str:
 
 def delta_prefix(spark: SparkSession) -> str:
     """The prefix before the path of a Delta table in a query of the session. If the session uses another catalog, Spark
-    finds the table only with the name of its own catalog."""
+    finds the table only if the prefix names Spark's own catalog."""
     return "delta." if spark.catalog.currentCatalog() == SPARK_CATALOG else f"{SPARK_CATALOG}.delta."
 
 

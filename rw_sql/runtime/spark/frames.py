@@ -1,6 +1,6 @@
 """A statement's rows as a DataFrame.
 
-Creating a DataFrame in the JVM and collecting it would take as long as many statements themselves. The methods that
+Creating a DataFrame in the JVM and collecting it would take as long as many statements take to run. The methods that
 nearly all callers use therefore work on the rows in Python. The JVM's frame is only created for other methods.
 """
 
@@ -102,6 +102,6 @@ class Answer(ClassicDataFrame):
 
 def _values(column: pa.ChunkedArray, kind: DataType) -> list[Any]:
     if isinstance(kind, TimestampType):
-        # Like Spark: in the time zone of this process, which is not part of the rows.
+        # As in Spark's rows, times are in the time zone of this process and do not contain the zone.
         return [None if at is None else kind.fromInternal(at) for at in column.cast(pa.int64()).to_pylist()]
     return list(column.to_pylist())

@@ -171,7 +171,7 @@ def _on_interrupt(_number: int, frame: FrameType | None) -> None:
             again.start()
             return
         # Python ignores exceptions in other callbacks too. The next call to the JVM, or the end of the statement, then
-        # raises it again.
+        # raises KeyboardInterrupt again.
         _main.is_interrupted = _main.depth > 0
         raise KeyboardInterrupt
     if not _main.is_interrupted:

@@ -75,7 +75,8 @@ JOB_SETTINGS = {
     "spark.sql.parquet.writeLegacyFormat": "false",
     # For Delta's writes of a log, sorting by bucket is unnecessary, because a batch has one bucket.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
-    # A Spark configured otherwise would silently skip rows in missing or truncated files.
+    # With other values, which the user may have configured, Spark would silently skip rows in missing or truncated
+    # files.
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     # A sink reads whole files into the driver's memory, however few partitions a large batch has.

@@ -51,7 +51,7 @@ _classes: WeakKeyDictionary[SparkContext, dict[str, Any]] = WeakKeyDictionary()
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """The JVM's class with this full name. The first use of a name in a Spark context costs one call.
+    """The JVM's class with the full name ``name``. The first use of a name in a Spark context costs one call.
 
     ``_jvm.java.lang.Thread`` would cost one call for each part of the name. In each call, Java looks for a class of
     that name in every jar; for the first part, it also looks in each package that PySpark imports.
@@ -65,7 +65,7 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
 
 def keep_classes(spark: SparkSession) -> None:
-    """Lets PySpark find the classes that it uses all the time without a call to the JVM.
+    """Lets PySpark find, without a call to the JVM, the classes that it uses all the time.
 
     Otherwise, each use of a class costs a call. For a short name, Java also searches every jar: for a class with the
     short name, and for one in each package that PySpark imports. Of these ten searches, only the last finds the class.
@@ -82,7 +82,7 @@ def keep_classes(spark: SparkSession) -> None:
 
 
 def set_default_property(name: str, value: str) -> None:
-    """Sets a system property of the driver's JVM, unless it has one. Without a running Spark, it does nothing."""
+    """Sets a system property of the driver's JVM, unless the property is set already. Does nothing if no Spark runs."""
     from pyspark import SparkContext
 
     context: Any = SparkContext._active_spark_context

@@ -59,7 +59,8 @@ _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
 
 
 def analyze(sessions: SparkSessions, request: AnalyzedQuery) -> QueryAnalysis:
-    """Analyzes the query over empty relations with these columns. Does not start the query."""
+    """Analyzes a request's query over empty relations with the columns that the request names. Does not start the
+    query."""
     with sessions.lent() as spark:
         return _analyzed(spark, request)
 
@@ -86,7 +87,7 @@ def _analyzed(spark: SparkSession, request: AnalyzedQuery) -> QueryAnalysis:
                     _check_streaming(spark, frame, "Update" if keys else "Append")
             case "upsert":
                 if not _is_bare_aggregation(frame):
-                    refusal = "the query is more than one aggregation"
+                    refusal = "the query is not a single aggregation without further computation"
                 else:
                     _check_streaming(spark, frame, "Update")
     except PySparkException as error:

@@ -34,7 +34,7 @@ def steps_by_row(frame: DataFrame) -> tuple[str, ...] | None:
 
 
 def makes_more(frame: DataFrame) -> bool:
-    """True if a row-by-row query may make several rows from one."""
+    """True if a row-by-row query may make several rows from one input row."""
     plan = analyzed_plan(frame)
     while plan.children().size() == 1:
         if str(plan.nodeName()) == "Generate":

@@ -131,8 +131,8 @@ class SparkSessions:
         return "this Spark session was stopped" if is_stopped(self.spark.sparkContext) else None
 
     def running_query(self, query_id: str) -> str | None:
-        """The running query with this id in any session of the JVM, and its name for messages; None if there is
-        none."""
+        """The name, for messages, of the running query with the id ``query_id`` in any session of the JVM; None if
+        there is none."""
         queries = self._active_queries
         for key in queries.keySet():
             if str(key) == query_id:
@@ -293,9 +293,9 @@ def plain_sql(spark: SparkSession, text: str) -> DataFrame:
 def register_view(frame: DataFrame, name: str) -> None:
     """Makes a frame readable by a name in queries of its session, in place of the frame that had the name before.
 
-    If ``createOrReplaceTempView`` replaced the earlier frame, Spark would also remove persisted rows from its cache, in
-    all sessions, if their query reads a view of this name. These may be the rows of a batch of another job that has an
-    input of the same name.
+    The earlier frame's view is dropped first. If ``createOrReplaceTempView`` replaced it, Spark would remove persisted
+    rows from its cache, for all sessions: those of every query that reads a view of this name. Such a query may be a
+    batch of another job that has an input of the same name.
     """
     java_session(frame.sparkSession).sessionState().catalog().dropTempView(name)
     frame.createOrReplaceTempView(quoted_for_spark(name))

@@ -103,8 +103,8 @@ def require_shared(warehouse: Warehouse, spark: SparkSession) -> None:
 
 
 def _refusal(warehouse: Warehouse, context: SparkContext) -> str:
-    """The reason why the warehouse cannot be used with these executors; empty if it can, or if they could not be
-    checked."""
+    """The reason why the warehouse cannot be used with the current executors; empty if it can, or if the executors
+    could not be checked."""
     group = f"rw_sql asks executors for {warehouse.uri}, {uuid.uuid4().hex}"
 
     def ask() -> list[_Answer]:
@@ -151,7 +151,9 @@ def _ask(warehouse: Warehouse, context: SparkContext) -> list[_Answer]:
             for answer in _look(context, folder, token, tasks):
                 seen = answer
                 if not answer.problem and not _is_there(warehouse, f"{folder}/{answer.name}", token):
-                    seen = _Answer(answer.host, answer.process, answer.name, "the driver does not see what it writes")
+                    seen = _Answer(
+                        answer.host, answer.process, answer.name, "the driver does not see what this executor writes"
+                    )
                 known = found.get((answer.host, answer.process))
                 if known is None or not known.problem:
                     found[answer.host, answer.process] = seen
@@ -182,7 +184,7 @@ def _look(context: SparkContext, folder: str, token: str, tasks: int) -> list[_A
         try:
             with open(f"{folder}/driver", encoding="utf-8") as file:
                 if file.read() != token:
-                    problem = "it sees another file than the driver wrote"
+                    problem = "the file that it sees is not the one that the driver wrote"
         except OSError as error:
             problem = f"it does not see what the driver wrote: {(error.strerror or str(error)).lower()}"
         if not problem:

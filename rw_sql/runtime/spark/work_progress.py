@@ -19,7 +19,8 @@ _NEWEST_JOBS = 3
 
 
 def work_of(group: str) -> tuple[object, ...]:
-    """Values that grow while Spark works for a group: its newest jobs, finished tasks, records read and written."""
+    """Values that grow while Spark works for a group: the ids of its newest jobs, and the numbers of finished tasks and
+    of records read and written."""
     context = active_context()
     if context is None:
         return ()

@@ -335,8 +335,8 @@ class SparkViews:
         return is_done
 
     def _has_database(self, snapshot: Snapshot, name: str) -> bool:
-        """True unless the schema of a name has no database of its own, because the user has a database with the
-        schema's name."""
+        """False if the schema of a name has no Spark database, because the user has a database with the schema's
+        name."""
         schema = schema_of(snapshot, name)
         return schema == PUBLIC or self._is_own_database(schema)
 

@@ -46,7 +46,8 @@ class FailedRecordViews:
             self._show_rejected(text)
 
     def has(self, folded: str) -> bool:
-        """True if this session has created such a view with this name, which is given in lower case."""
+        """True if this session has created a view of failed records with the name ``folded``, which is in lower
+        case."""
         return folded in {name.lower() for name in (*self._errors, *self._rejected)}
 
     def refresh(self, snapshot: Snapshot) -> None:
@@ -59,7 +60,7 @@ class FailedRecordViews:
             self._drop_rejected(name)
 
     def drop(self) -> None:
-        """Drops all of these views."""
+        """Drops all views that this object has created."""
         for name in list(self._errors):
             self._drop_errors(name)
         for name in list(self._rejected):

@@ -194,8 +194,8 @@ def _starts(
 ) -> dict[str, int]:
     """The start of each split by ``scan.startup.mode``; ``latest`` refers to the time of CREATE SOURCE.
 
-    If the upstream's log has been truncated below that position since then, the split starts at the first lost offset.
-    Raises SqlError.
+    If the upstream has lost records before that position since then, the split starts at the first lost offset. Raises
+    SqlError.
     """
     at_time = kind.startup_time(options)
     times = kind.offsets_at(options, at_time, tuple(upstream.splits)) if at_time is not None and upstream.splits else {}
@@ -222,7 +222,7 @@ def _starts(
 def scanned(
     context: Context, spark: SparkSession, sources: tuple[SourceRecord, ...], read: Callable[[], DataFrame], text: str
 ) -> DataFrame:
-    """Runs ``read`` for a Spark statement that may read these sources.
+    """Runs ``read`` for a Spark statement that may read ``sources``.
 
     A user's own relation with the name of a source takes precedence. The threads of one session take turns.
     """

@@ -23,9 +23,9 @@ _READS = re.compile(r"\s*(?:EXPLAIN|SELECT|WITH|FROM|INSERT|CREATE|MERGE|CACHE|T
 def with_spark_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views: SparkViews) -> str:
     """Replaces the names that Spark could not resolve.
 
-    An unqualified name that is found through the search path is qualified by its database, as is one with the schema
-    ``public``, for which Spark has no database. The name of a temporary view becomes a single word. Sources are
-    temporary views, and so are objects whose names Spark accepts only for temporary views.
+    A name that is found through the search path gets its schema's Spark database as a prefix. A prefix ``public`` is
+    replaced, because Spark has no database of this name. The name of a temporary view becomes a single word. Sources
+    are temporary views, and so are objects whose names Spark accepts only for temporary views.
     """
     if not _READS.match(text) or not _may_need_names(snapshot, text, path, views):
         return text
@@ -76,7 +76,7 @@ def _key(snapshot: Snapshot, parts: tuple[str, ...], path: tuple[str, ...], view
         if snapshot.find("schema", schema) is not None:
             return f"{schema}.{last}"
         is_alias = schema == SCHEMA_ALIAS and not views.has_users_database(SCHEMA_ALIAS)
-        # Another object of the database may be the user's own.
+        # Other names in this database may belong to the user's own objects.
         return last if is_alias or (schema == views.database.lower() and views.is_odd(last)) else None
     if len(parts) > 2 or path == DEFAULT_PATH or views.is_temporary(parts[0]):
         return None

@@ -77,7 +77,7 @@ def _text(code: HTTPStatus, said: str, *headers: tuple[str, str]) -> _Answer:
 
 
 def _again(path: str) -> tuple[tuple[str, str], ...]:
-    """The headers with which a browser soon requests the same address again, for an answer that is valid only for a
+    """The headers that make a browser request the same address again soon, for an answer that is valid only for a
     moment."""
     return ("Retry-After", "2"), *((("Refresh", "5"),) if path == "/" else ())
 
@@ -134,7 +134,7 @@ class StatusServer:
         self._server.server_close()
 
     def answer(self, target: str, headers: Mapping[str, str | None]) -> _Answer:
-        """The response to a GET of a target with these headers (Host, Authorization)."""
+        """The response to a GET of ``target`` with the headers ``headers`` (Host, Authorization)."""
         parts = urlsplit(target)
         if self.is_local and not _names_loopback(headers.get("Host")):
             return _text(HTTPStatus.MISDIRECTED_REQUEST, "the Host header does not name the loopback interface")

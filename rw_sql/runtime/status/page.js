@@ -1,4 +1,5 @@
-// Fetches the page again and puts its content in the place of the old one. What is opened or typed stays.
+// Reloads the page's content every few seconds, except while an input field has the focus or text is selected. Opened
+// sections stay open.
 "use strict";
 const SECONDS = 5;
 

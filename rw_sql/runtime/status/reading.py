@@ -160,7 +160,8 @@ def _timed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(context: Context, snapshot: Snapshot, *, seconds: float = LOOK_SECONDS) -> Measures:
-    """Measures lags and rates. All upstreams together have ``seconds`` for each of the two measurements."""
+    """Measures lags and rates. All upstreams together have ``seconds`` to report their ends, and the same time once
+    more to report the age of unread records."""
     at = now_ms()
     lags = measure_lag(context, snapshot, seconds=seconds)
     return Measures(at_ms=at, lags=lags, activity=measure_activity(context, snapshot, at))

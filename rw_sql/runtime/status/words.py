@@ -57,7 +57,7 @@ def unreadable(error: Exception, shown_ms: int | None, at_ms: int, again_seconds
 
 
 def worst_first(jobs: tuple[JobLine, ...]) -> list[JobLine]:
-    """The jobs sorted: first those that need an operator, then by lag."""
+    """The jobs that need an operator first, in the order of STATES; jobs of equal rank by lag, the greatest first."""
     rank = {state: at for at, state in enumerate(STATES)}
     return sorted(jobs, key=lambda job: (rank.get(job.state, len(STATES)), -(job.lag_records or 0)))
 

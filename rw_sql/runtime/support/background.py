@@ -43,7 +43,8 @@ def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
         try:
             work()
         except BaseException as error:
-            # Includes sys.exit. A caller that waits for the future gets the error; otherwise only the log shows it.
+            # Catches ``sys.exit`` too. A caller that waits for the future gets the error; otherwise only the log shows
+            # it.
             logger.error("%s failed unexpectedly", name, exc_info=error)
             future.set_exception(error)
         else:

@@ -22,7 +22,7 @@ StepsT = TypeVar("StepsT", bound=Steps)
 
 @dataclass(frozen=True, slots=True)
 class DeferredColumns:
-    """Columns to be added to DataFrames with the given columns.
+    """Columns to be added to DataFrames. ``columns`` are the names of a DataFrame's columns after the steps so far.
 
     If each batch built its columns anew, a small batch would spend most of its time on this: a source with six columns
     needs 700 calls to the JVM.

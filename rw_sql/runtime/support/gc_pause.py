@@ -18,8 +18,8 @@ begins or ends."""
 
 
 class _Pauses:
-    """The number of threads that pause the collector, and the time since when it is paused (None while it runs, or
-    if it was already off)."""
+    """The number of threads that pause the collector, and the time at which the pause began (None while the collector
+    runs, or if it was already off)."""
 
     def __init__(self) -> None:
         self.lock = Lock()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 @cache
 def this_machine() -> str:
-    """The id of the scope in which process ids are valid: this host since its boot and, on Linux, this process
-    namespace.
+    """The id of the scope in which process ids are valid: this host since its boot and, on Linux, this namespace of
+    process ids.
 
     Two containers may share a warehouse and a host name, but not their process ids.
     """

@@ -52,7 +52,7 @@ def sweep(context: Context, applied_epoch: int) -> bool:
 
 
 def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
-    """Deletes the old tables and checkpoints (generations) of rebuilt views and sinks that no job writes and no
+    """Deletes those old generations (tables and checkpoints) of rebuilt views and sinks that no job writes and no
     rewind needs.
 
     Keeps the previous generation, which a query may still be reading, until ``rollback_window`` is over.

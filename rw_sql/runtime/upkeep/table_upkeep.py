@@ -54,7 +54,8 @@ MAX_HOLD_SECONDS = 7 * 24 * 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """The retention of a source's log: the maximum age of rows and size of files, None for no limit.
+    """The retention of a source's log: the maximum age of its rows and the maximum size of its files, None for no
+    limit.
 
     ``max_hold_seconds`` is the time for which rows are kept for a reader that makes no progress.
     """
@@ -80,8 +81,8 @@ def retention_of(options: Mapping[str, str]) -> Retention:
 class Upkeep:
     """The upkeep of one run's table. Not thread-safe; runs between two batches.
 
-    ``note`` saves the metadata of the commits up to a version before these commits are deleted. ``retention`` is set
-    for a log, whose rows are in hourly buckets.
+    ``note`` saves the metadata of the commits up to a version; upkeep calls it before it deletes these commits.
+    ``retention`` is set for a log, whose rows are in hourly buckets.
     """
 
     context: Context
@@ -157,7 +158,8 @@ class Upkeep:
     def _held_readers(self, snapshot: Snapshot) -> list[Reader]:
         """The readers for which rows are kept: all except those that have not read for too long.
 
-        Time during which no process ran the jobs of its group does not count, because a reader could not read then.
+        Time during which no process ran the jobs of a reader's group does not count, because the reader could not read
+        then.
         """
         table = self.output.table
         found = readers_of(self.context.warehouse, snapshot, self.object_id, self.output.path, str(table.metadata().id))

@@ -284,8 +284,8 @@ class View:
         fault("view.after_query")
 
     def _tell_errors(self) -> None:
-        """Adds the records that the newest reported batch could not decode to the counts for metrics, and logs a
-        warning, because no table stores these records."""
+        """Counts, for the metrics, the records that the newest reported batch could not decode, and logs a warning,
+        because no table stores these records."""
         query = self.streaming.query
         if self.readers is None or query is None:
             return

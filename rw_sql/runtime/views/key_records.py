@@ -74,7 +74,8 @@ def order(frame: DataFrame) -> list[str]:
 
 def order_of(columns: Sequence[str]) -> list[str]:
     """The columns, out of ``columns``, by which the records of a batch are sorted."""
-    # A record that changes a row's key deletes the old key first.
+    # A record that changes a row's key yields two rows with the same position: the delete of the old key, which comes
+    # first, and the new row.
     return [name for name in (*ORDER, OP) if name in columns]
 
 

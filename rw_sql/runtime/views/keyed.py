@@ -93,8 +93,9 @@ class Keyed:
             write_changes(self.run, changes, batch, self.rows.primary_key)
 
     def await_rows(self, batch: int, is_over: Callable[[], bool]) -> None:
-        """Called after a batch. After a batch without rows of this table, waits for rows, until ``is_over``, or for a
-        second, because Spark would otherwise run a batch for each commit of another table in the log."""
+        """Called after a batch. If the batch had no rows of this table, waits until such rows arrive, until ``is_over``
+        returns true, or for a second. Otherwise, Spark would run a batch for each commit of another table in the
+        log."""
         if self._is_idle and not self.run.tables:
             await_own_rows(self.run, batch, is_over)
 

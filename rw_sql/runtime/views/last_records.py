@@ -75,6 +75,6 @@ def _told(frame: DataFrame) -> list[str]:
 
 
 def is_exact(frame: DataFrame, key: Sequence[str]) -> bool:
-    """True if Arrow groups the records by this key as Spark does."""
+    """True if Arrow groups the records by the columns ``key`` as Spark does."""
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name in key}
     return len(kinds) == len(key) and all(kind.partition("(")[0] in _EXACT for kind in kinds.values())

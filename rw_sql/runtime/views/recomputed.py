@@ -108,8 +108,8 @@ class Recomputed:
     run: ViewRun
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """A stream that starts a batch when an input changes. If the view is recomputed in parts, its rows identify the
-        affected rows of the view; otherwise, each of its rows is the constant 1."""
+        """A stream that starts a batch when an input changes. If the view is recomputed in parts, the stream's rows
+        identify the affected rows of the view; otherwise, each row of the stream is the constant 1."""
         spec = self.run.spec
         for given in spec.inputs:
             register_view(touched_frame(self.run.context, spark, given), given.name)

@@ -1,4 +1,4 @@
-"""Replaces the tables of views by rebuilt tables that have caught up."""
+"""Replaces the tables of views by rebuilt tables that have caught up with them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ The cache is in memory only: a process that takes over begins with its own first
 def swap_rebuilt(context: Context) -> bool:
     """Swaps rebuilt views that have caught up; returns True if any was swapped.
 
-    Views that read each other are swapped together.
+    Rebuilt views of which one reads another are swapped together.
     """
     snapshot = context.metastore.snapshot()
     if not snapshot.all("rebuild"):
@@ -55,7 +55,8 @@ def swap_rebuilt(context: Context) -> bool:
 
 
 def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord) -> bool:
-    """True if the new table has its history, and has read everything that the old table has read of each input."""
+    """True if the backfill of the new table is complete, and the new table's query has read everything that the old
+    table's query has read of each input."""
     view = snapshot.get(rebuild.view_id)
     if not isinstance(view, MaterializedViewRecord):
         return True

@@ -49,7 +49,7 @@ _NONE = "array<string>"
 
 
 def with_unknown(frame: DataFrame) -> DataFrame:
-    """The records with the column ``_rw_unknown``, which the table has in addition; it is NULL."""
+    """Adds the column ``_rw_unknown`` to records; it is NULL. The table has this column, too."""
     return frame.withColumn(UNKNOWN, f.lit(None).cast(_NONE))
 
 

@@ -97,7 +97,7 @@ def test_a_record_without_a_needed_field_is_an_error(spark: SparkSession, writer
     values = [writer.framed("less-1", less, {"a": 1}), writer.framed("less-2", reader, {"a": 1, "b": 2})]
     bad, good = read_values(spark, writer.url, "less", reader, values)
     assert bad[1] is not None
-    assert bad[1].startswith("the bytes are no record of schema ")
+    assert bad[1].startswith("the bytes are not a record of schema ")
     assert good == ({"a": 1, "b": 2}, None)
 
 
@@ -112,7 +112,7 @@ def test_a_broken_length_is_an_error_of_its_record(
     found = read_values(spark, writer.url, f"broken-{kind}", reader, [good, good[:5] + _varint(length)])
     assert found[0] == ({"value": empty}, None)
     assert found[1][1] is not None
-    assert "the bytes are no record of schema" in found[1][1]
+    assert "the bytes are not a record of schema" in found[1][1]
 
 
 def _varint(number: int) -> bytes:
@@ -158,7 +158,7 @@ def test_a_decimal_beyond_its_precision_is_an_error_of_its_record(spark: SparkSe
                 if abs(number) > limit:
                     assert row == {"n": None}, (name, place, number)
                     assert fault is not None
-                    assert "the bytes are no record of schema" in fault
+                    assert "the bytes are not a record of schema" in fault
                     continue
                 expected = made(Decimal(number).scaleb(-scale))
                 if place == "map":

@@ -43,8 +43,8 @@ UPSERT, DELETE = 1, -1
 
 CHANGES = "_rw_changes"
 TYPES = "_rw_types"
-"""The column with the field types from a record's embedded schema: map<name, struct<type, scale>>; for an array, those
-of its items."""
+"""The column with the field types from a record's embedded schema: map<name, struct<type, scale>>. For an array, it has
+the type of the array's items."""
 
 NO_KEY = "the record has no key"
 
@@ -174,7 +174,7 @@ def _key_types() -> Column:
 
 
 def _types(fields: Column) -> Column:
-    """The column types in ``schema``, where they are below ``before`` and ``after``."""
+    """The column types in ``schema``, which contains them below ``before`` and ``after``."""
     return _types_of(f.get(f.filter(fields, lambda part: part["field"].isin("after", "before")), f.lit(0))["fields"])
 
 
@@ -306,7 +306,7 @@ def _failed(message: Column | str) -> Column:
 
 
 def _moved(row: Column, old: Column, keys: Sequence[str]) -> Column:
-    """The changes for an upserted row. If an update changed its key, the delete of the old key comes first."""
+    """The changes for an upserted row. If an update changed the row's key, the delete of the old key comes first."""
     old_keys = [f.coalesce(field_of(old, name, keys), field_of(row, name, keys)) for name in keys]
     is_other = f.lit(False)
     for name, old_key in zip(keys, old_keys, strict=True):

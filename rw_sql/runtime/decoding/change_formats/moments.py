@@ -1,7 +1,7 @@
 """Parses dates and times from text or a number (:func:`count`): exactly, or NULL. Spark expressions only.
 
-Columns have microsecond precision and the years 1 to 9999. Times with more digits and other years do not fit.
-``docs/reference/formats.md`` lists the accepted forms.
+A column stores times to the microsecond, in the years 1 to 9999. Times with more digits, and times in other years, do
+not fit. ``docs/reference/formats.md`` lists the accepted forms.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def _zone_of(text: Column) -> Column:
 
 
 def _as_spark_reads(text: Column) -> Column:
-    """The text with seconds, which Spark requires before a zone, and without a suffix after its offset."""
+    """Adds the seconds to a text if they are missing, because Spark requires them before a zone, and removes a suffix
+    after the UTC offset."""
     bare = f.regexp_replace(text, f.lit(f"^({_DATE}{_TIME}{_ZONE})({_MORE})$"), f.lit("$1"))
     has_seconds = (f.length(text) < 17) | (f.substring(text, 17, 1) == ":")
     whole = f.concat(f.substring(bare, 1, 16), f.lit(":00"), f.substr(bare, f.lit(17)))

@@ -63,18 +63,18 @@ def _scale_of(text: Column) -> Column:
     fraction = f.when(point > 0, f.length(mantissa) - point).otherwise(f.lit(0))
     digits = f.regexp_replace(mantissa, f.lit("[^0-9]"), f.lit(""))
     significant = f.rtrim(digits, f.lit("0"))
-    # NULL for more digits: Java would compute a power of ten of that size, which takes minutes.
+    # NULL for an exponent with more digits: Java would compute a power of ten of that size, which takes minutes.
     exponent = f.regexp_extract(text, r"[eE]([+-]?[0-9]{1,3})\s*$", 1).try_cast("int")
     found = fraction - (f.length(digits) - f.length(significant)) - exponent
     return f.when((f.length(significant) == 0) & exponent.isNotNull(), f.lit(0)).otherwise(found)
 
 
 def wider_scale(precision: int, scale: int) -> int:
-    """The scale of the widest decimal type for reading a column's numbers.
+    """The scale of the decimal type in which a column's numbers are read: that type has as many digits as possible.
 
-    Reading with extra digits detects numbers that do not fit the column.
+    The additional digits show which numbers do not fit the column.
 
-    Numbers with too many digits before the point for that type are read as text.
+    A number with too many digits before the point for that type is read as text.
     """
     return max(scale, WIDEST - min(precision - scale, 14))
 

@@ -103,10 +103,11 @@ def rows_of(
     *,
     has_types: bool = False,
 ) -> tuple[StepsT, Column]:
-    """The rows of records whose changes are in CHANGES, as :func:`change_rows` returns them."""
+    """The rows of records whose changes are in the column CHANGES, as :func:`change_rows` returns them."""
     rows = told.withColumn(_CHANGE, f.explode(CHANGES))
     change = f.col(_CHANGE)
-    # Proceeds in steps, because Spark computes a value that is referenced several times only once if it is a column.
+    # Proceeds in steps, because Spark computes a value that is referenced several times only once if the value is a
+    # column of its own.
     names = [column.name for column in statement.columns]
     texts = [_text(column, key, names).alias(column.name) for column in statement.columns]
     rows = rows.withColumn(_TEXTS, f.struct(*texts))

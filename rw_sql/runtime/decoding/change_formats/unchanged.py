@@ -1,10 +1,10 @@
 """Detects values that a record omits because they did not change. Spark expressions only.
 
-Debezium writes a placeholder if the database did not provide a value: a value stored out of line in PostgreSQL (TOAST),
-a large object in Oracle. The placeholder has the form of its column's type: a text; base64 or hexadecimal digits of its
-bytes; an array of one such text; an array of its bytes as numbers; an array of the UUID of its bytes; or a map from the
-text to the text. Only the path of such a column is recorded; ``rw_sql/runtime/views/unchanged.py`` fills in the row's
-value.
+Debezium writes a placeholder for a value that the database did not provide, such as a value that PostgreSQL stores out
+of line (TOAST), or a large object in Oracle. The placeholder has the form of its column's type: a text; base64 or
+hexadecimal digits of its bytes; an array of one such text; an array of its bytes as numbers; an array of the UUID of
+its bytes; or a map from the text to the text. Only the path of such a column is recorded;
+``rw_sql/runtime/views/unchanged.py`` fills in the row's value.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def _dump(value: object) -> str:
 
 
 def told(column: ColumnDefinition, text: Column, placeholder: Placeholder) -> tuple[Column, list[tuple[str, Column]]]:
-    """Returns a column's text without the placeholder and, for each path in the column, a condition for an unchanged
-    value."""
+    """Returns a column's text without the placeholder and, for each path in the column, a condition that is true if the
+    value at that path is unchanged."""
     path = (column.name,)
     marks = _marks(path, text, column.data_type, placeholder)
     known = text

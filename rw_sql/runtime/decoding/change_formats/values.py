@@ -87,10 +87,10 @@ def value_of(
 ) -> Column:
     """The value of a type, read from a JSON value's text (for a string, its content); NULL if it does not fit.
 
-    Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`), other texts
-    not. ``told`` is the type of a time, or of an array's items, in the record's embedded schema. ``number`` is the
-    result of :func:`moments.count` for the text, if the caller has computed it as a column. ``text`` should be a plain
-    column, because the expression references it many times.
+    Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`); other texts
+    contain no marks. ``told`` is the type of a time, or of an array's items, in the record's embedded schema.
+    ``number`` is the result of :func:`moments.count` for the text, if the caller has computed it as a column. ``text``
+    should be a plain column, because the expression references it many times.
     """
     name = data_type.name
     if name in NESTED:

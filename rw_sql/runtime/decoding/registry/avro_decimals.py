@@ -2,7 +2,7 @@
 times outside of the years 1 to 9999.
 
 Spark reads a decimal of at most 18 digits as the lowest 64 bits of its bytes, without a check. Such decimals are
-therefore read with more digits, and each value is compared with its precision.
+therefore read with more digits, and each value is compared with the schema's precision.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class FitCheck:
     within: frozenset[str] = frozenset()
 
     def of(self, schema: avro.Schema) -> Callable[[Column], Column] | None:
-        """The condition that each :func:`wide_decimal` of a value has the schema's precision, and that its dates and
-        times are in the years 1 to 9999; never NULL.
+        """The condition that each :func:`wide_decimal` in a value fits the schema's precision, and that the dates and
+        times in the value are in the years 1 to 9999; never NULL.
 
         None if the schema has no such values.
         """
@@ -125,8 +125,8 @@ def _of_64_bits(schema: avro.Schema) -> tuple[int, int] | None:
 
 
 def _most_digits(schema: Mapping[str, Any]) -> int:
-    """The greatest precision of a decimal of this type. Avro ignores a declared precision that is greater than what the
-    size of a fixed type can hold."""
+    """The greatest precision that a decimal of the type ``schema`` can have. Avro ignores a declared precision that is
+    greater than what the size of a fixed type can hold."""
     size = schema.get("size")
     return _WIDEST if size is None else min(_WIDEST, int(math.log10(2) * (8 * size - 1)))
 

@@ -50,7 +50,7 @@ class AvroReader:
 
     ``writers.reader`` is the source's schema in normal form, already reduced to the needed fields. ``map_mode`` is
     ``map`` or ``jsonb``. If the schema is not a record, ``single`` is the column for its value. The result of
-    :meth:`read` is in columns that begin with ``into``.
+    :meth:`read` is in columns whose names begin with ``into``.
     """
 
     writers: Writers
@@ -129,7 +129,9 @@ class AvroReader:
         known = [writer.head for writer in readable]
         is_known = head.isin(*(f.lit(each) for each in known)) if known else f.lit(False)
         told = told.when(~is_known, f.concat(f.lit("schema "), number, f.lit(" is not in the registry")))
-        no_row = f.concat(f.lit("the bytes are no record of schema "), number, f.lit(" that the source's schema takes"))
+        no_row = f.concat(
+            f.lit("the bytes are not a record of schema "), number, f.lit(" that the source's schema can read")
+        )
         steps.append((self.fault, once(told.when(f.col(self.row).isNull(), no_row))))
         return steps
 

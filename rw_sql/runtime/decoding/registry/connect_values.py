@@ -40,7 +40,7 @@ class RowConversion:
 
     @staticmethod
     def of(schema: avro.Schema, named: Mapping[str, avro.Schema] | None = None) -> RowConversion:
-        """``schema`` is the record of a row. ``named`` are by default the named types within it."""
+        """``schema`` is the record type of a row. ``named`` are by default the named types within ``schema``."""
         types = {each["name"]: each["type"] for each in schema["fields"]}
         return RowConversion(types, avro.definitions(schema) if named is None else named)
 
@@ -78,7 +78,7 @@ class RowConversion:
         text = plain.cast("string") if data_type.name not in _NESTED else f.to_json(plain)
         if connect_types.connect_name(avro.only_branch(schema, self.named)) == connect_types.VARIABLE_DECIMAL:
             text = _decimal_text(plain)
-        # A decimal of too many digits for its text is shown as its parts.
+        # A decimal with too many digits to be written as text is shown as its parts.
         shown = f.coalesce(text, plain.cast("string"))
         return misfit(column, shown, f.when(~is_other, f.lit(True)))
 
@@ -137,7 +137,7 @@ class RowConversion:
         return value.isNotNull() & convert(value).isNull()
 
     def _conversion(self, schema: avro.Schema, data_type: DataType) -> Callable[[Column], Column] | None:
-        """None if Spark reads the values in the declared type already."""
+        """The conversion of values to the declared type; None if Spark already reads them in that type."""
         schema = avro.only_branch(schema, self.named)
         if data_type.name == "ARRAY" and data_type.element is not None:
             return _of_items(self._conversion(schema["items"], data_type.element))
@@ -190,7 +190,7 @@ def _of_name(name: str, data_type: DataType) -> Callable[[Column], Column] | Non
     if name == connect_types.ISO_DATE and kind == "DATE":
         return lambda value: moments.date(value, nothing.cast("bigint"))
     if name == connect_types.ISO_TIME and kind == _TEXT:
-        # Debezium writes the time of a column without a zone as one in UTC.
+        # Debezium writes the value of a column without a time zone as a time in UTC.
         return lambda value: f.regexp_replace(value, "Z$", "")
     if name == connect_types.ISO_TIMESTAMP and kind == _TIMESTAMP:
         return lambda value: moments.timestamp(value, nothing.cast("bigint"), "micro", None)

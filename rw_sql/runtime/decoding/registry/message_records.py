@@ -1,4 +1,5 @@
-"""Decodes the records of a source with Protobuf messages, each by the message type that its writer's schema names."""
+"""Decodes the records of a source that are Protobuf messages. The schema of a record's writer names the record's
+message type."""
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ class MessageRecords:
         return frozenset(self.writers.heads) if self.writers is not None else frozenset()
 
     def unknown_in(self, faults: Iterable[str | None]) -> frozenset[bytes]:
-        """The heads that these faults report as unknown but that the registry knows.
+        """The heads that ``faults`` report as unknown but that the registry knows.
 
         Raises StalledError if the registry does not answer.
         """
@@ -99,8 +100,8 @@ class MessageRecords:
         return self._by(heads).read(records)
 
     def rows(self, records: DataFrame, heads: frozenset[bytes]) -> DataFrame:
-        """The records with ``_rw_row`` and ``_rw_fault``, and for a change format ``_rw_op``, unless they were decoded
-        in this process.
+        """The records with ``_rw_row`` and ``_rw_fault``, and for a change format ``_rw_op``. Records that
+        :meth:`decoded` has decoded in this process are not decoded again.
 
         Raises StalledError if the registry does not answer.
         """

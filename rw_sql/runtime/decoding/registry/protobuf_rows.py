@@ -1,7 +1,8 @@
 """Reads Protobuf messages as rows with the ``protobuf`` library: in Spark's Python processes, or in this process for
 small batches.
 
-The schema of a record's id only shows which message type the record has. All messages are read by the source's schema.
+The schema that a record's id refers to only shows which message type the record has. All messages are read by the
+source's schema.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class SchemaRecords:
         return frozenset((*self.value.writers.heads, *(self.key.writers.heads if self.key is not None else ())))
 
     def unknown_in(self, faults: Iterable[str | None]) -> frozenset[bytes]:
-        """The heads that these faults report as unknown, but whose schemas the registry has.
+        """The heads that ``faults`` report as unknown, but whose schemas the registry has.
 
         Raises StalledError if the registry does not answer.
         """
@@ -161,7 +161,7 @@ class SchemaRecords:
         return records
 
     def _conversion(self) -> RowConversion:
-        """The conversion of values; of the rows in an envelope for DEBEZIUM."""
+        """The conversion of the records' values or, for DEBEZIUM, of the rows in their envelopes."""
         schema = self.value.writers.reader
         if self.statement.format is None or self.statement.format.format != "DEBEZIUM":
             return RowConversion.of(schema)

@@ -59,7 +59,7 @@ def head_of(id_: int) -> bytes:
 
 
 def id_of(head: bytes) -> int | None:
-    """The schema's id in a record's head; None if these bytes are not Confluent's frame."""
+    """The schema's id in a record's head; None if ``head`` is not Confluent's frame."""
     return int.from_bytes(head[1:], "big") if len(head) == HEAD_BYTES and head[0] == 0 else None
 
 
@@ -104,7 +104,7 @@ class Writers:
         return tuple(self._known)
 
     def known(self, heads: Iterable[bytes]) -> tuple[Writer, ...]:
-        """The writers for those heads that the registry knows, in a fixed order.
+        """The writers for those of ``heads`` whose schemas the registry has, in a fixed order.
 
         Every call looks up the ids that the registry lacked before, because their schemas may have been registered
         since. If the registry was re-created and has another schema under an id, the id's writer changes. Raises
@@ -194,7 +194,7 @@ def heads_of(records: DataFrame, columns: Sequence[str]) -> frozenset[bytes]:
 
 
 def unknown_heads(faults: Iterable[str | None], readers: Sequence[Writers]) -> frozenset[bytes]:
-    """The heads that these faults report as unknown but that a registry knows.
+    """The heads that ``faults`` report as unknown but that a registry knows.
 
     Raises StalledError if the registry does not answer.
     """
@@ -222,7 +222,7 @@ class Alignment:
 
     def aligned(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
         """The reader's schema with the writer's units and scales."""
-        # A record may be defined in a field that the writer lacks and used in another field.
+        # A record type may be defined in a field that the writer lacks, and be used in another field.
         self._pair(reader, writer)
         return self._adapted(reader, writer, path)
 
@@ -250,7 +250,7 @@ class Alignment:
         if isinstance(reader, list):
             return [self._adapted(branch, _branches(writer), path) for branch in reader]
         if not isinstance(reader, dict):
-            return reader  # A record is adapted at its definition.
+            return reader  # A record type is adapted where it is defined.
         found = writer if isinstance(writer, dict) and writer["type"] == reader["type"] else {}
         match reader["type"]:
             case "record":
@@ -296,7 +296,7 @@ class Alignment:
     def _leaf(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
         names = [connect_types.connect_name(each) for each in (reader, writer)]
         if any(names) and connect_types.count_of(reader) != connect_types.count_of(writer):
-            # Avro would read the number, and the column would have another time.
+            # Avro would read the number, and the column would contain a wrong time.
             self.refusal = f"{path} is {_told(writer)}, which does not fit {_told(reader)}"
             return reader
         one, other = avro.logical_of(reader), avro.logical_of(writer)
