@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range of a text: character offsets ``[start, end)`` and the 1-based line and column of ``start``."""
+    """A range in a text: the character offsets ``[start, end)``, and the line and column of ``start``, both counted
+    from 1."""
 
     start: int
     end: int
@@ -116,10 +117,10 @@ class SqlError(Exception):
     """The error that a statement raises: a code, one sentence, its position in the text, and a hint that can be typed.
 
     ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
-    1-based, or None if the error has no position. ``str(error)`` is the whole text, caret included. In the source
-    line that it shows, secrets are replaced by asterisks. With ``hides_literals``, and in an error about an unknown
-    property, the values of all properties are masked except those known to be harmless; ``plain_keys`` are
-    additional harmless keys.
+    1-based, or None if the error has no position. ``str(error)`` is the whole text, caret included. In the source line
+    that it shows, secrets are replaced by asterisks. With ``hides_literals``, and in an error about an unknown
+    property, that line shows only the values of properties that are known to be harmless; ``plain_keys`` are the keys
+    of further harmless properties.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class SqlError(Exception):
         return self.span.column if self.span else None
 
     def located(self, text: str, file: str | None = None) -> SqlError:
-        """Sets the text to which the error's span refers, unless it already has one; returns the error."""
+        """Sets the text to which the error's span refers, unless the error already has a text; returns the error."""
         if self.text is None:
             self.text = text
         if self.file is None:
@@ -244,8 +245,8 @@ def masked(text: str, *, plain: Collection[str] | None = None) -> str:
     """The text of statements with secrets replaced by asterisks. The length does not change.
 
     Secrets are the values of CREATE and ALTER SECRET, literals of properties whose name suggests a secret, and literals
-    with a password inside. With ``plain``, the values of all properties are masked too, except those in ``plain`` and
-    those that are never secret.
+    with a password inside. With ``plain``, the values of all other properties are masked too, except the properties in
+    ``plain`` and those that are never secret.
     """
 
     def hide(found: re.Match[str]) -> str:

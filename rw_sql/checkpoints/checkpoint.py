@@ -32,7 +32,7 @@ _VIEW_CHECKPOINT = re.compile(r"(?P<warehouse>.+)/checkpoints/[a-z]+-\d+(/[^/]+)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """A split with its name in statements, such as ``orders:0`` or ``version``.
+    """A split and the name that statements use for it, such as ``orders:0`` or ``version``.
 
     If several sources have a split of that name, the name includes the source: ``1/orders:0``.
     """
@@ -88,8 +88,8 @@ class Rewrite:
 
 
 def changes_of(checkpoint: Checkpoint, moved: Mapping[str, str | None]) -> tuple[FileChange, ...]:
-    """The files that a rewrite changes: the offset log's entries of the newest committed batch and of the batch before
-    it, with the offsets of ``moved`` (source → Spark's offset)."""
+    """The files that a rewrite changes: the entries in the offset log for the newest committed batch and for the batch
+    before it. ``moved`` maps sources to their new offsets in Spark's form."""
     changes = []
     for batch, entry in ((checkpoint.batch - 1, checkpoint.previous), (checkpoint.batch, checkpoint.entry)):
         if entry is not None:
@@ -164,8 +164,8 @@ def read_checkpoint(files: CheckpointFiles) -> Checkpoint:
 
 
 def stamp_of(files: CheckpointFiles) -> str:
-    """A digest of the files that a running query changes: its planned and committed batches, and the file lists of
-    its sources."""
+    """A digest of the files that a running query changes: the planned and committed batches, and the file lists of the
+    query's sources."""
     digest = hashlib.sha256()
     folders = ["offsets", "commits", *(f"sources/{name}" for name in sorted(files.stamps("sources")))]
     for folder in folders:
@@ -197,7 +197,7 @@ def _not_understood(files: CheckpointFiles, name: str, error: Exception) -> SqlE
 
 
 def _told_by_files(files: CheckpointFiles, source: SourcePosition) -> SourcePosition:
-    """Detects a file source that has no offset yet, by the file lists in its checkpoint folder."""
+    """Recognizes a file source that has no offset yet by the file lists in the source's folder in the checkpoint."""
     if source.text is None and any(FILE_LIST in text for text in _lists(files, source.name)):
         return SourcePosition(name=source.name, kind=FILE, text=None, splits={LIST: 0})
     return source
@@ -232,7 +232,8 @@ def _watermark(files: CheckpointFiles, batch: int) -> int:
 
 
 def _operators(files: CheckpointFiles) -> tuple[str, ...]:
-    """The stateful operators, by name; operators without metadata (Spark before 3.5) are reported as state."""
+    """The names of the stateful operators. An operator without metadata, which Spark before 3.5 does not write, is
+    called ``state``."""
     found: dict[str, None] = {}
     for operator in sorted(files.stamps("state"), key=lambda name: (len(name), name)):
         for name in (f"state/{operator}/_metadata/metadata", f"state/{operator}/_metadata/v2/0"):

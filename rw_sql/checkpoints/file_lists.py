@@ -18,13 +18,14 @@ _COMPACT = ".compact"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLists:
-    """The paths in each list of files, by the list's number. ``next`` is the newest number plus one."""
+    """The lists of files of a source: the paths in each list, by the number of the list. ``next`` is the newest number
+    plus one."""
 
     lists: Mapping[int, tuple[str, ...]]
     next: int
 
     def between(self, start: int, end: int) -> tuple[str, ...]:
-        """The files of the lists ``[start, end)``, in order."""
+        """The files of the lists ``[start, end)``, in the order of the lists."""
         return tuple(path for number in range(start, end) for path in self.lists.get(number, ()))
 
 

@@ -80,7 +80,8 @@ class CheckpointFiles:
         for info in found:
             path = str(info["name"]).rstrip("/")
             name = path.rpartition("/")[2]
-            # In an object store, Hadoop marks a folder by an object, which the listing of the folder includes.
+            # In an object store, Hadoop stores an object in place of a folder; a listing of the folder includes this
+            # object.
             if name and not name.startswith(".") and path != own:
                 written = info.get("mtime") or info.get("LastModified") or info.get("last_modified") or ""
                 stamps[name] = f"{info.get('size')} {written} {info.get('ETag', '')}"
@@ -148,7 +149,8 @@ class CheckpointFiles:
 def sync_folder(folder: Path) -> None:
     """Makes the names in a local folder permanent.
 
-    Otherwise the file system may lose a rename when the machine crashes, although the file's content is on the disk.
+    Otherwise the file system may lose the rename of a file when the machine crashes, although the file's content is on
+    the disk.
     """
     opened = os.open(folder, os.O_RDONLY)
     try:

@@ -1,4 +1,5 @@
-"""The journal of rewrites, stored inside the checkpoint: backups, actor, reason, and the data for undo."""
+"""The journal of a checkpoint's rewrites, stored in the checkpoint's folder: for each rewrite, the actor, the reason,
+and the replaced files, which undo restores."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ UNFINISHED = (STARTED, UNDOING)
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file of a checkpoint before and after a rewrite, as whole texts."""
+    """The whole text of one file of a checkpoint before and after a rewrite."""
 
     name: str
     before: str

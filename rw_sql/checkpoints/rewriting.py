@@ -45,7 +45,8 @@ def watch(files: CheckpointFiles, stamp: str, seconds: float) -> None:
 
 
 def in_use(path: str) -> SqlError:
-    """The error for a checkpoint whose files a job changed during a rewrite, an undo, or the watch before one."""
+    """The error for a checkpoint whose files a job changed during a rewrite or an undo, or while the checkpoint was
+    watched before it."""
     return SqlError(
         CHECKPOINT_IN_USE,
         f"a job is using checkpoint {path!r}: the checkpoint's files changed while rw_sql watched them",
@@ -138,7 +139,8 @@ def _replace(files: CheckpointFiles, name: str, old: str, new: str) -> None:
 
 
 def _require_newest(files: CheckpointFiles, batch: int) -> None:
-    """Raises CHECKPOINT_IN_USE if the checkpoint has a newer batch: its job was idle during the watch, then read on."""
+    """Raises CHECKPOINT_IN_USE if the checkpoint has a newer batch: the job was idle while the checkpoint was watched,
+    and has read on since."""
     if max(files.batches("offsets"), default=batch) > batch or max(files.batches("commits"), default=batch) > batch:
         raise in_use(files.location)
 

@@ -68,7 +68,8 @@ _STOPPED = "Is the job that uses this checkpoint stopped? Type yes: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstreams:
-    """The settings to connect to a job's upstreams: Kafka's options, and the Delta tables."""
+    """What is needed to look at a job's upstreams: the options of the Kafka client, and the paths of the Delta
+    tables."""
 
     options: tuple[Option, ...] = ()
     tables: tuple[str, ...] = ()
@@ -288,7 +289,7 @@ def move_checkpoint(
         console_for().print(Text(render(statement) + ";"))
         return
     inspector = upstreams.inspector()
-    # A separate question, not the preview's, asks whether the job is stopped.
+    # Whether the job is stopped is asked separately, so the preview's question does not contain it.
     asked = replace(statement, is_assumed_stopped=True)
     plan = lower_inject_checkpoint_offsets(asked, inspector.snapshot, inspector)
     _carry_out(
@@ -356,8 +357,8 @@ def _carry_out(plan: Plan, path: str, *, is_assumed_stopped: bool, is_yes: bool,
 
 
 def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool) -> None:
-    """Asks whether the job is stopped, and whether to carry out the plan; returns only if both answers are yes.
-    Otherwise raises SqlError CONFIRMATION_NEEDED."""
+    """Asks whether the job is stopped and whether to carry out the plan; returns only if both are confirmed. Otherwise
+    raises SqlError CONFIRMATION_NEEDED."""
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not is_assumed_stopped and not (can_ask and _is_yes(console, _STOPPED)):
         raise SqlError(

@@ -44,7 +44,8 @@ def format_text(text: str, file: str | None = None, *, is_canonical: bool = Fals
     plain = unix_lines(text)
     if plain == text:
         return format_script(text, file, is_canonical=is_canonical)
-    # If all line ends of a file are alike, a statement that is split into several lines gets the same line ends.
+    # If all line ends of a file are alike, the new line ends in a statement that is split into several lines are like
+    # them.
     for end in ("\r\n", "\r"):
         if plain.replace("\n", end) == text:
             return format_script(plain, file, is_canonical=is_canonical).replace("\n", end)
@@ -54,10 +55,10 @@ def format_text(text: str, file: str | None = None, *, is_canonical: bool = Fals
 def format_script(text: str, file: str | None = None, *, is_canonical: bool = False) -> str:
     """Formats every rw_sql statement and every query of a script. Formatting the result again changes nothing.
 
-    Comments keep their places, and types keep their spelling unless ``is_canonical``. Left unchanged are text
-    between statements (including a byte-order mark), Spark's other statements, and texts that only become statements
-    when their variables are replaced. Raises SqlError for any other text that is neither a valid rw_sql statement
-    nor Spark's.
+    Comments keep their places, and types keep their spelling unless ``is_canonical``. These parts are left unchanged:
+    text between statements (including a byte-order mark), Spark statements other than queries, and texts that become
+    statements only when their variables are replaced. Raises SqlError for any other text that is neither a valid rw_sql
+    statement nor Spark's.
     """
     from rw_sql.syntax import split_script
 

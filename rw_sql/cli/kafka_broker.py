@@ -1,7 +1,7 @@
 """A real Kafka broker for development and tests: one KRaft node with its data in a folder.
 
-At the first start, Spark's resolver downloads Kafka's jars. The user's cache folder then stores the class path and the
-file that a new data folder needs, so that later starts take about three seconds.
+At the first start, Spark's resolver downloads Kafka's jars. The class path and the file that a new data folder needs
+are then stored in the user's cache folder, so that later starts take about three seconds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CHECKPOINT = "bootstrap.checkpoint"
 _FORMAT_SETTINGS = ("node.id", "log.dir", "metadata.log.dir", "process.roles", "controller.quorum", "unstable.")
 """The settings that determine the files of a new data folder."""
 
-# Spark's own versions of these are on the class path instead, because two bindings of one logger would conflict.
+# The versions of these jars in Spark are on the class path instead, because two bindings of one logger would conflict.
 _NOT_FROM_KAFKA = ("slf4j", "org.apache.logging.log4j")
 _FROM_SPARK = ("scala-library-", "slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-")
 
@@ -59,7 +59,7 @@ def start_broker(
 ) -> BrokerInfo:
     """Starts a broker with its data in ``folder`` and returns when it answers.
 
-    If the folder's broker is already running, returns that one.
+    If the folder's broker is already running, returns the running broker.
 
     ``port`` 0 selects a free port, which is stored in the folder so that a restarted broker has the same address.
     ``extra`` are additional lines of server.properties. The broker outlives this process. Raises SqlError
@@ -174,15 +174,16 @@ def _java() -> list[str]:
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-Djava.awt.headless=true",
-        # The relative path is used, with the folder as the working directory: Java and Kafka read commas, % and
-        # non-ASCII characters of a path differently in properties, in lists and in URIs.
+        # The path is relative to the folder, in which the broker runs: Java and Kafka read commas, % and non-ASCII
+        # characters of a path differently in properties, in lists and in URIs.
         f"-Dlog4j2.configurationFile={_LOG_SETTINGS}",
     ]
 
 
 def _format(java: list[str], home: Path, cluster_id: str, extra: Mapping[str, str]) -> None:
-    """Prepares a folder of data. Kafka's own program needs a JVM, which takes seconds, so it runs only once per machine
-    and version of Kafka. The file that it writes contains the initial features, which are the same for each cluster."""
+    """Prepares a folder for a broker's data. Kafka's program for this needs a JVM, which takes seconds, so it runs only
+    once per machine and version of Kafka. The file that the program writes contains the initial features, which are the
+    same for each cluster, and is copied from then on."""
     kept = _kept_checkpoint()
     is_plain = not any(key.startswith(_FORMAT_SETTINGS) for key in extra)
     data = home / "data"
@@ -239,7 +240,7 @@ def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[
         "transaction.state.log.num.partitions": "4",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
-        # Old timestamps, as in the examples, must not expire records.
+        # Records with old timestamps, as in the examples, must not expire.
         "log.retention.ms": "-1",
         # Deleted topics and truncated records must disappear within the time that a test waits.
         "file.delete.delay.ms": "1000",
@@ -273,7 +274,7 @@ def _escaped(value: str) -> str:
 def _is_answering(bootstrap: str, cluster_id: str) -> bool:
     from rw_sql.cli.kafka_topics import answering_cluster
 
-    # Another process may use the port, so only this folder's own cluster counts.
+    # Another broker may use the port, so the answer counts only if it comes from this folder's cluster.
     return is_port_open(bootstrap) and answering_cluster(bootstrap, seconds=5) == cluster_id
 
 

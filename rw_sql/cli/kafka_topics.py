@@ -42,7 +42,8 @@ def answering_cluster(bootstrap: str, seconds: float) -> str | None:
     """The id of the cluster that answers at an address within the time limit; None if there is none."""
     from confluent_kafka import KafkaException
 
-    admin = _admin(bootstrap)  # a garbage-collected client never answers
+    # The client must not be garbage-collected, because its requests would then never be answered.
+    admin = _admin(bootstrap)
     try:
         cluster = admin.describe_cluster(request_timeout=seconds).result(seconds + 1)
     except (KafkaException, TimeoutError):
@@ -55,7 +56,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping
     from rw_sql.connectors.kafka.admin import admin_module
 
     admin = _admin(bootstrap)
-    first = min(partitions, 4000)  # the broker refuses a single request for more
+    first = min(partitions, 4000)  # the broker refuses a request for more partitions at once
     _done(
         admin.create_topics(
             [admin_module().NewTopic(name, first, 1, config=dict(config or {}))], request_timeout=_SECONDS
@@ -210,7 +211,7 @@ def _grow(admin: Any, name: str, total: int) -> None:
 
 
 def _led_partitions(admin: Any, name: str) -> int | None:
-    """The number of partitions with a leader; None if there is no such topic."""
+    """The number of a topic's partitions that have a leader; None if there is no such topic."""
     from confluent_kafka import KafkaException, TopicCollection
 
     try:

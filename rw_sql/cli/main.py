@@ -55,8 +55,8 @@ class _App(typer.Typer):
         kwargs.setdefault("prog_name", "rw-sql")
         words = sys.argv[1:2] if not args and "args" not in kwargs else ()
         if words and words[0] not in _FULL:
-            # A short command keeps nearly all objects that it creates: 20,000 for the modules, and more for each
-            # statement.
+            # Garbage collection would find little: a short command keeps nearly all objects that it creates, 20,000 for
+            # the modules and more for each statement.
             gc.set_threshold(_GC_OBJECTS)
             # At exit, Python would collect garbage several times, which takes a tenth of a second and frees nothing.
             atexit.register(gc.freeze)
@@ -91,7 +91,7 @@ class _App(typer.Typer):
             raise SystemExit(INTERRUPTED) from None
 
     def _only(self, words: Sequence[str]) -> _App:
-        """The app with only the command that a command line names, because typer needs a tenth of a second to build the
+        """The app, reduced to the command that the command line names: typer needs a tenth of a second to build the
         options of all commands."""
         commands = [command for command in self.registered_commands if _name(command) in words]
         groups = [group for group in self.registered_groups if group.name in words]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rw_sql.session.results import Rows
 
-# A pipe has no width, so a table gets its full width, and the reading program scrolls or cuts it.
+# In a pipe, a table is as wide as its content; the program that reads the pipe can scroll or cut it.
 _NO_WIDTH = 100_000
 
 _MOST_LINES = 6
@@ -88,7 +88,8 @@ def fits(rows: Rows, width: int) -> bool:
 
 
 def _print_plan(console: Console, rows: Rows) -> None:
-    """Prints the lines of EXPLAIN without a frame. Lines that are too long are wrapped, with an indentation."""
+    """Prints the lines of EXPLAIN without a frame. A line that is too long is wrapped, and its continuation is
+    indented."""
     for (line,) in rows.rows:
         indent = len(line or "") - len((line or "").lstrip())
         parts = textwrap.wrap(
@@ -106,8 +107,8 @@ def _is_tall(rows: Rows) -> bool:
 
 
 def _column_widths(rows: Rows, width: int, *, is_compact: bool = False) -> list[int] | None:
-    """The widths of the columns in a table of the given total width; None if the headers do not fit or the cells
-    would be too narrow to read.
+    """The widths of the columns in a table that is ``width`` wide; None if the headers do not fit, or if cells would be
+    too narrow to read.
 
     A compact table has two spaces between its columns in place of lines.
     """

@@ -1,10 +1,10 @@
-"""Ends all processes that a run of tests, the demo, benchmarks or proofs has started, regardless of how the run
-itself ends.
+"""Ends all processes that a run of tests, of the demo, of benchmarks or of proofs has started, regardless of how the
+run itself ends.
 
-Every process that the run starts, directly or indirectly (including brokers, JVMs and servers), inherits a mark in
-its environment. A keeper, a small process that outlives the run, waits for the run's end and then ends every process
-with the run's mark. If the keeper was killed too, the keeper of the next run ends these processes. On Linux
-``/proc`` shows environments; on other systems ``ps`` does.
+Every process that the run starts, directly or indirectly (including brokers, JVMs and servers), inherits a mark in its
+environment. A keeper, a small process that outlives the run, waits for the run's end and then ends every process with
+the run's mark. If a keeper was killed too, the next run ends the processes that the keeper left. On Linux ``/proc``
+shows environments; on other systems ``ps`` does.
 
 The keeper runs this file as a script, so only the standard library may be imported at the top.
 """
@@ -23,7 +23,7 @@ MARK = "RW_SQL_STARTED_BY"
 """The environment variable with the mark: the process id, start time and (on Linux) namespace of the run's process."""
 
 _END_SECONDS = 8.0
-"""The maximum time in seconds for an orderly end of the remaining processes."""
+"""How many seconds the remaining processes have to end before they are killed."""
 _LOOK_SECONDS = 0.05
 
 _held: list[int] = []
@@ -67,7 +67,7 @@ def end_orphans() -> tuple[int, ...]:
 
 
 def _is_alive(mark: str) -> bool:
-    """True if the process of a mark is alive.
+    """True if the run's process, which a mark identifies, is alive.
 
     A process of another container counts as alive, because its state cannot be determined here.
     """
@@ -123,8 +123,8 @@ def _environments() -> list[tuple[int, str]]:
 
 
 def _end(mark: str) -> None:
-    """Ends every process whose environment has this mark: by SIGTERM, and by SIGKILL for processes that take too
-    long."""
+    """Ends every process whose environment has this mark: sends SIGTERM, and SIGKILL to processes that take too long to
+    end."""
     deadline = time.monotonic() + _END_SECONDS
     asked: set[int] = set()
     while left := [pid for pid, found in _marked().items() if found == mark and _start_of(pid)]:

@@ -18,11 +18,11 @@ Answer = Callable[["Question"], bool]
 
 
 def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str]) -> Answer | None:
-    """Chooses how a script's unsafe statements are confirmed: by ``--yes``, by tokens, by a question at the
-    terminal, or not at all (None).
+    """The function that confirms a script's unsafe statements: by ``--yes``, by tokens, or by a question at the
+    terminal; None if none of these is possible.
 
-    The preview is always printed before the answer. Because ``--yes`` is given before the preview is known, it suffices
-    only if the statement's ALLOW names the predicted gaps or duplicates.
+    The function always prints the preview before the answer. ``--yes`` is given before the preview is known, so it
+    suffices only if the statement's ALLOW names the predicted gaps and duplicates.
     """
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not (is_confirmed or tokens or can_ask):

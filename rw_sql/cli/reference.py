@@ -64,13 +64,13 @@ _VIEW_ROWS = {
     "rw_depend": "dependency: `objid` reads or uses `refobjid`",
     "rw_fragment_splits": "split that a fragment reads",
     "rw_source_state": "position that a statement set",
-    "rw_operations": "statement that changed something: images, outcome, the statement that undoes it, what undid it",
+    "rw_operations": "statement that changed something: before-image, outcome, the statement that undoes it, the undo",
     "rw_event_logs": "event: statements, their outcomes, starts of jobs, recent changes of job state; `info` is JSON",
     "rw_jobs": "job: state, reason, last error, restarts",
     "rw_runs": "start of a job",
     "rw_positions": "position that the shared reader of a source has stored",
-    "rw_rewind_points": "unsafe operation that REWIND can return to, or the reason that it cannot",
-    "rw_ddl_progress": "view under construction, or table under refresh, with its progress",
+    "rw_rewind_points": "unsafe operation, with its rewind point or the reason why it has none",
+    "rw_ddl_progress": "view that is being built, or table that is being refreshed, with its progress",
     "rw_refresh_table_state": "refreshable table: state, times of its refreshes, interval, last failure",
     "rw_refresh_progress": "key range of the newest refresh of a table: rows that differ, whether it is merged",
     "rw_lease": "resource group: the owner of its jobs; a group has no row before its first owner",
@@ -88,7 +88,7 @@ _PLAINER = {
     ): (
         "The log of record. Appending a row with entry = 'operation' is the commit of a statement; a later row with "
         "entry = 'outcome' contains its outcome. Delta keeps statistics only of the column epoch, because the images "
-        "can have megabytes."
+        "can be megabytes long."
     ),
     "the number of the commit; an outcome carries the epoch it is about": (
         "the number of the commit; an outcome has the epoch of its operation"
@@ -317,9 +317,11 @@ def _fields(record: type) -> str:
 
 
 def catalog_page() -> str:
-    """The views that an attached session sees, and the Delta tables below them."""
+    """The views that an attached session sees, and the Delta tables from which these views read."""
     script = "\n".join(read_asset("catalog", name) for name in list_assets("catalog", ".sql"))
-    views = load_catalog().views
+    script += "\n".join(read_asset("catalog/views", name) for name in list_assets("catalog/views", ".sql"))
+    # A view's newest definition replaces earlier ones.
+    views = dict(re.findall(r"(?ms)^CREATE VIEW rw_catalog\.(\w+) AS\n(.*?);\n", script))
     if set(views) != set(_VIEW_ROWS):
         raise ValueError(f"the catalog's page describes other views than there are: {set(views) ^ set(_VIEW_ROWS)}")
     parts = [
@@ -410,7 +412,7 @@ def _joined(text: str) -> str:
     """
     blocks = [" ".join(block.split()) for block in inspect.cleandoc(text).split("\n\n")]
     plain_text = re.sub(r":\w+:`(?:[\w.]+\.)?(\w+)`", r"`\1`", "\n\n".join(blocks).replace("``", "`"))
-    # Outside of code, array<struct<…>> would be HTML.
+    # Outside code, ``array<struct<…>>`` would be read as HTML.
     return re.sub(r"`[^`]*`|<", lambda found: "&lt;" if found[0] == "<" else found[0], plain_text)
 
 

@@ -95,8 +95,8 @@ def offsets_of(
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """A source's positions from the rows of SHOW SOURCE SPLITS, and notices to show to the user.
 
-    Raises SqlError if the source has no position, or if several readers have different offsets and ``fragment`` names
-    none of them.
+    Raises SqlError if the source has no position, or if its readers have different offsets and ``fragment`` does not
+    name one of the readers.
     """
     standing = [row for row in rows if row["next"] is not None and row["status"] != ORPHAN]
     readers = sorted({row["fragment"] for row in standing})

@@ -48,8 +48,8 @@ def spark_for(
     With ``run_jobs=False`` the process runs no jobs; ``config`` adds Spark settings. The JVM's output goes to a
     temporary file, which is printed if the JVM does not start, and is otherwise deleted at the end of the command.
     ``uses_archive``: the JVM loads its classes from an archive (:mod:`rw_sql.session.class_archive`). ``status`` shows
-    during the start that Spark is starting; without it, one line is printed at a terminal. If Java is missing, SqlError
-    RW404 is raised immediately, because loading Spark's Python part alone takes seconds on a slow machine.
+    during the start that Spark is starting; without it, one line is printed at a terminal. Raises SqlError RW404 if
+    Java is missing; this is checked first, because loading Spark's Python part alone takes seconds on a slow machine.
     """
     check_java()
     stderr = console_for(sys.stderr)
@@ -76,8 +76,7 @@ def start_spark(
 ) -> SparkSession:
     """Starts Spark and attaches to a warehouse. If that fails, ``on_failure`` receives the output of the JVM.
 
-    With ``is_beside_prompt``, another thread uses the terminal at the same time, so Python's output is not
-    redirected.
+    ``is_beside_prompt``: another thread uses the terminal at the same time, so Python's output is not redirected.
     """
     from rw_sql.runtime.spark.jar_cache import CLASS_PATH
     from rw_sql.runtime.spark.jvm import gateway
@@ -94,8 +93,7 @@ def start_spark(
     with tempfile.TemporaryFile() as messages, _outliving(archive is not None and archive.is_made):
         saved = os.dup(2)
         before = sys.stderr
-        # The JVM is started as a child process and keeps the file as its standard error; Python gets its own standard
-        # error back.
+        # The JVM inherits the file as its standard error and keeps it; Python's standard error is restored afterwards.
         if is_beside_prompt:
             sys.stderr = own_stderr()
         os.dup2(messages.fileno(), 2)
@@ -119,8 +117,8 @@ def start_spark(
 def _outliving(is_needed: bool) -> Iterator[None]:
     """A context manager for the start of a JVM that writes its archive after this process has ended.
 
-    A program that reads this process's standard output must not wait for that JVM, so the JVM gets another output. The
-    JVM does not get the keeper's mark, because the keeper would end it.
+    Without this, a program that reads this process's standard output would wait for that JVM, so the JVM gets another
+    output. The JVM does not inherit the keeper's mark either, because the keeper would end it.
     """
     if not is_needed:
         yield
@@ -158,8 +156,8 @@ def stop_spark(spark: SparkSession) -> None:
 
 @contextmanager
 def query_analyzer() -> Iterator[Callable[[AnalyzedQuery], QueryAnalysis | None]]:
-    """A context manager that yields a function for analyzing queries with a local Spark, on a throwaway warehouse
-    without jobs. The function returns None if an input's columns are unknown."""
+    """A context manager that yields a function which lets a local Spark analyze queries, on a temporary warehouse
+    without jobs. The function returns None if the columns of an input are unknown."""
     from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE
 
     with tempfile.TemporaryDirectory() as folder, spark_for(folder, run_jobs=False) as spark:

@@ -31,8 +31,8 @@ def folder_files(folder: str) -> list[str]:
 def files_below(folder: Path, is_wanted: Callable[[Path], bool], above: tuple[Path, ...] = ()) -> Iterator[Path]:
     """The files of a folder and its subfolders that ``is_wanted`` accepts, except hidden ones.
 
-    ``above`` are the real paths of the folders above, so that a link to one of them is not followed in a circle. Raises
-    SqlError for a folder or a link that cannot be read.
+    ``above`` are the real paths of the folders above. A link to one of these folders is not followed, because that
+    would never end. Raises SqlError for a folder or a link that cannot be read.
     """
     real = folder.resolve()
     if real in above:

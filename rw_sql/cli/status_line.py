@@ -90,8 +90,8 @@ class StatusLine:
 
     @contextmanager
     def running(self, *, line_after: float = SHOWN_AFTER) -> Iterator[None]:
-        """A context manager that shows the status of its block after a second or, on a stream that cannot be redrawn
-        in place, after ``line_after`` seconds."""
+        """A context manager that shows the status of its block once the block has run for a second or, on a stream that
+        cannot be redrawn in place, for ``line_after`` seconds."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="rw_sql-status", daemon=True)
             self._thread.start()
@@ -152,14 +152,16 @@ class StatusLine:
                     self._changed.wait(left)
                     continue
                 run = self._run
-            # Reading the activity of the jobs may take a while, and the statement must be able to end during that time.
+            # The lock is not held here: reading the activity of the jobs may take a while, and the statement must be
+            # able to end meanwhile.
             progress = self._described()
             with self._changed:
                 if run == self._run and self._started is not None:
                     self._show(progress, self._clock() - self._started)
 
     def _described(self) -> Progress:
-        """What runs. An error of the description does not end the display."""
+        """The running activity. If it cannot be described, returns the text ``running``, so that the display goes
+        on."""
         try:
             return self._describe()
         except Exception:

@@ -1,4 +1,4 @@
-"""The text of a file or of standard input, for the commands that take SQL; the writing of files; errors of files."""
+"""Reads SQL from files and standard input, writes files, and converts errors of files to SqlErrors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rw_sql.errors import FILE_UNREADABLE, SqlError
 
 
 def read_text(path: str) -> str:
-    """A file's text, or standard input's for ``-``, with ``\\n`` as line end. Raises SqlError FILE_UNREADABLE."""
+    """The text of a file (``-``: of standard input), with ``\\n`` as line end. Raises SqlError FILE_UNREADABLE."""
     return unix_lines(read_exactly(path))
 
 
 def read_exactly(path: str) -> str:
-    """A file's text, or standard input's for ``-``, with its byte-order mark and line ends. Raises SqlError."""
+    """The text of a file (``-``: of standard input) with its byte-order mark and line ends. Raises SqlError."""
     name = "standard input" if path == "-" else f'"{path}"'
     try:
         if path != "-":

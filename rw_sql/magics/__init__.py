@@ -23,5 +23,5 @@ def load(shell: Any) -> None:
         others = [known for known in completer.custom_matchers if getattr(known, "matcher_identifier", "") != MATCHER]
         completer.custom_matchers[:] = [*others, make_matcher(shell)]
     add_lexer(shell)
-    if getattr(shell, "kernel", None) is not None:  # IPython in a terminal has the status line of a prompt
+    if getattr(shell, "kernel", None) is not None:  # In a terminal, IPython shows the status line of a prompt instead
         show_statements(CellStatus)

@@ -29,8 +29,8 @@ _WATCH_SECONDS, _MOST_WATCH_SECONDS = 2.0, 86_400.0
 
 
 class StatementMagic:
-    """Runs statements in the notebook's attached session: the session in the variable ``spark``, otherwise the active
-    session."""
+    """Runs statements in the notebook's attached session: the session in the variable ``spark`` or, without that
+    variable, the active session."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -145,8 +145,8 @@ class StatementMagic:
 
 
 def choose_answer(arguments: Arguments, *, can_ask: bool) -> Callable[[Question], bool] | None:
-    """How a cell's unsafe statements are confirmed: by its options, or by a question to the user if ``can_ask``; None
-    if by neither."""
+    """The function that confirms a cell's unsafe statements: by the cell's options or, if ``can_ask``, by a question to
+    the user; None if neither is possible."""
     if not (arguments.is_confirmed or arguments.tokens or can_ask):
         return None
 

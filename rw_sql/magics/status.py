@@ -20,7 +20,7 @@ _REDRAW_SECONDS = 1.0
 
 
 class StatusText:
-    """A status at one moment: HTML with a progress bar for each job with known numbers of rows, or a line of text in
+    """A status at one moment: HTML with a progress bar for each job whose number of rows is known, or a line of text in
     front ends without HTML."""
 
     def __init__(self, progress: Progress, seconds: float) -> None:
@@ -57,7 +57,8 @@ class CellStatus(StatusLine):
     def __init__(self, describe: Callable[[], Progress]) -> None:
         super().__init__(describe)
         self._shown: Any = None
-        # The output belongs to the cell of a context, which other threads do not have.
+        # The context of this thread determines the cell in which the output appears; other threads do not have this
+        # context.
         self._cell = contextvars.copy_context()
 
     def _begin(self) -> None:

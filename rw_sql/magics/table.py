@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 ROWS_SEEN = 20
 """The number of rows that are visible at once. HTML output scrolls to further rows, text output omits them."""
 
-# Every style is inline: a front end may sanitize a <style>, and a notebook has many tables. No colour is set, so that
-# the front end's light or dark theme applies.
+# Every style is inline, because a front end may remove <style> elements, and a notebook has many tables. No colour is
+# set, so that the front end's light or dark theme applies.
 _BELOW = "caption-side: bottom; text-align: left"
 _BOX = "max-height: 36em; overflow: auto"
 _HEAD = "position: sticky; top: 0; white-space: nowrap; text-align: {}; vertical-align: bottom"
@@ -53,7 +53,7 @@ class ResultTable:
             for column, is_number in zip(self._rows.columns, self._numbers, strict=True)
         )
         if self._rows.columns == ("plan",):
-            # The lines of EXPLAIN form one text whose columns are only aligned in a fixed-width font.
+            # The lines of EXPLAIN form one text, whose columns are aligned only in a fixed-width font.
             text = "\n".join(line or "" for (line,) in self._rows.rows)
             plan = f'<tr><td style="{_LINES}">{escape(text)}</td></tr>'
             return f"<table><thead><tr>{head}</tr></thead><tbody>{plan}</tbody></table>"
@@ -65,8 +65,8 @@ class ResultTable:
         count = f"<small>{self._count}</small>"
         if len(self._rows.rows) > ROWS_SEEN:
             return f'<div style="{_BOX}"><table>{rows}</table></div>{count}'
-        # The row count is inside the table, because front ends add space below a table, after which the count would be
-        # closer to the next result.
+        # The row count is inside the table: front ends add space below a table, so a count below it would be closer to
+        # the next result.
         return f'<table><caption style="{_BELOW}">{count}</caption>{rows}</table>'
 
     def __repr__(self) -> str:

@@ -27,7 +27,8 @@ _NUMBERS = (False, False, False, True, True, True, True, False)
 
 
 class StatusView:
-    """The status of a warehouse at one moment, as HTML, and as text for front ends without HTML.
+    """The status of a warehouse at one moment, in a form that IPython displays: as HTML, or as text in front ends
+    without HTML.
 
     ``problem`` is the reason why there is no newer status.
     """

@@ -1,9 +1,10 @@
 """The backfill of a view's input: the range of older upstream records that the view reads, fixed by the commit that
 created the view.
 
-From each source, a view sees its *history* (every offset in ``[start, end)`` of each split exactly once) and all
-*live* rows (the rows after ``log_version`` in the log, which continue at the splits' positions at that version). The
-view's content therefore depends neither on earlier moves of the source nor on moves during the backfill.
+From each source, a view sees the *history* (every offset in ``[start, end)`` of each split exactly once) and all *live*
+rows: the rows that are added to the source's log after version ``log_version``. ``end`` is the position that a split
+had reached at that version, so the live rows continue where the history ends. The view's content therefore depends
+neither on earlier moves of the source nor on moves during the backfill.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,17})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitHistory:
-    """The history of one split: offsets ``[start, end)`` of this incarnation, except for the ranges in ``gone``.
+    """The history of one split: offsets ``[start, end)`` of one incarnation of the split, without the ranges in
+    ``gone``.
 
     If ``start`` is after the reader's position, ``end`` equals ``start``, and rows with offsets below ``start`` are not
-    live. ``since`` is the epoch of the statement that set the split's position. Rows that were read from an older
-    position are never live. ``is_guarded``: rows that were read from the position that ``since`` set are live only if
-    their offset is at least ``start``. ``term`` is as in :class:`~rw_sql.connectors.base.SplitState`, for the position
-    ``end``.
+    live. ``since`` is the epoch of the statement that set the split's position. Rows of a run that continued from an
+    older position are never live. ``is_guarded``: among the rows of runs that continued from the position set at
+    ``since``, only those with an offset of at least ``start`` are live. ``term`` is as in
+    :class:`~rw_sql.connectors.base.SplitState`, for the position ``end``.
     """
 
     split: str
@@ -65,7 +67,7 @@ class History:
     def live_version(self) -> int:
         """The first version of the log that the view reads directly, after its backfill.
 
-        The result is at least 1, because version 0 of a log has no rows, and no stream can start at it.
+        At least 1, because version 0 of a log has no rows, and no stream can start at version 0.
         """
         return max(1, self.log_version + 1)
 
@@ -179,7 +181,7 @@ def _opened(numbers: Iterable[int | str | list[int]]) -> list[int | str]:
 
 
 def _counted(values: Sequence[int]) -> list[int | list[int]]:
-    """Encodes values in order, with repeated values as [value, times]."""
+    """Run-length encodes values: a value that occurs several times in succession becomes [value, times]."""
     found: list[int | list[int]] = []
     for value in values:
         last = found[-1] if found else None
@@ -203,8 +205,8 @@ def _spread(values: Iterable[int | list[int]]) -> list[int]:
 class BackfillChunk:
     """A part of a history: offsets ``[start, end)`` of a split.
 
-    ``runs`` are the first and the last run that wrote these offsets to the log, from which they are then read; if
-    ``runs`` is empty, the offsets are read from the upstream.
+    ``runs`` are the first and the last run that wrote these offsets to the log; the offsets are then read from the log.
+    If ``runs`` is empty, they are read from the upstream.
     """
 
     split: str
@@ -215,8 +217,8 @@ class BackfillChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPlan:
-    """The chunks of a history that are not read yet: those to read from the log, and those to read from the upstream.
-    Chunks do not overlap."""
+    """The chunks of a history that remain to be read, separately for the log and for the upstream. Chunks do not
+    overlap."""
 
     from_log: tuple[BackfillChunk, ...] = ()
     from_upstream: tuple[BackfillChunk, ...] = ()
@@ -235,8 +237,9 @@ def plan_portions(
 ) -> HistoryPlan:
     """The chunks of a history that are not ``done``.
 
-    Offsets are read from the log if it contains them, otherwise from the upstream. If the log contains an offset
-    several times, its newest row is read, because the upstream may have lost the record that an earlier row contains.
+    Offsets are read from the log if it contains them, otherwise from the upstream. If the log contains several rows for
+    an offset, the newest is read: the upstream may have lost the record of an earlier row and have written another
+    record at that offset.
     """
     from_log: list[BackfillChunk] = []
     from_upstream: list[BackfillChunk] = []
@@ -268,7 +271,7 @@ def next_chunk(portions: Sequence[BackfillChunk], most: int) -> tuple[BackfillCh
         if known is None or portion.start < known.start:
             first[portion.split] = portion
     chosen: list[BackfillChunk] = []
-    # Handles small chunks first, because the other chunks get the unused part of their share.
+    # Handles small chunks first: what a small chunk does not use of its share is left for the larger chunks.
     by_size = sorted(first.values(), key=lambda portion: (portion.end - portion.start, portion.split))
     for at, portion in enumerate(by_size):
         share = max(1, most // (len(by_size) - at)) if most > 0 else 0

@@ -129,7 +129,7 @@ def source_definition(definition: str) -> CreateSource:
 def reader_definition(definition: str) -> str:
     """A source's canonical definition with ``connector`` but no other properties.
 
-    The result determines how records become rows, but not where the records come from.
+    The text determines how records become rows, but not where the records come from.
     """
     statement = source_definition(definition)
     return render(replace(statement, options=tuple(o for o in statement.options if o.key == "connector")))
@@ -197,8 +197,8 @@ def option_text(value: OptionValue) -> str:
 
 
 def listed_options(statement: CreateSource | CreateSink) -> tuple[tuple[str, str], ...]:
-    """The WITH list of a source or sink without ``connector``, with references by name, as shown by the
-    ``rw_catalog`` views."""
+    """The WITH list of a source or sink as the ``rw_catalog`` views show it: without ``connector``, and with the names
+    of secrets and connections."""
     return tuple(
         (option.key, option_text(option.value))
         for option in statement.options
@@ -275,12 +275,12 @@ def field_of(column: ColumnDefinition) -> str:
 
 
 def named_fields(table: CreateTable) -> dict[str, str]:
-    """The columns of a table's source that have another name in the table: source's name → table's name."""
+    """The columns of a table's source that have another name in the table: name in the source → name in the table."""
     return {column.field: column.name for column in table.columns if column.field is not None}
 
 
 def source_of_table(table: CreateTable) -> CreateSource:
-    """The definition of a table's source, which determines the origin of its records and how they become rows.
+    """The definition of a table's source. It determines where the records come from and how they become rows.
 
     For a change format the source also has the table's primary key, because decoding needs it.
     """
@@ -333,7 +333,7 @@ def stored_schema(statement: CreateSource | CreateTable, *, of_key: bool = False
 
 
 def without_schema(format: FormatEncode | None) -> FormatEncode | None:
-    """FORMAT … ENCODE … as it was written, without the schema that the catalog adds."""
+    """The clause FORMAT … ENCODE … as the user wrote it, without the schema that the catalog adds."""
     if format is None:
         return None
     kept = tuple(option for option in format.options if option.key not in (SCHEMA, KEY_SCHEMA))
@@ -374,14 +374,14 @@ def has_index(statement: CreateSource) -> bool:
 
 
 def has_wide_offsets(statement: CreateSource) -> bool:
-    """True if the source's offsets do not fit into 64 bits: its log stores them as texts."""
+    """True if the source's offsets do not fit into 64 bits. The log of such a source stores offsets as texts."""
     name = connector_of(statement)
     return name is not None and is_wide(name)
 
 
 def cdc_rows(table: CreateTable) -> CreateSource:
-    """A source definition that describes a table's rows in the log of its change data capture source: the columns
-    that are read from fields, the key, and INCLUDE. Its name is the source's."""
+    """A source definition that describes a table's rows in the log of its change data capture source: the columns that
+    are read from fields, the key, and INCLUDE. The definition has the name of that source."""
     if table.cdc_table is None:
         raise TypeError("the table has a connector of its own")
     return replace(source_of_table(table), name=table.cdc_table.source, options=(), cdc_table=table.cdc_table)

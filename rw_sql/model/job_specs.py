@@ -57,12 +57,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdcTableSpec:
-    """One upstream table of a change data capture source, as the source's reader reads it.
+    """How the reader of a change data capture source reads one upstream table.
 
-    ``snapshot`` is the snapshot's name; the reader begins a new snapshot when the name changes. ``repeats``: a table
-    already has rows, for example of an earlier snapshot. ``tables`` are the ids of the tables that read the upstream
-    table, ``columns`` the columns that they read. A snapshot reads the rows in the order of ``key_columns``, at most
-    ``rate`` rows per second; None means no limit.
+    ``snapshot`` is the snapshot's name; the reader begins a new snapshot when the name changes. ``repeats`` is true if
+    a table already has rows, for example of an earlier snapshot. ``tables`` are the ids of the tables that read the
+    upstream table, ``columns`` the columns that they read. A snapshot reads the rows in the order of ``key_columns``,
+    at most ``rate`` rows per second; None means no limit.
     """
 
     upstream: str
@@ -81,9 +81,9 @@ class IngestSpec:
     """The shared reader of a source. The reader restarts if its spec changes.
 
     ``definition`` has no properties; ``options`` are the sorted options that a reader uses, regardless of whether the
-    source or its connection sets them. ``since`` is the epoch of the last statement that changed its splits or
+    source or its connection sets them. ``since`` is the epoch of the last statement that changed the reader's splits or
     positions. ``tables`` are the tables of a change data capture source. ``group`` is the resource group whose owner
-    runs the job, since the epoch ``group_since``.
+    runs the job; the source joined it at the epoch ``group_since``.
     """
 
     job: str
@@ -164,7 +164,7 @@ class ViewSpec:
     def writer(self) -> str:
         """The job id under which the view and its rebuilds claim run numbers.
 
-        They share one id, so that their run numbers form one sequence.
+        All of them use this id, so that their run numbers form one sequence.
         """
         return view_job(self.view_id)
 
@@ -182,8 +182,9 @@ class ViewSpec:
 class SinkSpec:
     """The job of a sink. ``identity`` is the sink's unique name in targets that record their writers.
 
-    ``replaces``: a later row of its query replaces the earlier row with the same key of the shape. ``starts`` has a
-    pair (input id, version after which the sink begins) for each input that it does not read from the beginning.
+    ``replaces``: a later row of the sink's query replaces an earlier row with the same values in the key columns of
+    ``shape``. ``starts`` has a pair (input id, version after which the sink begins) for each input that it does not
+    read from the beginning.
     """
 
     job: str
@@ -212,10 +213,10 @@ class SinkSpec:
 class RefreshSpec:
     """The job of a refreshable table.
 
-    The job is the only writer of the table's rows. The refresh state in the catalog determines its next action.
+    Only this job writes the table's rows. The refresh state in the catalog determines what the job does next.
 
     ``keys`` are the table's primary key. The table's name and upstream are not part of the spec; the job reads them
-    from the catalog when it needs them, so that a change of them does not restart the job.
+    from the catalog when it needs them, so that changing them does not restart the job.
     """
 
     job: str
@@ -276,7 +277,8 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, ...]:
     """The upstream tables of a change data capture source, sorted; empty for another source.
 
-    If several tables read one upstream table, the newest of them determines its snapshot, and the oldest its key.
+    If several tables read one upstream table, the newest of them that has a snapshot determines the snapshot's name,
+    and the oldest determines the key columns.
     """
     found: dict[str, CdcTableSpec] = {}
     for table in snapshot.users_of(source.id):
@@ -300,8 +302,9 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
         repeats = source.snapshot > table.live_from[0]
         name = f"{table.id}.{source.snapshot if repeats else 0}"
         if table.added_columns:
-            # In a new column, existing rows may have the column's upstream default instead of NULL. The number of all
-            # columns, including dropped ones, changes only if a column is added.
+            # The upstream may have filled a new column of existing rows with the column's default, so the rows need a
+            # new snapshot. Its name contains the number of all columns, including dropped ones, which changes only when
+            # a column is added.
             repeats, name = True, f"{name}.{len(schema_columns(table.schema)) + len(table.dropped_columns)}"
         found[upstream] = CdcTableSpec(
             upstream=upstream,
@@ -348,7 +351,7 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
             reader_spec(snapshot, source, reader_fragment(view.id, source.id))
             for source in direct_inputs(snapshot, view)
         ),
-        # The reason is only informative, so a change of its text must not restart the job.
+        # The reason is only shown to users, so a new wording of it must not restart the job.
         maintenance=replace(view.maintenance, reason=""),
         keyed=keyed,
         stored_names=view.stored_names if isinstance(view, TableRecord) else (),
@@ -452,7 +455,8 @@ def refresh_spec(table: TableRecord) -> RefreshSpec:
 
 
 def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dict[str, JobSpec]:
-    """All jobs that should run, by id: sources, tables, views, sinks. With ``only``, just the jobs of those objects."""
+    """All jobs that should run, by job id: those of sources, tables, views and sinks. With ``only``, just the jobs of
+    the objects with these ids."""
     wanted: dict[str, JobSpec] = {}
     for record in _records(snapshot, "source", only):
         if isinstance(record, SourceRecord) and (spec := ingest_spec(snapshot, record)) is not None:

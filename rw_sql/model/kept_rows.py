@@ -1,4 +1,4 @@
-"""The period for which the rows from before a view's newest rebuild are kept."""
+"""How long the rows that a view had before its newest rebuild are kept."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ def rollback_window_ms(snapshot: Snapshot) -> int | None:
 
 
 def kept_generation(view: MaterializedViewRecord) -> int:
-    """The generation whose rows are kept beside those of the current generation; 0 if there was no earlier one."""
+    """The earlier generation whose rows are kept beside the rows of the current one; 0 if the view had no earlier
+    generation."""
     return view.kept_generation or view.generation - 1
 
 
 def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[OperationRecord]) -> int | None:
-    """The time, in milliseconds since 1970, at which the view's current table replaced the table of an earlier
-    generation, according to the log of operations; None if no operation did that."""
+    """The time, in milliseconds since 1970, of the operation by which the view's current table replaced the table of an
+    earlier generation; None if the log has no such operation."""
     for record in newest_first:
         before = before_from_json(record.before).objects.get(view.id)
         if not isinstance(before, MaterializedViewRecord) or before.generation == view.generation:

@@ -47,7 +47,8 @@ def find_in_lineage(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def lineage_of(snapshot: Snapshot, of: int | None = None) -> Lineage:
-    """The lineage of all objects; with ``of``, only of that object, its inputs and its dependents."""
+    """The lineage of all objects. With ``of``, it contains only that object, its inputs and its dependents, including
+    indirect ones."""
     known = {record.id: record for kind in KINDS for record in snapshot.all(kind)}
     edges = [
         (read, reader) for read in sorted(known) for reader in sorted(snapshot.readers.get(read, ())) if reader in known

@@ -36,7 +36,8 @@ RELATION_KINDS = ("table", "source", "materialized_view")
 """The kinds that a query can read. A table and its source share a name, which refers to the table."""
 
 ERRORS, REJECTED = "$errors", "$rejected"
-"""The suffixes of the Spark views of a source's records that were not decoded, and of a sink's refused rows."""
+"""The suffixes in the names of two kinds of Spark views: the view of a source's records that could not be decoded, and
+the view of a sink's refused rows."""
 
 _LISTED_BY = {
     "table": "SELECT name FROM rw_catalog.rw_tables",
@@ -192,7 +193,8 @@ def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def find_operation(records: Iterable[OperationRecord], number: int, span: Span | None, listing: str) -> OperationRecord:
-    """The operation with that number. Raises SqlError UNDEFINED_OPERATION, with the statement ``listing`` as hint."""
+    """The operation with that number. Raises SqlError UNDEFINED_OPERATION, whose hint contains ``listing``, the
+    statement that lists the operations."""
     for record in records:
         if record.epoch == number:
             return record
@@ -249,7 +251,7 @@ def undefined_object(snapshot: Snapshot, name: Name) -> SqlError:
 def undefined_relation(snapshot: Snapshot, name: Name, listing: str) -> SqlError:
     """The error for a name in FROM that is not a table, source or view.
 
-    ``listing`` is the statement to list them, for the hint.
+    ``listing`` is the end of the hint: the statement that lists the relations.
     """
     if name.schema is not None and not is_schema(snapshot, name.schema):
         return undefined_schema(snapshot, name.schema, name.span)
@@ -293,7 +295,8 @@ def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> Sql
 
 
 def connections_of(snapshot: Snapshot, kind: str) -> str:
-    """The hint for a connection of the wrong type."""
+    """The hint for a statement that names a connection of the wrong type: lists the connections of the type
+    ``kind``."""
     names = [record.name for record in snapshot.all("connection") if getattr(record, "connector", "") == kind]
     shown = (
         f"the connections of type '{kind}' are {', '.join(names)}" if names else f"no connection is of type '{kind}'"

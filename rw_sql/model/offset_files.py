@@ -45,7 +45,7 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenOffset:
-    """One split of a file. ``state`` is a number or a state as JSON; None resets the split.
+    """The entry for one split in a file. ``state`` is a number or a split state as JSON; None resets the split.
 
     If ``bound`` is ``earliest`` or ``latest``, the position is that end of the upstream, and ``state`` is None.
     """

@@ -1,4 +1,4 @@
-"""Arithmetic of offset ranges: the offsets that a source's log contains, and the offsets that a move repeats or skips.
+"""Computes with offset ranges: which offsets a source's log contains, and which offsets a move repeats or skips.
 Pure."""
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ Spans = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadIncarnation:
-    """The offsets that were read from one incarnation of a split. ``reached`` is the end of the newest read.
+    """The offsets that were read from one incarnation of a split. ``reached`` is the offset after the newest one that
+    was read.
 
     ``cluster`` and ``incarnation`` identify the incarnation, as in a split state; None if unknown.
     """
@@ -72,7 +73,8 @@ def with_span(spans: Spans, start: int, end: int) -> Spans:
 
 
 def covered(spans: Spans, start: int, end: int | None = None) -> int:
-    """The number of offsets of ``spans`` in ``[start, end)``; if ``end`` is None, of all offsets from ``start``."""
+    """The number of offsets of ``spans`` that are in ``[start, end)``; if ``end`` is None, that are at or after
+    ``start``."""
     found = 0
     for low, high in spans:
         top = high if end is None else min(high, end)

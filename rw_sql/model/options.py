@@ -193,7 +193,8 @@ def check_options(
 
 
 def place_of_error(error: OptionError, option: Option) -> Span:
-    """The position of a connector's error in an option: its value, unless the option itself is wrong."""
+    """The position at which a connector's error about an option points: the option's value or, if the option itself is
+    wrong, its key."""
     is_of_key = error.kind is UNDEFINED_COLUMN or "has no meaning" in error.message
     return option.key_place if is_of_key else option.value_place
 
@@ -216,12 +217,13 @@ def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOp
 
 
 def visible(options: PlannedOptions) -> dict[str, str]:
-    """The options with HIDDEN in place of secrets, safe to show and check."""
+    """The options with HIDDEN in place of secrets, so that they can be shown and checked without revealing the
+    secrets."""
     return {key: HIDDEN if isinstance(value, SecretReference) else value for key, value in options}
 
 
 def shown(options: PlannedOptions) -> dict[str, str]:
-    """The options as shown in a preview, with secrets by name."""
+    """The options as a preview shows them: with the names of secrets in place of their values."""
     return {
         key: f"SECRET {sql_name(value.name)}" if isinstance(value, SecretReference) else value for key, value in options
     }

@@ -23,8 +23,8 @@ STREAMING_PARALLELISM = "streaming_parallelism"
 """The system parameter with the number of state partitions of new queries of views and sinks."""
 
 IDLE_SECONDS = 60
-"""The default of ``idle_job_timeout``, in seconds. For that time, the polling of an idle job costs about as much CPU as
-a stop and a start of the job."""
+"""The default of ``idle_job_timeout``, in seconds. Polling for an idle job costs about as much CPU in this time as
+stopping the job and starting it again."""
 
 IDLE_JOB_TIMEOUT = "idle_job_timeout"
 """The system parameter with the time after which a job without new input rests."""
@@ -35,7 +35,8 @@ MOST_PARALLELISM = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter. ``read`` converts a written value to its canonical text, or raises ValueError with the rule."""
+    """One parameter. ``read`` converts a value as written in a statement to its canonical text, or raises ValueError
+    with the rule that the value breaks."""
 
     name: str
     default: str
@@ -241,14 +242,14 @@ SESSION_PARAMETERS = {
 
 
 def idle_job_seconds(snapshot: Snapshot) -> float | None:
-    """The seconds without new input after which a job rests; None if jobs never rest."""
+    """The number of seconds without new input after which an idle job rests; None if jobs never rest."""
     value = snapshot.parameter(IDLE_JOB_TIMEOUT) or SYSTEM_PARAMETERS[IDLE_JOB_TIMEOUT].default
     return None if value == NO_LIMIT else int(value.removesuffix("ms")) / 1000
 
 
 def streaming_parallelism(snapshot: Snapshot) -> int:
-    """The current default parallelism for a query that is created or rebuilt: the number of partitions of its state
-    (Spark's shuffle partitions)."""
+    """The default parallelism of a query that is created or rebuilt now: the number of partitions of its state (Spark's
+    shuffle partitions)."""
     value = snapshot.parameter(STREAMING_PARALLELISM)
     return PARALLELISM if value is None else int(value)
 

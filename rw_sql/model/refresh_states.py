@@ -1,8 +1,8 @@
 """The states of refreshable tables, and the operations that move from one to the next. Pure.
 
-IDLE → REFRESHING (REFRESH TABLE, or its interval has passed) → FINISHING (everything is loaded) → IDLE (everything
-is merged). If loading does not finish, the table returns to IDLE unchanged. A merge that has begun is always
-completed, possibly by another process.
+IDLE → REFRESHING (after REFRESH TABLE, or when the table's interval has passed) → FINISHING (when all rows are loaded)
+→ IDLE (when all rows are merged). If loading fails, the state returns to IDLE and the table is unchanged. A merge that
+has begun is always completed, possibly by another process.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def given_up(record: RefreshRecord, why: str) -> PutObject:
 
 
 def given_up_operation(record: RefreshRecord, why: str) -> Operation:
-    """REFRESHING → IDLE, as an operation of the owner. Raises ValueError from any other state."""
+    """The operation by which the owner records REFRESHING → IDLE. Raises ValueError from any other state."""
     change = given_up(record, why)
     return Operation(
         kind=GIVEN_UP, statement=f"-- refresh {record.refresh} of table {record.name}: {why}",
@@ -113,7 +113,7 @@ def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: i
 def refresh_state(
     record: RefreshRecord, status: JobStatus | None, progress: BackfillProgress | None
 ) -> tuple[str, str]:
-    """A refreshable table's state, with its progress or the reason why it makes no progress."""
+    """A refreshable table's state, with the progress of its refresh or the reason why there is none."""
     if status is not None and status.state == "STALLED":
         return "STALLED", status.reason or ""
     if record.status == IDLE:
@@ -133,7 +133,8 @@ def progress_of(progress: BackfillProgress) -> str:
 
 
 def left_chunks(record: RefreshRecord, done: int) -> range:
-    """The numbers of the chunks that remain to be merged. ``done`` is the newest batch in the table."""
+    """The numbers of the chunks that remain to be merged. ``done`` is the number of the newest batch that the table
+    contains."""
     return range(max(0, done - record.first_batch + 1), record.chunks)
 
 

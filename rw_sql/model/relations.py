@@ -105,7 +105,8 @@ def renamed_schema(schema: str, names: Mapping[str, str]) -> str:
 
 
 def table_schema(view: MaterializedViewRecord) -> str:
-    """The schema of a view's stored table, as Spark's JSON: with the names used in its files, hidden columns last."""
+    """The schema of a view's stored table in Spark's JSON form, with the column names that the files use, and hidden
+    columns last."""
     schema = view.schema
     hidden = json.loads(view.maintenance.hidden)["fields"] if view.maintenance.hidden else []
     if isinstance(view, TableRecord):
@@ -127,7 +128,8 @@ _UNKNOWN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A relation in a query: its name, its columns with Spark DDL types, its watermark (column, delay)."""
+    """A relation in a query: its name, its columns with their types in Spark's DDL, and its watermark as (column,
+    delay)."""
 
     name: str
     columns: tuple[tuple[str, str], ...]

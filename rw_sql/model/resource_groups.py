@@ -1,4 +1,4 @@
-"""Resource groups: the owner of a group runs the jobs of its objects."""
+"""Resource groups: each object is in one group, and the group's owner runs the object's job."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def written_group(options: Iterable[Option]) -> str:
 
 
 def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) -> _Grouped:
-    """The record with the group that its WITH list names. If that is another group than before, the commit of the
-    record moves the object to that group.
+    """The record with the group that its WITH list ``options`` names. If the object was in another group before, the
+    commit of the record moves the object to the new group.
     """
     group = written_group(options)
     if group == record.resource_group:
@@ -69,8 +69,9 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
 
 
 def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
-    """An earlier record of an object, with the epoch at which it joined its group. Raises ValueError if the object was
-    in another group at that time: restoring it would move its job without the consent of the other group's owner."""
+    """An earlier record of an object, with the epoch at which the object joined its present group. Raises ValueError if
+    the object was in another group at that time: restoring the record would move the job without the consent of the
+    other group's owner."""
     present = snapshot.get(record.id)
     if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):
         return record

@@ -1,4 +1,5 @@
-"""The shape of a sink's output: columns, keys and form of changes, from the sink's definition."""
+"""Derives the shape of a sink's output from the sink's definition: columns, keys, and the form in which changes are
+written."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def unread(source: SourceRecord) -> Reader:
 
 
 def is_read(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """True if a table, view or sink reads the source, or if the rebuild of a view for a new query does."""
+    """True if a table, view or sink reads the source, or if a rebuild that gives a view another query reads it."""
     return any(isinstance(user, _USERS) for user in snapshot.users_of(source.id))
 
 

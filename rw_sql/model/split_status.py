@@ -32,7 +32,7 @@ def identity_status(state: SplitState, upstream: UpstreamSplit | SplitState) -> 
 
 
 def is_known_same(state: SplitState, upstream: UpstreamSplit | SplitState) -> bool:
-    """True if the cluster or the incarnation is known of both, and no known value differs."""
+    """True if both have a known cluster or both have a known incarnation, and no value that both have differs."""
     return (
         bool((state.cluster and upstream.cluster) or (state.incarnation and upstream.incarnation))
         and identity_status(state, upstream) == OK
@@ -56,8 +56,8 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
 def at_offset(upstream: UpstreamSplit, offset: int) -> SplitState:
     """A position in a split as the upstream reports it now.
 
-    The position's term is the split's current term, unless the position is after the log's end: the records that the
-    log will get before the position may then belong to a later term.
+    The position gets the split's current term, except if it is after the end of the split's log: the records between
+    that end and the position do not exist yet and may be written in a later term.
     """
     return SplitState(
         split=upstream.split,

@@ -1,5 +1,5 @@
-"""Where a source begins to read: its startup options, and the splits' ends at its creation, where views begin if
-``scan.startup.mode`` is ``latest``."""
+"""Where a source begins to read: its startup options, and the ends that its splits had when it was created. Views begin
+at these ends if ``scan.startup.mode`` is ``latest``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def without_startup(options: PlannedOptions) -> dict[str, str]:
 
 
 def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str:
-    """The end offsets of the splits when a source is created, as the text that the source's record stores.
+    """The end offsets that the splits have when a source is created, as the text that is stored in the source's record.
 
-    Empty if the connector has no startup modes: file sources have none, and the text of 100,000 files would be long.
+    Empty for connectors without startup modes. Sources of files have none; the text for 100,000 files would be long.
     """
     kind = connector(kind_name)
     if kind.spec.option(MODE) is None:
@@ -47,10 +47,10 @@ def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str
 
 
 def births_in_doubt(source: SourceRecord, now: Mapping[str, UpstreamSplit]) -> dict[str, SplitState]:
-    """The ends at the source's creation of those splits whose logs may have lost records since then.
+    """For each split whose log may have lost records since the source was created: the end of the log at that time.
 
-    A log may have lost records if its term is greater now. If :meth:`TermConnector.diverged` finds that such a log has
-    lost records, the records now at and after the first lost offset were written after the source was created.
+    A log may have lost records if its term is greater now. If :meth:`TermConnector.diverged` finds a first lost offset
+    in such a log, the records that now have this offset or a later one were written after the source was created.
     """
     born = History.from_text(source.birth).splits if source.birth else ()
     return {

@@ -1,4 +1,4 @@
-"""The inputs of tables, views and sinks, as their jobs need them."""
+"""Describes the inputs of tables, views and sinks as the jobs need them."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _LATER = ("_rw_batch", INDEX_COLUMN[0])
 class ViewInput:
     """One relation that a table, view or sink reads: a source's log, or the rows of a table or another view.
 
-    ``columns`` are the columns visible to queries; for a table with a primary key, they include the log's columns
-    for the order and kind of changes. ``stored`` are the columns of its files, ``aliases`` the pairs (column, name
-    in the files) for columns whose names differ. ``keys`` are the columns, including hidden ones, by which its rows
-    are replaced; empty if rows are only appended. ``history`` describes the backfill; None if the log is read from
-    the beginning (see :mod:`rw_sql.model.backfill_ranges`). ``path`` is set for an external Delta table;
-    ``has_feed``: that table has a change feed. A table of a change data capture source decodes its input itself:
-    ``decoded_by`` defines the form of its rows (:func:`rw_sql.model.definitions.cdc_rows`), and ``live_from`` is the
-    field of the same name in the table's record.
+    ``columns`` are the columns visible to queries; if a table with a primary key reads a log, they include the log's
+    columns for the order and kind of changes. ``stored`` are the columns of the input's files, ``aliases`` the pairs
+    (column, name in the files) for columns whose names differ. ``keys`` are the columns, including hidden ones, by
+    which the input's rows are replaced; empty if rows are only appended. ``history`` describes the backfill; None if
+    the log is read from the beginning (see :mod:`rw_sql.model.backfill_ranges`). ``path`` is set for an external Delta
+    table; ``has_feed``: that table has a change feed. A table of a change data capture source decodes its input itself:
+    ``decoded_by`` is the source definition that describes the table's rows (:func:`rw_sql.model.definitions.cdc_rows`),
+    and ``live_from`` is the field of the same name in the table's record.
     """
 
     id: int
@@ -88,7 +88,8 @@ class ViewInput:
 
     @property
     def is_changing(self) -> bool:
-        """True if the input is read through its change data feed, because its rows may be changed or deleted."""
+        """True if rows of the input may be replaced or deleted, so that the input is read through its change data
+        feed."""
         return bool(self.keys) or self.has_feed
 
 
@@ -162,8 +163,8 @@ def _stored(table: TableRecord) -> tuple[str, ...]:
 
 
 def keyed_query(table: TableRecord) -> str:
-    """The query of a table with a primary key over its source's log, extended by the columns for the order and kind
-    of changes."""
+    """The query of a table with a primary key over its source's log, extended by the log's columns that contain the
+    order and kind of changes."""
     query = table.maintenance.query
     if not has_unchanged(table_definition(table.definition)):
         return query
@@ -172,7 +173,7 @@ def keyed_query(table: TableRecord) -> str:
 
 
 def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
-    """The hidden columns of a source's log, with types, that determine the newest record of a key."""
+    """The hidden columns of a source's log, with their types, by which the newest record of a key is determined."""
     statement = definition_of(source)
     offset = ("_rw_offset", "STRING" if has_wide_offsets(statement) else "BIGINT")
     order: tuple[tuple[str, str], ...] = (
@@ -187,7 +188,7 @@ def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
 
 
 def fed_by(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> frozenset[int]:
-    """The inputs whose change feed a reader uses, because their rows are replaced or deleted."""
+    """The inputs whose rows are replaced or deleted, so that a reader uses their change feeds."""
     if isinstance(reader, SinkRecord) and reader.query:
         return frozenset()
     inputs = (snapshot.get(id_) for id_ in reader.inputs)

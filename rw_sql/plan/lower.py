@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 
 _OF_SESSION = (ast.ShowParameter, ast.ShowCreate, ast.ShowObjects)
-"""Statements whose result depends on the search path itself, not only on how it resolves unqualified names."""
+"""Statements whose result depends on the search path itself, not only on the objects to which it resolves unqualified
+names."""
 
 
 def _told(statement: ast.Statement, what: str) -> Plan:
-    """The plan that EXPLAIN shows for a statement that the executor handles itself."""
+    """The plan that EXPLAIN shows for a statement that has no lowering, because the executor runs it directly."""
     return Plan(statement=statement, changes=(ResultRow(object="", change="NOTHING", detail=what),))
 
 
@@ -108,8 +109,8 @@ def _lower(
     shares_sources: bool,
     search_path: tuple[str, ...],
 ) -> Plan:
-    """Imports the module of a lowering when the first statement needs it. Importing all modules takes a twentieth of a
-    second, and a process rarely plans every kind of statement."""
+    """Imports the module of a lowering when a statement first needs it: importing all modules takes a twentieth of a
+    second, and few processes plan every kind of statement."""
     lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     match statement:
         case (

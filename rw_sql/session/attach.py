@@ -130,10 +130,11 @@ def initial_jars(warehouse: str | None, config: Mapping[str, str]) -> dict[str, 
 
 
 def _leave_out_checksums(spark: SparkSession) -> None:
-    """Stops this JVM from writing a hidden ``.crc`` checksum file for each local file. (delta-rs writes none either.)
+    """Stops this JVM from writing a hidden ``.crc`` checksum file for each local file. (delta-rs does not write such
+    files either.)
 
-    Without its native library, Hadoop starts a process for every file that it creates, which takes milliseconds.
-    Half of the eight files of a streaming batch would be ``.crc`` files.
+    If Hadoop's native library is missing, Hadoop starts a process for every file that it creates, which takes
+    milliseconds. Four of the eight files that a streaming batch writes would be ``.crc`` files.
     """
     local = java_class(spark, "java.net.URI")("file:///")
     files = java_class(spark, "org.apache.hadoop.fs.FileSystem").get(local, hadoop_configuration(spark))
@@ -149,9 +150,9 @@ def attach(
 ) -> Attached:
     """Extends an existing session: from now on ``spark.sql`` accepts rw_sql's statements.
 
-    If no other process runs the jobs of the resource group (default: ``default``), this process runs them, unless all
-    of its sessions are attached with ``run_jobs=False``. A session of Spark Connect never runs jobs: it passes its
-    statements to the process that runs them. Raises SqlError DELTA_MISSING, with the command line to use, if the
+    If no other process runs the jobs of the resource group (default: ``default``), this process runs them, unless every
+    session of this process is attached with ``run_jobs=False``. A session of Spark Connect never runs jobs: it passes
+    its statements to the process that runs them. Raises SqlError DELTA_MISSING, with the command line to use, if the
     session was built without Delta.
     """
     if resource_group is not None:
@@ -203,7 +204,7 @@ def _attach(spark: SparkSession, location: Warehouse, run_jobs: bool, resource_g
         _runtimes[location.uri] = runtime
     else:
         _require_group(runtime, resource_group)
-    # Creates the session's views before the jobs start: while jobs start, a view takes fifty times as long.
+    # Creates the session's views before the jobs start: while jobs start, creating a view takes fifty times as long.
     attached = Attached(spark, runtime)
     runtime.users += 1
     if run_jobs:
@@ -260,7 +261,7 @@ def _leave(attached: Attached) -> None:
 
 
 def _for_spark(spark: SparkSession, text: str) -> str:
-    """Rewrites the names in a statement so that Spark can resolve them."""
+    """Rewrites the names in a statement for a session so that Spark can resolve them."""
     attached = attached_to(spark)
     return text if attached is None else attached.for_spark(text)
 

@@ -64,8 +64,8 @@ logger = logging.getLogger(__name__)
 _USE = re.compile(r"\s*USE\b", re.IGNORECASE)
 
 _CATALOG_NAME = "rw_"
-"""The prefix of the names of the catalog's views. Before a Spark statement that contains this prefix, rows that the
-metastore has not written yet are written."""
+"""The prefix of the names of the catalog's views. If a Spark statement contains this prefix, the metastore first writes
+its pending rows."""
 
 
 class AttachedRuntime(Protocol):
@@ -123,7 +123,8 @@ class WarehouseRuntime:
         return self.executor.run(statement, state)
 
     def run_jobs(self) -> None:
-        """Makes this process run the jobs, if all earlier sessions were attached with ``run_jobs=False``."""
+        """Lets this process run the jobs from now on. Has an effect if all earlier sessions were attached with
+        ``run_jobs=False``."""
         if self.owner is None:
             owner = Owner(self.context)
             owner.start()
@@ -317,8 +318,8 @@ class Attached:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
     def dry_run(self) -> DryRun:
-        """Returns a dry run that explains statements in order, beginning with the current catalog and this session's
-        parameters."""
+        """Returns a dry run, which explains statements one after another. It begins with the current catalog and this
+        session's parameters."""
         return DryRun(self._runtime.context, self._state.parameters)
 
     def refuse_changes(self, text: str) -> None:
@@ -330,10 +331,11 @@ class Attached:
             raise error.located(text) from error.__cause__
 
     def before_spark(self, text: str) -> None:
-        """Makes readable the rw_sql objects to which a Spark statement or table name may refer.
+        """Prepares the rw_sql objects to which a Spark statement or a table name may refer, so that Spark can read
+        them.
 
-        Must be called before Spark runs the statement. Objects that other sessions have created are looked for at most
-        once in LOOK_SECONDS.
+        Must be called before Spark runs the statement. At most once in LOOK_SECONDS, the catalog is checked for objects
+        that other sessions have created.
         """
         with self._store_errors():
             self._views.before(text)
@@ -356,10 +358,10 @@ class Attached:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
     def read(self, text: str, read: Callable[[], DataFrame], args: Any = None) -> DataFrame:
-        """Runs ``read`` for a Spark statement. Sources in the statement are read once from their upstreams.
+        """Calls ``read``, which runs a Spark statement. If the statement reads sources, their upstreams are read once.
 
-        ``args`` are the arguments with which ``read`` runs the statement. Raises SqlError, located in ``text``, if a
-        source cannot be read.
+        ``args`` are the statement's arguments, which ``read`` uses. Raises SqlError, located in ``text``, if a source
+        cannot be read.
         """
         parsed = with_values(text, args if isinstance(args, dict | list) else None)
         sources = sources_in(self._seen, parsed)

@@ -1,4 +1,4 @@
-"""An archive of the classes of a JVM, from which later JVMs load them faster.
+"""An archive of the classes of a JVM, from which later JVMs load these classes faster.
 
 A JVM of Spark reads and checks some 20,000 classes before it has run its first statement. Java can write the classes of
 a process into a file when the process ends (a dynamic CDS archive, JEP 350), and map that file into later processes.
@@ -90,9 +90,11 @@ class ClassArchive:
 def class_archive(config: Mapping[str, str], class_path: Sequence[Path] = ()) -> ClassArchive | None:
     """The archive for a JVM of Spark with these settings and those of ``spark-defaults.conf``.
 
-    ``class_path`` are the jars that are on its class path besides Spark's own. None if archives are disabled, if the
-    options of the JVM already name one, if a folder with files is in its class path, if the cache folder cannot be
-    written or belongs to others, or if an archive would have to be made in CI. Raises SqlError JAVA_MISSING.
+    ``class_path`` are the jars on the JVM's class path besides Spark's own. Returns None if archives are disabled, if
+    the options of the JVM already name an archive, if the class path may contain a folder with files, or if the cache
+    folder cannot be written or is not private to this user. Also returns None if a new archive would be needed, but
+    this process runs in CI, or the cache folder has too little free space or a path with blanks. Raises SqlError
+    JAVA_MISSING.
     """
     settings = {**defaults_of_file(), **config}
     given = " ".join([settings.get(JAVA_OPTIONS, ""), *(os.environ.get(name, "") for name in _VARIABLES)])
@@ -148,7 +150,8 @@ def _is_private(folder: Path) -> bool:
 
 
 def _key(given: str, memory: str, jars: list[Path]) -> str:
-    """A digest of the values that Java compares before it uses an archive: itself, the options and the jars."""
+    """A digest of the values that Java compares before it uses an archive: the Java program and version, the options
+    and the jars."""
     found = hashlib.sha256()
     for part in (str(java_program()), java_version(), given, memory):
         found.update(f"{part}\0".encode())

@@ -41,7 +41,7 @@ def check_java() -> None:
     match = _VERSION.search(text)
     version = int(match[1]) if match else None
     if version is None:
-        require_current_folder()  # No Java starts in a folder that was deleted.
+        require_current_folder()  # Java does not start if the current folder was deleted.
         raise SqlError(JAVA_MISSING, f"{java} ({origin}) is not a working Java{_said(text)}", hint=_hint())
     if version < OLDEST_JAVA:
         told = f"{_NEED}, and {java} ({origin}) is Java {version}"
@@ -74,7 +74,7 @@ def java_version() -> str:
 
 
 def _said(text: str) -> str:
-    """The first line of a Java's output that has to do with its failure, for the end of a message."""
+    """The first line of Java's output that explains why Java failed, as the end of a message."""
     lines = (line.strip() for line in text.splitlines() if not line.startswith("Picked up "))
     first = next(filter(None, lines), "")
     return f": {first}" if first else ""

@@ -51,7 +51,7 @@ def read_values(result: DataFrame, *, most: int = MOST_ROWS) -> Values:
 
 
 def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
-    """Like :func:`read_values`, with the result as text cells."""
+    """Like :func:`read_values`, but returns the values as text."""
     return read_values(result, most=most).as_text()
 
 

@@ -41,10 +41,11 @@ def answering(
     answer: Callable[[Question], bool] | None,
     on_progress: Callable[[BackfillProgress], None] | None = None,
 ) -> Iterator[Attached]:
-    """A context manager for running a script: sets the session's callbacks for its duration, and yields the session.
+    """A context manager for running a script: yields the attached session, with the given callbacks set until the end
+    of the block.
 
     ``answer`` confirms unsafe statements (None: nobody can confirm). ``on_progress`` receives the progress of a view
-    that a statement waits for.
+    for which a statement waits.
     """
     attached = attached_to(spark) or attach(spark)
     before, attached.ask = attached.ask, answer
@@ -64,7 +65,8 @@ def run_part(
 ) -> None:
     """Runs one statement of a script, either rw_sql's or Spark's. ``on_result`` receives its rows.
 
-    Raises SqlError located in the script, even if only Python's representation of the rows fails.
+    Raises SqlError located in the script. This includes the case that the statement succeeds, but its rows cannot be
+    converted to Python values.
     """
     try:
         with interruptible(), status_shown(attached):
@@ -81,7 +83,7 @@ def run_part(
         )
         raise told.moved_into(script, part.start, part.line, part.column, file) from error
     except (Py4JError, ValueError, ArithmeticError) as error:
-        # Python has no value for some of Spark's, such as a time after the year 9999.
+        # Some of Spark's values have no counterpart in Python, such as a time after the year 9999.
         attached.require_alive()
         told = SqlError(
             SPARK_ERROR,
@@ -105,7 +107,7 @@ def run_statements(
     ``on_result`` receives each result before the next statement starts.
 
     ``answer`` confirms unsafe statements (None: nobody can confirm). ``on_progress`` receives the progress of a view
-    that a statement waits for. Raises SqlError located in the script (file, line, column); the effects of the
+    for which a statement waits. Raises SqlError with the file, line and column of the error; the effects of the
     preceding statements remain.
     """
     with answering(spark, answer, on_progress) as attached:

@@ -21,7 +21,7 @@ class StatusDisplay(Protocol):
     """A display of statuses, one statement at a time."""
 
     def running(self) -> AbstractContextManager[None]:
-        """A context manager that shows the status after its block has run for a while."""
+        """A context manager that shows the status once its block has run for a while."""
         ...
 
     def hidden(self) -> AbstractContextManager[None]:

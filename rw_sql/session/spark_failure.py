@@ -1,4 +1,4 @@
-"""The error of a Spark that does not start."""
+"""The error that is raised if Spark does not start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SETTINGS = (
 
 
 def not_started(error: Exception) -> SqlError:
-    """The error of ``rw_sql.connect`` for an error of PySpark or Py4J while it creates the session."""
+    """The error that ``rw_sql.connect`` raises if PySpark or Py4J fails while the session is created."""
     if _has_ended(error):
         why = "its Java process has ended"
         hint = f"read the messages of Java before this error, and change {_SETTINGS} or JAVA_TOOL_OPTIONS"

@@ -2,8 +2,8 @@
 
 The caller's settings take precedence, then ``spark-defaults.conf``, then rw_sql's own.
 
-The file's format is that of ``java.util.Properties`` as Spark reads it: one key and value per line, separated by
-blanks, ``=`` or ``:``; lines that begin with ``#`` are comments.
+``spark-defaults.conf`` has the format of ``java.util.Properties`` as Spark reads it: one key and value per line,
+separated by blanks, ``=`` or ``:``; lines that begin with ``#`` are comments.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _OWN = {
     "spark.scheduler.mode": "FAIR",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    # Delta's and Spark's defaults, 50 and 200 tasks, are for clusters, and cost seconds per query on one machine.
+    # The defaults (50 tasks in Delta, 200 in Spark) are meant for clusters; on one machine, they cost seconds per
+    # query.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "8",
-    # Each view has dozens of generated classes; if the cache is too small, each batch recompiles them.
+    # Spark generates dozens of classes for each view; if the cache is too small, each batch compiles them again.
     "spark.sql.codegen.cache.maxEntries": "2000",
     # A stream adds several executions per second, each with the text of its plan; Spark's default of 1000 fills the
     # heap.
@@ -49,9 +50,9 @@ def session_settings(
 ) -> dict[str, str]:
     """The settings of a new session: those in ``given`` and in ``spark-defaults.conf`` override rw_sql's own.
 
-    ``needed`` are the settings that Delta needs; list values among them are merged with the user's.
-    ``warehouse_dir`` is the default of ``spark.sql.warehouse.dir``; ``defaults`` are further settings that the
-    user's settings override.
+    ``needed`` are the settings that Delta needs; those that are lists are merged with the user's lists.
+    ``warehouse_dir`` is the default of ``spark.sql.warehouse.dir``; ``defaults`` are further settings that the user's
+    settings override.
     """
     own = {**_OWN, **(defaults or {})}
     if warehouse_dir is not None:

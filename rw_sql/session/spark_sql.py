@@ -42,12 +42,13 @@ class TakesStatements(Protocol):
         ...
 
     def before_spark(self, text: str) -> None:
-        """Makes readable the rw_sql objects that a text may name. Must be called before Spark runs a statement or
-        resolves a table name."""
+        """Prepares the rw_sql objects that a text may name, so that Spark can read them. Must be called before Spark
+        runs a statement or resolves a table name."""
         ...
 
     def read(self, text: str, read: Callable[[], DataFrame], args: Any = None) -> DataFrame:
-        """Runs ``read`` for a Spark statement with these arguments, with the sources in the statement made readable."""
+        """Calls ``read``, which runs a Spark statement with these arguments. Sources in the statement are readable
+        during the call."""
         ...
 
     def abort_block(self) -> None:
@@ -108,13 +109,13 @@ def wrap_class(
             attached.refuse_changes(text)
             attached.before_spark(text)
             text = with_schemas(spark, text)
-            # Spark Connect analyzes the query after this call returns, so a setting cannot be changed just for the
-            # analysis.
+            # With Spark Connect, the query is analyzed after this call returns, so a setting cannot be changed only for
+            # the analysis.
             with bound_arguments(spark) if args and isinstance(spark, SparkSession) else nullcontext():
                 return attached.read(text, partial(original, spark, text, *given, **kwargs), args)
         except BaseException:
-            # Any failed statement aborts an open BEGIN UNSAFE block, also one that was passed to Spark: it may be a
-            # mistyped RESUME, and COMMIT without it would leave the source paused.
+            # Any failed statement aborts an open BEGIN UNSAFE block, even a statement that was passed to Spark: it may
+            # be a mistyped RESUME, and a COMMIT without the RESUME would leave the source paused.
             attached.abort_block()
             raise
 

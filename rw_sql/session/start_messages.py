@@ -26,8 +26,8 @@ _START_UP = re.compile(
 
 @contextmanager
 def without_start_messages() -> Iterator[None]:
-    """A context manager that filters the standard error of a process started inside its block, for as long as the
-    process lives.
+    """A context manager that filters the standard error of a process that is started inside the block. The filter lasts
+    as long as that process.
 
     Known start-up lines are hidden; all other lines are passed on. If the block raises, the hidden lines are written
     too, because one of them may explain the error.
@@ -54,8 +54,8 @@ def without_start_messages() -> Iterator[None]:
 
 
 class _Filter:
-    """Copies lines from one descriptor to another, without the start-up lines. Ends when every writer has closed the
-    descriptor."""
+    """Copies lines from one file descriptor to another, except the start-up lines. Ends when every writer has closed
+    the descriptor."""
 
     def __init__(self, read_end: int, target: int) -> None:
         self._target = target
@@ -89,5 +89,6 @@ class _Filter:
             self._left_out.clear()
 
     def _write(self, line: bytes) -> None:
-        with suppress(OSError):  # The terminal no longer exists; the writing process must not block on it.
+        # If the terminal no longer exists, lines are dropped, so that the process that writes them does not block.
+        with suppress(OSError):
             os.write(self._target, line)

@@ -46,9 +46,9 @@ def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
 
     They contain no access keys, which Spark takes from the environment.
 
-    For stores other than Amazon's, the bucket's name is put into the path, as most of them require, unless
-    ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true. Credentials from ``AWS_PROFILE`` or a web identity (Kubernetes
-    service accounts) are supported, and are refreshed when they expire.
+    For stores other than Amazon's, the bucket's name is in the path of the requests' URLs, as most of these stores
+    require, unless ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true. Credentials from ``AWS_PROFILE`` or a web identity
+    (Kubernetes service accounts) are supported, and are refreshed when they expire.
     """
     if scheme_of(uri) not in S3_SCHEMES:
         return {}
@@ -101,8 +101,8 @@ def _is_set(sources: Sequence[str] | None) -> bool:
 
 
 def _provider(environ: Mapping[str, str]) -> str | None:
-    """The AWS SDK's credentials provider, for credentials that S3A's default providers would not find; None if they
-    suffice."""
+    """The AWS SDK's credentials provider for credentials that S3A's default providers do not find; None if the default
+    providers suffice."""
     if "AWS_ACCESS_KEY_ID" in environ:
         return None
     if "AWS_WEB_IDENTITY_TOKEN_FILE" in environ:
@@ -113,7 +113,7 @@ def _provider(environ: Mapping[str, str]) -> str | None:
 
 
 def _hadoop_version() -> str | None:
-    """The version of the Hadoop that the installed PySpark ships; None if it ships none."""
+    """The version of Hadoop that the installed PySpark contains; None if PySpark contains no Hadoop."""
     for jar in spark_folder().glob("jars/hadoop-client-api-*.jar"):
         match = re.fullmatch(r"hadoop-client-api-([\d.]+)\.jar", jar.name)
         if match is not None:

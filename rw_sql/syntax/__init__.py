@@ -4,8 +4,8 @@
 -> str`` renders one statement in canonical form. Errors are :class:`rw_sql.errors.SqlError` with their positions in
 the text.
 
-Imports: ``assets``, ``errors``. Begin with ``routing`` (which decides whether a text is rw_sql's or Spark's) and
-``parsing/script.py``; the grammar is in ``grammar/``.
+Imports: ``assets``, ``errors``. Begin with ``routing``, which decides whether rw_sql or Spark gets a text, and
+``parsing/script.py``. The grammar is in ``grammar/``.
 """
 
 from __future__ import annotations

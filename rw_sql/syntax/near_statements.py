@@ -32,11 +32,11 @@ _DESCRIBED = frozenset({"CONNECTION", "SECRET", "SINK", "SOURCE"})
 
 
 def near_statement(text: str, parameters: Iterable[str] = ()) -> SqlError | None:
-    """The error for a text that neither rw_sql nor Spark accepts, with the statement that was probably meant; None if
-    none is similar.
+    """The error for a text that neither rw_sql nor Spark accepts; its hint is the statement that was probably meant.
+    None if no statement is similar.
 
     Only the first words are compared; the parser checks the rest once the statement is corrected. ``parameters`` are
-    the names that SHOW accepts besides its listings.
+    the names of parameters, which SHOW accepts besides the kinds of objects.
     """
     try:
         statement = parse_statement(text)

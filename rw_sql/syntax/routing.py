@@ -1,6 +1,6 @@
 """Routes a text to rw_sql or to Spark by its first words.
 
-If both have statements that begin with these words, clauses and object names decide whether the text is rw_sql's.
+If both have statements that begin with the same words, clauses and object names decide which of the two gets the text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CatalogView(Protocol):
 
 @runtime_checkable
 class SchemaView(Protocol):
-    """The lookups for statements about schemas.
+    """The catalog lookups that are needed to route statements about schemas.
 
     Without them, such statements go to Spark if Spark supports them too.
     """

@@ -32,7 +32,7 @@ OUTPUTS = ("text", "json", "github", "sarif", "junit")
 
 
 def check_script(text: str, file: str, checker: ScriptChecker | None = None) -> Iterator[Checked]:
-    """Checks a script: returns every statement in order, with its errors."""
+    """Checks a script: yields its statements one by one, each with its errors."""
     from rw_sql.plan.offline.script import ScriptChecker
 
     checker = checker or ScriptChecker()
@@ -52,8 +52,8 @@ def run_check(
 ) -> int:
     """Checks files and folders, prints the errors in the form ``output``, and returns the exit status.
 
-    With ``is_each``, every file or folder is checked on ``catalog``; otherwise on the catalog that results from the
-    files before it. Raises SqlError for an environment or variable that does not exist.
+    With ``is_each``, every file or folder is checked on ``catalog`` itself; otherwise, on the catalog that results from
+    the files before it. Raises SqlError for an environment or variable that does not exist.
     """
     from rw_sql.cli.checking.check_input import check_group, read_groups
     from rw_sql.cli.reports.check_reports import Report, write_report

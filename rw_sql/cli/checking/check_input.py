@@ -1,4 +1,4 @@
-"""The input of ``rw-sql check``: files in the given order, and folders, whose statements are ordered by their
+"""Reads the input of ``rw-sql check``: files in the given order, and folders, whose statements are ordered by their
 dependencies.
 
 Variables are replaced before checking; findings refer to positions in the original files.
@@ -97,7 +97,7 @@ def read_groups(
 def check_group(
     group: CheckedGroup, checker: ScriptChecker, *, has_catalog: bool = True
 ) -> Iterable[tuple[CheckedFile, list[Checked]]]:
-    """The statements of each file, in the order of the file, with their errors.
+    """Checks a group: yields each file with its statements, in the order of the file, and their errors.
 
     Without a catalog, a folder may name secrets that it does not define, because secrets are created by hand.
     """
@@ -131,7 +131,8 @@ def check_group(
 
 
 def _assume_secrets(checker: ScriptChecker, objects: Sequence[FolderObject]) -> frozenset[str]:
-    """Adds the secrets that the objects name, and that neither they nor the catalog define; returns their names."""
+    """Adds to the checker's catalog each secret that the objects name and that is defined neither by the objects nor by
+    the catalog; returns the names of these secrets."""
     defined = {made.name for made in objects if made.kind == "secret"}
     named = {name for made in objects for kind, name in named_by(made) if kind == "secret"}
     found = sorted(name for name in named - defined if checker.snapshot.find("secret", name) is None)
@@ -169,7 +170,8 @@ def _in_reading_order(
 ) -> list[tuple[str, ScriptStatement, SqlError | None, FolderObject | None]]:
     """The statements of a folder, sorted so that each follows the statements that it depends on.
 
-    A statement that a folder must not contain comes with the reason, any other one with its object.
+    Each statement comes with the reason why a folder must not contain it, if there is one, and with the object that it
+    defines, if it defines one.
 
     Statements that do not parse come first, so that the names that they define are known to the statements that
     depend on them.
@@ -221,7 +223,7 @@ def _as_written(file: CheckedFile, statements: Iterable[Checked]) -> list[Checke
     for checked in statements:
         mine = [fault for fault in faults if checked.start <= fault.at <= checked.end]
         faults = [fault for fault in faults if fault not in mine]
-        # An error at the position of a variable without a value is not an error of the statement.
+        # If the expansion failed inside a statement, only that error is reported: other errors may only follow from it.
         errors = tuple(fault.error for fault in mine) or tuple(expanded.locate(error) for error in checked.errors)
         origin, span = expanded.source(checked.start, checked.end)
         found.append(
@@ -255,4 +257,4 @@ def _of_fault(file: CheckedFile, fault: Fault) -> Checked:
 
 
 def _keep(_: SqlError) -> None:
-    """Ignores the error, because the expansion records its errors itself."""
+    """Ignores an error of the expansion, because the expansion also records the error in its result."""

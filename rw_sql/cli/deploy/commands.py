@@ -197,8 +197,8 @@ def rollback_command(
     yes: Yes = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Restore the rows that a view had before its newest rebuild. They are kept until the view's next rebuild, or for
-    the time in the system parameter rollback_window."""
+    """Restore the rows that a view had before its newest rebuild. They are kept until the view's next rebuild, but at
+    most for the time in the system parameter rollback_window."""
     from rich.text import Text
 
     from rw_sql.cli.output import console_for
@@ -271,8 +271,8 @@ def _compared(
 
 
 def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
-    """A catalog from a file, with the path of a warehouse for callers that need one; the catalog does not belong to
-    this warehouse."""
+    """A catalog from a file. The warehouse is only a placeholder for callers that need one; the catalog does not belong
+    to it."""
     from rw_sql.metastore import catalog_from_json
     from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -301,7 +301,8 @@ def show_changes(
     *,
     is_counted: bool = True,
 ) -> None:
-    """Prints the changes, their statements, the amount of data to read for them, and a line with their number.
+    """Prints the changes with their statements, the number of changes of each kind, and the amount of data that the
+    changes will read.
 
     Prints nothing if there are no changes.
     """
@@ -340,7 +341,7 @@ def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, ch
         return
     from rw_sql.runtime.positions.rows_to_read import rows_to_read
 
-    # The first object that a rebuild touches is the view itself, which is not read.
+    # The first id in the ``touches`` of a rebuild is that of the view itself, which is not read.
     read = [id_ for change in made for id_ in change.touches[change.action == "rebuild" :]]
     found = rows_to_read(warehouse, snapshot, read)
     if found.rows or found.bytes:
@@ -350,7 +351,8 @@ def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, ch
 def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> list[DeployChange]:
     """The changes to carry out.
 
-    Without ``--allow-drop``, objects that are missing in the folder are kept; raises SqlError if that is impossible.
+    Without ``--allow-drop``, objects that are missing in the folder are kept. Raises SqlError if an object cannot
+    change without a DROP.
     """
     if allow_drop:
         return list(changes)
@@ -368,8 +370,8 @@ def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> li
 
 
 def _require_secrets(snapshot: Snapshot, changes: Sequence[DeployChange]) -> None:
-    """Raises SqlError if a change needs a secret that neither the catalog nor a change creates, before anything is
-    changed."""
+    """Raises SqlError, before anything is changed, if a change needs a secret that neither is in the catalog nor is
+    created by a change."""
     from rw_sql.plan.deploy.order import secrets_of
 
     made = {change.name for change in changes if change.kind == "secret"}
@@ -414,11 +416,11 @@ def _carry_out(
     is_confirmed: bool,
     tokens: frozenset[str],
 ) -> None:
-    """Runs the statements in ``first``, then the statements of the changes. ``again`` is the text that explains how to
-    continue after an error.
+    """Runs the statements in ``first``, then the statements of the changes. ``again`` is a text that tells the user how
+    to continue after an error.
 
-    If a change drops an object, all statements are planned before the first one runs, so that no object is dropped for
-    a definition that is then refused.
+    If a change drops an object, all statements are planned before the first one runs. Otherwise, an object might be
+    dropped although its new definition is then refused.
     """
     from rw_sql.cli.output import print_error
     from rw_sql.cli.question import choose_answer
@@ -432,7 +434,7 @@ def _carry_out(
         from rw_sql.runtime.support.faults import fault
         from rw_sql.session.scripts import run_statements
 
-        # The plan is checked again, because the user's answer and Spark's start may have taken long.
+        # The plan is checked again, because the catalog may have changed while the user answered and Spark started.
         require_current(_catalog(location.uri)[1], plan, location.uri)
         if any(change.needs_drop for change in changes):
             _require_possible(spark, changes)

@@ -1,7 +1,8 @@
-"""The changes between a catalog and a folder, in which a view that cannot follow a rebuild is created again.
+"""Computes the changes between a catalog and a folder. A view that cannot follow the rebuild of a view that it reads is
+created again.
 
-``compare`` sees only definitions. Whether a view keeps its columns while a view that it reads gets another query is
-known only when the statements are planned, here by the planning of ``rw-sql check``.
+``compare`` knows only definitions. Whether a view can keep its columns when a view that it reads gets another query is
+known only after planning. This module plans the statements as ``rw-sql check`` does.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def possible_changes(
     """The changes that bring the catalog to the state of the folder; see
     :func:`rw_sql.plan.deploy.changes.compare`.
 
-    If a view of the folder cannot keep its columns while a view that it reads is rebuilt, the changes create it again.
+    If a view of the folder could not keep its columns because a view that it reads gets another query, the changes
+    create the view again.
     """
     unable: dict[int, str] = {}
     while True:
@@ -43,7 +45,8 @@ def possible_changes(
 
 
 def _reader_that_cannot_follow(snapshot: Snapshot, changes: Sequence[DeployChange]) -> ReaderCannotFollowError | None:
-    """The first refusal of a rebuild because of a view that reads the rebuilt view; None if there is none."""
+    """The first error that refuses a rebuild because of a view that reads the rebuilt view; None if there is no such
+    error."""
     last = max((place for place, change in enumerate(changes) if change.action == REBUILD), default=-1)
     checker = ScriptChecker(snapshot)
     for statement in (statement for change in changes[: last + 1] for statement in change.statements):

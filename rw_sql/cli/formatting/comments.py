@@ -1,4 +1,4 @@
-"""The comments of a statement: finds their positions, and puts them back into the formatted text."""
+"""Finds the comments of a statement, and puts them back into the formatted text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Comment:
 
 
 def comments_of(text: str, tokens: Sequence[Token]) -> list[Comment]:
-    """The comments between the tokens of a text, END included, in order."""
+    """The comments between the tokens of a text, in the order of the text. ``tokens`` includes END."""
     found = []
     end = 0
     for before, token in enumerate(tokens):
@@ -68,7 +68,7 @@ def comments_of(text: str, tokens: Sequence[Token]) -> list[Comment]:
 
 
 def without_comments(text: str, comments: Sequence[Comment]) -> str:
-    """The text with blanks in the place of its comments."""
+    """The text with its comments replaced by blanks."""
     pieces = []
     done = 0
     for comment in comments:
@@ -78,9 +78,10 @@ def without_comments(text: str, comments: Sequence[Comment]) -> str:
 
 
 def pairs_of(before: Sequence[Token], after: Sequence[Token]) -> dict[int, int]:
-    """Maps the position of each token of a text to its position in the formatted text.
+    """Maps the index of each token of a text to the index of the same token in the formatted text.
 
-    The two may differ, because formatting may drop words without a meaning and may reorder clauses.
+    The two indexes may differ, because formatting may drop words without a meaning and may reorder clauses. A dropped
+    token is left out.
     """
     old, new = [_key(token) for token in before], [_key(token) for token in after]
     same = 0
@@ -98,7 +99,7 @@ def pairs_of(before: Sequence[Token], after: Sequence[Token]) -> dict[int, int]:
 
 
 def _pair_moved(old: Sequence[tuple[str, str]], new: Sequence[tuple[str, str]], pairs: dict[int, int]) -> None:
-    """Pairs the tokens of reordered clauses, where the counterpart is unambiguous."""
+    """Adds the pairs for tokens of reordered clauses, as far as a token has exactly one possible counterpart."""
     taken = set(pairs.values())
     free: dict[tuple[str, str], list[int]] = {}
     for at, key in enumerate(new):
@@ -111,7 +112,7 @@ def _pair_moved(old: Sequence[tuple[str, str]], new: Sequence[tuple[str, str]], 
 
 
 def _pair_respelled(old: int, pairs: dict[int, int]) -> None:
-    """Pairs the last words of two spellings of a type, such as VARCHAR and CHARACTER VARYING."""
+    """Adds the pairs for the last words of two spellings of a type, such as VARCHAR and CHARACTER VARYING."""
     taken = set(pairs.values())
     for at in range(old - 1):
         following = pairs.get(at + 1)
@@ -135,7 +136,8 @@ def is_any_inside(text: str, comments: Sequence[Comment], before: Sequence[Token
 
 
 def put_back(text: str, comments: Sequence[Comment], before: Sequence[Token]) -> str:
-    """The formatted text with the comments of the text whose tokens are ``before``.
+    """The formatted text with ``comments``, which are the comments of the original text; ``before`` are that text's
+    tokens.
 
     A comment on a separate line stays attached to the token after it; any other comment stays attached to the token
     before it.
@@ -159,7 +161,7 @@ def put_back(text: str, comments: Sequence[Comment], before: Sequence[Token]) ->
 
 
 def _gap(comment: Comment, pairs: dict[int, int], old: int, new: int) -> int:
-    """The position of the token before which a comment is placed."""
+    """The index of the token in the formatted text before which a comment is placed."""
     following = next((pairs[at] for at in range(comment.before, old) if at in pairs), None)
     preceding = next((pairs[at] + 1 for at in range(comment.before - 1, -1, -1) if at in pairs), None)
     first, second = (following, preceding) if comment.begins_line else (preceding, following)

@@ -269,8 +269,7 @@ def _ends(words: Sequence[str]) -> dict[int, int]:
 
 
 def _operators(tokens: Sequence[Token]) -> dict[int, int]:
-    """Maps the position of each character of a comparison operator to the position of the operator's first
-    character."""
+    """Maps the index of each token of a comparison operator to the index of the operator's first token."""
     found = {}
     at = 0
     while at < len(tokens):

@@ -64,7 +64,8 @@ def format_query(text: str) -> str:
 
 
 def _rendered(statement: Statement, types: Sequence[str], *, is_broken: bool) -> str:
-    """Renders the statement with these spellings of its types, in order; without them, with canonical type names."""
+    """Renders the statement. ``types`` are the spellings of its types, in the order of the types; without them, types
+    have their canonical names."""
     left = iter(types)
 
     def replaced(part: object) -> object:
@@ -125,8 +126,8 @@ def _written_types(statement: Statement, tokens: Sequence[Token]) -> list[str]:
 
 
 def _type_behind(before: Token, tokens: Sequence[Token], start: int) -> tuple[str, int] | None:
-    """The type that follows the next token equal to ``before``, as spelled in the text, and the position after the
-    type."""
+    """Finds the next token equal to ``before``: returns the type that follows it, as spelled in the text, and the index
+    after the type."""
     for at in range(start, len(tokens) - 1):
         if tokens[at].value != before.value:
             continue

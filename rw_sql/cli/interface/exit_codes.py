@@ -44,7 +44,7 @@ _UNREACHABLE = frozenset({errors.UPSTREAM_UNREACHABLE.code, errors.NOT_APPLIED_Y
 
 
 def is_refused(error: SqlError) -> bool:
-    """True if the error is a missing confirmation."""
+    """True if the error means that a confirmation is missing."""
     return error.code in _REFUSED
 
 

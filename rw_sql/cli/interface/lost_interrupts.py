@@ -1,4 +1,4 @@
-"""Sends a Ctrl-C again that Python has lost.
+"""Sends a Ctrl-C again if Python has lost it.
 
 Python runs a signal's handler between any two instructions of the main thread, and therefore also inside a finalizer or
 a weak reference's callback. Python prints and ignores exceptions that are raised there (``sys.unraisablehook``). The
@@ -25,8 +25,8 @@ _AFTER_SECONDS = 0.02
 
 @contextmanager
 def resent_interrupts() -> Iterator[None]:
-    """A context manager inside which a Ctrl-C that arrives in a finalizer is raised after the finalizer, in the main
-    thread."""
+    """A context manager. If a Ctrl-C arrives inside the block while a finalizer runs, KeyboardInterrupt is raised in
+    the main thread after the finalizer."""
     report, main = sys.unraisablehook, threading.main_thread()
     lost: SimpleQueue[bool] = SimpleQueue()  # a queue whose put may be called in a finalizer
 

@@ -131,7 +131,7 @@ MOVE_OUTPUT = output_option("text", "json", *PICTURES, help="The form of the res
 
 
 def require_move_output(output: str, *, is_dry_run: bool) -> None:
-    """Raises SqlError INVALID_OPTION for an unknown form, and for a picture without a dry run."""
+    """Raises SqlError INVALID_OPTION for an unknown form, and for a picture (mermaid or svg) without a dry run."""
     # "table" is the old name of "text".
     require_output("text" if output == "table" else output, ("text", "json", *PICTURES))
     if output in PICTURES and not is_dry_run:
@@ -139,7 +139,7 @@ def require_move_output(output: str, *, is_dry_run: bool) -> None:
 
 
 def old_name(old: str, new: str, **settings: Any) -> Any:
-    """A hidden option: the old name of another option or of one of its values.
+    """A hidden option, which is the old name of another option or of one value of another option.
 
     Using it prints a note on standard error.
     """
@@ -161,5 +161,5 @@ def allow_words(given: Sequence[str] | None) -> list[str]:
 
 
 def given(*values: Any) -> tuple[Any, ...]:
-    """The values given for an option, under its current and old names."""
+    """The values that were given for an option under its current and its old names."""
     return tuple(value for value in values if value is not None and value is not False)

@@ -32,7 +32,7 @@ _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 class Report:
     """The checked files in the given order.
 
-    Each has its text and statements, or the reason why it could not be read.
+    Each file has its text and its statements, or the reason why it could not be read.
     """
 
     files: list[tuple[str, str, tuple[Checked, ...]]] = field(default_factory=list)
@@ -83,7 +83,8 @@ class _Region:
 
 
 def _region(error: SqlError, checked: Checked) -> _Region:
-    """The range of an error. Columns count characters from 1; the end is the position after the last character."""
+    """The range of an error. Columns are counted in characters, from 1; the end is the position after the last
+    character."""
     span, text = error.span, error.text or ""
     if span is None:
         return _Region(line=checked.line, column=checked.column, end_line=checked.line, end_column=checked.column + 1)

@@ -52,7 +52,7 @@ def environment_above(file: str, env: str | None) -> dict[str, str]:
 
 
 def _other_environments(env: str, folders: Sequence[Path]) -> str:
-    """The hint for an environment without a file: the environments of the nearest folder that has some."""
+    """The hint for an environment that has no file: lists the environments of the nearest folder that has any."""
     for folder in folders:
         with suppress(OSError):
             found = sorted(path.stem for path in folder.glob("*.env") if path.is_file())

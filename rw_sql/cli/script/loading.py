@@ -87,12 +87,14 @@ def _secrets(variables: Mapping[str, str]) -> Iterable[str]:
 
 
 def hiding_of(variables: Mapping[str, str]) -> Callable[[str], str]:
-    """A function that replaces secrets by asterisks, including the values of secret variables among these."""
+    """A function that replaces secrets in a text by asterisks, including the values of those ``variables`` whose names
+    suggest a secret."""
     return hiding(_secrets(variables))
 
 
 def hiding(secrets: Iterable[str]) -> Callable[[str], str]:
-    """A function that replaces secrets by asterisks: the given secrets, and secrets in the text of statements."""
+    """A function that replaces secrets in a text by asterisks: the given secrets, and those that the text's statements
+    contain."""
     # Longer values are replaced first, because they may contain shorter ones.
     values = sorted({form for secret in secrets for form in (secret, secret.replace("'", "''"))}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, values))) if values else None

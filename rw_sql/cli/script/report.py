@@ -153,7 +153,7 @@ class RunReport:
 
 
 def _dotted(file: str) -> str:
-    """Converts a path to the form of a class name, with dots."""
+    """Converts a path to a dotted name, as JUnit expects for a class."""
     return re.sub(r"[/\\]+", ".", re.sub(r"\.\w+$", "", file)).strip(".") or file
 
 

@@ -41,7 +41,7 @@ _NOT_RUN = "a dry run does not run Spark's statements"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How scripts are run. With an ``output`` other than text, only the report is written to standard output."""
+    """The options of a run. With an ``output`` other than text, only the report is written to standard output."""
 
     warehouse: str | None = None
     is_confirmed: bool = False
@@ -53,8 +53,8 @@ class RunOptions:
 
 
 def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[str], str]) -> RunReport:
-    """Runs the scripts in order until the first error (with ``keeps_going``: to the end), and prints each result and
-    error at once. The report contains the error that stops the run."""
+    """Runs the scripts in the order given, and prints each result and error as soon as it is known. The run stops at
+    the first error unless ``keeps_going`` is set; the report contains this error."""
     is_text = options.output == "text"
     console = console_for() if is_text else console_for(sys.stderr)
     report = RunReport(hide=hide, is_dry=options.is_dry)
@@ -83,7 +83,8 @@ class _RunStatus:
 
     def __init__(self, *, is_quiet: bool) -> None:
         self.spark: SparkSession | None = None
-        # A separate descriptor, because standard error is a file while Spark starts.
+        # The status line has its own copy of standard error, because standard error itself is redirected to a file
+        # while Spark starts.
         self.line = StatusLine(self._describe, stream=own_stderr(), is_quiet=is_quiet)
 
     def _describe(self) -> Progress:
@@ -110,7 +111,7 @@ class ScriptRun:
         self._keeps_going = options.keeps_going
         self._report = report
         self._transcript = transcript
-        # The display's thread starts with the first statement that it shows.
+        # The thread that shows the status starts with the first statement that it shows.
         self._status = status if status is not None else StatusLine(lambda: Doing(""), is_quiet=True)
         self._is_over = False
         self._was_interrupted = False
@@ -210,7 +211,7 @@ class ScriptRun:
     def _show(self, part: ScriptStatement, outcome: _Outcome) -> None:
         """Prints the result of a statement.
 
-        A Ctrl-C at this point does not affect this statement, which is complete, but prevents the next one.
+        The statement is complete, so a Ctrl-C during this call does not affect it, but prevents the next statement.
         """
         if self._transcript is None:
             return

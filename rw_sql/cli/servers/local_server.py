@@ -33,8 +33,9 @@ _LOG_LINES = 6
 class LocalServer:
     """A server whose files are in one folder.
 
-    ``name`` is its name in messages, ``file`` the file in the folder with the facts about its last start, ``console``
-    the file that receives its output, ``logs`` the files whose last lines explain a failed start.
+    ``name`` is the server's name in messages. ``file`` is the file in the folder with the facts about the server's last
+    start, ``console`` the file that receives the server's output, and ``logs`` are the files whose last lines explain a
+    failed start.
     """
 
     name: str
@@ -49,7 +50,7 @@ class LocalServer:
         return remembered(self.folder / self.file)
 
     def port(self, wanted: int) -> int:
-        """The port for a start: ``wanted``; if that is 0, the port of the last start, or a free port.
+        """The port on which to start: ``wanted`` or, if that is 0, the port of the last start or a free port.
 
         Raises SqlError UPSTREAM_UNREACHABLE if another process listens there.
         """
@@ -86,8 +87,8 @@ class LocalServer:
                     return process.pid
                 time.sleep(0.05)
         except BaseException:
-            # Applies to any exception, including Ctrl-C, because the caller does not have the server's handle yet and
-            # could not stop the server.
+            # Ends the server after any exception, even Ctrl-C: the caller does not know the server's process id yet, so
+            # it could not stop the server.
             process.kill()
             process.wait()
             raise
@@ -174,7 +175,7 @@ def is_gone_within(pid: int, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(ChildProcessError):
-            # The process may be a child of this process, which remains a zombie until it is waited for.
+            # The process may be a child of this process. An ended child remains a zombie until its parent waits for it.
             os.waitpid(pid, os.WNOHANG)
         if not process_start(pid):
             return True

@@ -59,11 +59,12 @@ class RegistryInfo:
 
 
 def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
-    """Starts a registry and returns when it answers. If the folder's registry is already running, returns that one.
+    """Starts a registry and returns when it answers. If the folder's registry is already running, returns the running
+    registry.
 
-    ``port`` 0 selects a free port, which is stored in the folder. The registry outlives this process, but its
-    schemas are lost when it stops. Raises SqlError UPSTREAM_UNREACHABLE with the end of its log if it does not
-    start.
+    ``port`` 0 selects a free port, which is stored in the folder. The registry outlives this process, but its schemas
+    are lost when it stops. Raises SqlError UPSTREAM_UNREACHABLE, with the end of the registry's log, if the registry
+    does not start.
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)

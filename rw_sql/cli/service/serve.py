@@ -40,9 +40,9 @@ def serve_until_told(
 ) -> None:
     """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and releases the lease.
 
-    With ``resource_group``, only the jobs of that group run. ``config`` are Spark's settings. If another process owns
-    the warehouse, this process waits and takes over when that process has ended. It exits with status 1 if Spark ends,
-    because it can then no longer run the jobs.
+    With ``resource_group``, only the jobs of that group run. ``config`` are Spark's settings. If another process runs
+    these jobs, this process waits, and takes over when the other process has ended. It exits with status 1 if Spark
+    ends or if it can no longer run the jobs for another reason.
     """
     if resource_group is not None:
         require_group_name(resource_group)
@@ -51,11 +51,12 @@ def serve_until_told(
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         told.set()
 
-    # Handlers are set before Spark starts; a signal during the start takes effect right after it.
+    # The handlers are set before Spark starts. A signal that arrives while Spark starts takes effect right after the
+    # start.
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
     start_log(log)
-    check_java()  # before the page is served and the start is reported
+    check_java()  # before the status page is served, and before the log reports that Spark is starting
     server = listen(host, port, token_file) if has_http else None
 
     from rw_sql.session.attach import attach, connect, detach
@@ -94,8 +95,8 @@ def serve_until_told(
 def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
     """Starts the status page's server. Raises SqlError if it cannot listen.
 
-    Without ``port``, it uses the default port, or a free port if another process (such as the active server on the
-    same machine) already uses the default.
+    Without ``port``, the server uses the default port, or a free port if another process already uses the default. Such
+    a process may be the server that runs the jobs, on the same machine.
     """
     from rw_sql.runtime.status.http_server import DEFAULT_PORT, StatusServer
 

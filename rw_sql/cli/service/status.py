@@ -1,4 +1,4 @@
-"""``rw-sql status`` and ``rw-sql lineage``: a warehouse at a glance, without Spark or Java."""
+"""``rw-sql status`` and ``rw-sql lineage``: show a warehouse at a glance, without Spark or Java."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 OUTPUTS = ("text", "json")
 FORMATS = ("text", "mermaid", "json", "svg")
 LOOK_SECONDS = 0.7
-"""The time limit in seconds for all upstreams together to report their ends; the same time again is allowed for the
-age of their records."""
+"""The time limit in seconds within which all upstreams together must report their ends. The same time again is allowed
+for finding out how old their records are."""
 
 _WATCH_SECONDS = 2.0
 
@@ -52,7 +52,7 @@ def status_command(
                 console.clear()
             elif number and output != "json" and problem is None:
                 console.print()
-            # The last status is still visible, so only the problem is printed.
+            # The last status is still visible, so only the reason why there is no newer one is printed.
             if status is not None and (is_redrawn or problem is None):
                 _show(console, status, output, is_one_line=True)
             if problem is not None:
@@ -75,7 +75,8 @@ def _status(context: Context) -> WarehouseStatus:
 
 
 def _looks(look: Callable[[], WarehouseStatus]) -> Iterator[tuple[WarehouseStatus | None, str | None]]:
-    """Yields the newest status again and again or, if it cannot be read, a text that states this."""
+    """Yields the status again and again. If the current status cannot be read, yields the last one (None: there was
+    none) and the reason."""
     from deltalake.exceptions import DeltaError
 
     from rw_sql.runtime.status.words import unreadable
@@ -92,8 +93,8 @@ def _looks(look: Callable[[], WarehouseStatus]) -> Iterator[tuple[WarehouseStatu
 
 
 def print_status(console: Console, status: WarehouseStatus) -> None:
-    """Prints the status: one line for the warehouse, one for its owner, the jobs as a table, then the items that need
-    an operator."""
+    """Prints the status: one line for the warehouse, one for its owner, the jobs as a table, and then whatever needs
+    the attention of an operator."""
     from rich.text import Text
 
     from rw_sql.cli.output import print_rows

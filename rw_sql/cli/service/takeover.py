@@ -1,4 +1,4 @@
-"""``rw-sql takeover``: ends an owner that a signal has stopped or that hangs, without Spark or Java."""
+"""``rw-sql takeover``: ends an owner that hangs or that a signal has suspended. Needs neither Spark nor Java."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Backend:
 
     def _start(self) -> None:
         try:
-            # Only one thread imports at a time, because both threads need the same hundred modules.
+            # The two threads import one after the other, because both need the same hundred modules.
             from rw_sql.session.attach import attach
 
             self._imported.set()
@@ -104,7 +104,7 @@ class Backend:
     def go_to(self, warehouse: str) -> Attached:
         """Attaches to another warehouse, which is created if it does not exist.
 
-        This process stops running the jobs of the current warehouse.
+        This process then no longer runs the jobs of the current warehouse.
         """
         from rw_sql.session.attach import attach
 
@@ -257,7 +257,7 @@ class CatalogNames:
         self._backend = backend
 
     def objects(self) -> dict[str, str]:
-        """The kind of each object by its name. Spark's own tables and views have the kind ``spark``."""
+        """Maps the name of each object to its kind. Spark's own tables and views have the kind ``spark``."""
         from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException

@@ -1,4 +1,4 @@
-"""Backslash commands as in psql: recognizes them in a text, and maps each to its effect."""
+"""Backslash commands as in psql: finds them in a text, and knows which statement a listing command stands for."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def split_commands(text: str) -> tuple[Piece, ...]:
 
 
 def _statements(text: str, start: int, end: int) -> list[Piece]:
-    """A part of a text as a piece with unchanged line numbers; empty if the part is blank."""
+    """A part of a text as a piece in which line numbers are those of the whole text; an empty list if the part is
+    blank."""
     lines = "\n" * text.count("\n", 0, start)
     return [Piece(kind="statements", text=lines + text[start:end])] if text[start:end].strip() else []
 

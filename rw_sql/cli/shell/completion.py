@@ -81,8 +81,8 @@ class Names(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One choice for the text at the cursor; ``meta`` describes it. A choice in quotes matches the word at the cursor
-    if its ``name`` begins with that word."""
+    """One choice for the text at the cursor; ``meta`` describes the choice. A quoted choice matches the word at the
+    cursor if the unquoted ``name`` begins with that word."""
 
     text: str
     meta: str = ""
@@ -233,7 +233,8 @@ class StatementCompleter(Completer):
         return [] if option is None else _option_values(option)
 
     def _spec(self, statement: str, words: list[str], tokens: list[Token]) -> ConnectorSpec | None:
-        """The spec of the connector named in a statement, or used by the object that the statement refers to."""
+        """The spec of the connector that a statement names, or that is used by the object to which the statement
+        refers."""
         from rw_sql.connectors.spec import load_sink_spec, load_spec
 
         named = _CONNECTOR.search(statement)
@@ -326,7 +327,8 @@ class Place:
 
     @staticmethod
     def _begun_keywords(text: str, tokens: list[Token]) -> tuple[str, ...]:
-        """The remaining words of multi-word keywords, such as IF NOT EXISTS, whose first words are the last tokens."""
+        """If the last tokens begin a keyword of several words, the words that complete it, such as NOT EXISTS after
+        IF."""
         for size in (1, 2):
             begun = " ".join(token.upper for token in tokens[-size:]) + " "
             if len(tokens) <= size or not any(spelling.startswith(begun) for spelling in _spellings().values()):

@@ -64,8 +64,8 @@ class Shell:
         self.edited = ""
         self._is_interactive = is_interactive
         self._console = console_for()
-        # The status line gets its own copy of standard error: while Spark starts, standard error itself is redirected
-        # to a file, which would receive the rest of a half-written line.
+        # The status line gets its own copy of standard error. While Spark starts, standard error itself is redirected
+        # to a file; without the copy, a half-written status line would end in that file.
         self._status = StatusLine(backend.progress, stream=own_stderr())
         self._layout: Layout = "auto"
         self._is_timed = is_interactive
@@ -101,7 +101,7 @@ class Shell:
         except ModuleNotFoundError:
             raise  # The command line names the installation that has the package.
         except Exception as error:
-            # The process may run the jobs of the warehouse, so no error of a statement may end it.
+            # This process may run the warehouse's jobs, so the error of a statement must not end the process.
             logger.debug("a statement failed", exc_info=True)
             print_error(f"{type(error).__name__}: {error}")
             return FAILED
@@ -168,7 +168,8 @@ class Shell:
         return found[0] if found else None
 
     def _show(self, rows: Rows, statement: str, layout: Layout) -> None:
-        """Prints a result to the file of ``\\o`` or, without one, to the terminal (through the pager if it is long)."""
+        """Prints a result to the file that ``\\o`` has set or, if it has set none, to the terminal (a long result
+        through the pager)."""
         if not rows.columns:
             return
         definition = definition_of(statement, rows) if layout != "records" else None
@@ -255,7 +256,7 @@ class Shell:
             self._show(Rows(columns=("name", "kind"), rows=objects), "", self._layout)
             return
         kinds = dict(() if snapshot is None else listed(snapshot))
-        # Even without quotes, the whole text may be a name.
+        # The whole text may be a name that would need quotes.
         wanted = next((each for each in (_name_in(name), name) if each in kinds), None)
         if wanted is None:
             self._run_statements(f"DESCRIBE {name}", self._layout)
@@ -367,8 +368,8 @@ def _duration(seconds: float) -> str:
 
 
 def _jobs_in_short(rows: Rows) -> tuple[Rows, str]:
-    """A compact form of SHOW JOBS, for terminals that are too narrow for its table: the most important columns, with
-    the reasons below."""
+    """A compact form of SHOW JOBS for terminals that are too narrow for the full table: the most important columns, and
+    the reasons as text below."""
     from rw_sql.session.results import Rows
 
     at = [rows.columns.index(column) for column in ("job", "object", "kind", "state", "lag")]

@@ -25,8 +25,8 @@ leave the text on the screen."""
 
 @contextmanager
 def quiet_interrupts() -> Iterator[None]:
-    """A context manager inside which Ctrl-C stops only the external program, which gets the default handler, not the
-    shell."""
+    """A context manager for running an external program: Ctrl-C stops the program, which gets the default handler, but
+    not the shell."""
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield
@@ -56,7 +56,7 @@ def show_paged(text: str, *, is_long: bool) -> None:
                 )
             return
         except OSError:
-            pass  # the program does not exist
+            pass  # the pager does not exist
     sys.stdout.write(text)
     sys.stdout.flush()
 

@@ -48,8 +48,8 @@ _STYLE = Style.from_dict(
 
 
 def is_complete(text: str) -> bool:
-    """True if the typed text is ready to run: it is empty, a backslash command, or consists of statements with a
-    final ``;``."""
+    """True if the typed text is ready to run: it is empty, is a backslash command, or consists of statements that end
+    in ``;``."""
     return text.strip().lower() in {"exit", "quit", "help"} or not is_open(text)
 
 
@@ -129,9 +129,9 @@ def prompt_for(session: PromptSession[str], message: str, *, default: str = "", 
     """
     session.refresh_interval = _STARTING_SECONDS if is_starting else 0
     interrupts: list[int] = []
-    # prompt_toolkit handles Ctrl-C only while it waits for keys. Before and after that, an exception could interrupt
-    # asyncio at any line and leave its loop, the terminal or the standard output in an undefined state, so the signal
-    # is only recorded.
+    # prompt_toolkit handles Ctrl-C only while it waits for keys. Before and after that, KeyboardInterrupt could
+    # interrupt asyncio at any line and leave its loop, the terminal or the standard output in an undefined state. The
+    # signal is therefore only recorded.
     before = signal.signal(signal.SIGINT, lambda number, _frame: interrupts.append(number))
     try:
         with patch_stdout(raw=True):

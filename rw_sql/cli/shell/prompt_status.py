@@ -20,8 +20,8 @@ def show_at_prompt() -> None:
 
 
 class PromptStatus(StatusLine):
-    """A status line that is not shown while Spark's progress bars are enabled, because these use the same line of
-    the terminal. ``rw_sql.connect`` and ``rw-sql pyspark`` disable the progress bars."""
+    """A status line that is not shown if Spark's progress bars are enabled, because the bars use the same line of the
+    terminal. ``rw_sql.connect`` and ``rw-sql pyspark`` disable the bars."""
 
     def _show(self, progress: Progress, seconds: float) -> None:
         if not _has_bars():

@@ -1,4 +1,4 @@
-"""The pipeline under test: the CREATE statements in its files, and the dependencies between their objects."""
+"""Reads the pipeline under test: the CREATE statements in its files, and which objects the views read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Defined:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The names of the objects that it reads; empty unless it is a view."""
+        """The names of the objects that the object reads; empty unless the object is a view."""
         if not isinstance(self.statement, ast.CreateMaterializedView):
             return ()
         if self.dialect == "risingwave":
@@ -46,7 +46,7 @@ class Defined:
 
     @property
     def text(self) -> str:
-        """The statement in a form that can be run whether or not the object exists."""
+        """The statement in canonical form."""
         return render(self.statement)
 
 
@@ -89,15 +89,15 @@ def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: st
 
 
 def input_columns(statement: Input) -> tuple[tuple[str, str], ...]:
-    """The columns that the given rows of an input can have, with their Spark types: including INCLUDE columns,
-    excluding generated columns."""
+    """The columns that a test's rows of an input can have, with their Spark types: the columns of the definition and
+    those of INCLUDE, without generated columns."""
     name = connector_of(statement) or ""
     plain = [(column.name, spark_type(column.data_type)) for column in statement.columns if column.generated is None]
     return (*plain, *((include_name(name, column), include_type(column)) for column in statement.include))
 
 
 def has_hidden_columns(statement: Input) -> bool:
-    """True if INCLUDE adds columns with reserved names, which only the connector can provide."""
+    """True if INCLUDE adds columns with reserved names. Only the connector can fill such columns."""
     return any((column.alias or "_rw_").startswith("_rw_") for column in statement.include)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 
 class MismatchError(Exception):
-    """A result differs from a test's expectation.
+    """The result of a statement differs from what a test expects.
 
     Has a one-line message and details; ``line`` is the line number in the test's file.
     """

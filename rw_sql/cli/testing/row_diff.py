@@ -19,7 +19,8 @@ _MISSING, _UNEXPECTED, _CHANGED = "-", "+", "~"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The difference between rows. ``changed`` are pairs of an expected row and the most similar found row."""
+    """The difference between the expected and the found rows. ``changed`` are pairs of an expected row and the most
+    similar found row."""
 
     columns: Row
     missing: tuple[Row, ...]
@@ -71,8 +72,8 @@ def compare_rows(columns: Sequence[str], expected: Sequence[Row], found: Sequenc
     changed: list[tuple[Row, Row]] = []
     for row in list(missing):
         near = max(unexpected, key=lambda other: _alike(row, other), default=None)
-        # Rows match if more than half of their columns are equal, or if the first column is equal, which is the key of
-        # most views.
+        # Two rows count as similar if more than half of their columns are equal, or if their first columns are equal,
+        # because the first column is the key of most views.
         if near is not None and (_alike(row, near) * 2 > len(columns) or (row[0] == near[0] and len(columns) > 1)):
             changed.append((row, near))
             missing.remove(row)
@@ -87,7 +88,7 @@ def compare_rows(columns: Sequence[str], expected: Sequence[Row], found: Sequenc
 
 
 def compare_lists(columns: Sequence[str], expected: Sequence[Row], found: Sequence[Row]) -> str | None:
-    """The difference between rows whose order matters, as text; None if there is none."""
+    """The difference between rows whose order matters, as text; None if the rows are the same."""
     if list(expected) == list(found):
         return None
     if sorted(expected) != sorted(found):

@@ -49,9 +49,9 @@ TEST_SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     # Without adaptive execution, the stages of a query form one job instead of one job each.
     "spark.sql.adaptive.enabled": "false",
-    # In a JVM that runs for a minute, half of the CPU time is spent on compiling, so only the quick compiler
-    # is used, which suffices for few rows. The settings also reserve enough space for compiled code, classes
-    # and young objects from the start.
+    # A JVM that runs for a minute spends half of its CPU time on compiling. Only the quick compiler is used, which
+    # suffices for few rows. The settings also reserve enough space for compiled code, classes and young objects from
+    # the start.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
     "-Xmn256m -XX:MetaspaceSize=256m -Djdk.lang.Process.launchMechanism=VFORK",
 }
@@ -292,7 +292,7 @@ class Bench:
                 detach(session)
         finally:
             self._spark.sql(f"DROP DATABASE IF EXISTS {database} CASCADE")
-            # Delta caches every table for an hour; no test reads these again.
+            # Delta would cache every table for an hour, although no later test reads the tables of this one.
             from rw_sql.runtime.spark.jvm import java_class
 
             java_class(self._spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
@@ -300,7 +300,7 @@ class Bench:
 
     @contextmanager
     def _own_topics(self, topics: frozenset[str]) -> Iterator[None]:
-        """A context manager that makes files that create the same topic run one after another.
+        """A context manager that lets files that create the same topic run only one after another.
 
         Each file starts without the topic.
         """
@@ -333,7 +333,7 @@ def run_tests(tests: Sequence[Test], options: TestOptions, tell: Callable[[TestO
         if options.has_broker:
             home = folder / "broker"
             left.callback(stop_broker, home)
-            # The broker starts at the same time as Spark, because each of the two leaves a core idle for seconds.
+            # The broker and Spark start at the same time, because each of them leaves a core idle for seconds.
             starter = left.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="rw_sql-broker"))
             broker = starter.submit(start_broker, home, port=0)
         # An archive of classes makes a run of tests no faster (decision 61).

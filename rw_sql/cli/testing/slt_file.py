@@ -182,8 +182,8 @@ def topics_of(records: list[SltRecord]) -> frozenset[str]:
 
 
 def rewritten(text: str, file: str, records: list[SltRecord], found: dict[int, list[str]]) -> str:
-    """The file's text with the expected rows replaced by the rows in ``found``, which are keyed by the index of the
-    first expected row's line."""
+    """The file's text with expected rows replaced by those in ``found``, whose keys are the line indexes at which the
+    expected rows of a query begin."""
     lines = text.split("\n")
     for record in reversed(records):
         if record.file == file and record.rows_at in found:

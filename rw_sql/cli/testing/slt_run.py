@@ -72,11 +72,11 @@ def shown(value: object) -> str:
 
 @dataclass(slots=True)
 class SltRun:
-    """One run of a file. ``names`` are the values of ``${…}``; ``found`` are the rows of queries to record, by the
-    index of the first expected row's line.
+    """One run of a file. ``names`` are the values of ``${…}``. ``found`` are the rows of queries to record; the keys
+    are the line indexes at which the expected rows of the queries begin.
 
-    With ``is_recording``, differing rows of the file are recorded instead of raising MismatchError; those of included
-    files are not, because other files include them too.
+    With ``is_recording``, rows that differ from the expected ones are recorded, and no MismatchError is raised. This
+    does not apply to included files, because other files include them too.
     """
 
     attached: Attached
@@ -129,7 +129,7 @@ class SltRun:
     def _objects(self, record: SltRecord, folder: str) -> None:
         """Creates the objects defined in a folder's files.
 
-        ``names`` of the test provide the values of variables in these files.
+        The test's ``names`` are the values of the variables in these files.
         """
         try:
             files = folder_files(str(Path(record.file).parent / folder))
@@ -291,7 +291,7 @@ class SltRun:
             _check_types(row, types, record)
 
     def _recorded(self, record: SltRecord, found: list[str], modes: Sequence[str]) -> list[str]:
-        """The rows to record. An expected row that is found stays as written, with its ``${…}`` and
+        """The rows to record. If an expected row matches a found row, it is kept as written, with its ``${…}`` and
         ``<slt:ignore>``."""
         written = [] if "valuesort" in modes else list(record.rows)
         lines = []
@@ -303,7 +303,7 @@ class SltRun:
         return lines
 
     def _hidden(self, line: str) -> str:
-        """A row with the names of the values that differ from run to run, such as ``${dir}``."""
+        """A row in which values that differ from run to run are replaced by their names, such as ``${dir}``."""
         values = {self.names[name]: name for name in _OF_RUN if self.names.get(name)}
         pattern = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
         return re.sub(pattern, lambda found: f"${{{values[found[0]]}}}", line) if pattern else line
@@ -327,8 +327,8 @@ def _zone(name: str) -> dt.tzinfo | None:
 
 
 def _in_zone(value: Any, kind: DataType, zone: dt.tzinfo | None) -> Any:
-    """A value that Spark's ``collect`` returned, with times in a zone: PySpark returns times in the zone of this
-    process, which may differ from machine to machine."""
+    """A value that Spark's ``collect`` returned, with its times converted to a time zone. PySpark returns times in the
+    zone of this process, which may differ from machine to machine."""
     match kind:
         case _ if value is None or zone is None:
             return value
@@ -372,7 +372,8 @@ def _sorted(lines: list[str], modes: Sequence[str]) -> list[str]:
 def _difference(
     names: Sequence[str], expected: list[str], found: list[str], rows: Sequence[Row], modes: Sequence[str]
 ) -> str:
-    """The rows side by side: in the query's columns if each expected line has as many values."""
+    """The expected and the found rows side by side. They are split into the query's columns if each expected line has
+    one value per column."""
     split = [tuple(line.split()) for line in expected]
     is_plain = all(len(row) == len(names) for row in split) and all(" " not in cell for row in rows for cell in row)
     if is_plain and "valuesort" not in modes:

@@ -100,8 +100,8 @@ class UnitFile:
 
     @property
     def with_subfolders(self) -> str:
-        """What to write so that definitions in subfolders are read too; empty if there are none, or if the test names
-        its definitions."""
+        """The text to add to the test's file so that definitions in subfolders are read too; empty if there are none,
+        or if the file already names its definitions."""
         folder = Path(self.file).parent
         is_above = _is_above(folder)
         inner = (folder.parent if is_above else folder).glob("*/**/*.sql")
@@ -275,7 +275,7 @@ def _read_sql(text: str, file: str) -> UnitFile:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int]]:
-    """The texts between semicolons, with blanks in place of comments, each with its line."""
+    """Splits a text at semicolons. Each piece comes with its line; comments are replaced by blanks."""
     kept: list[str] = []
     for match, end, is_comment in lexemes(SPARKS, text, 0):
         piece = text[match.start() : end]

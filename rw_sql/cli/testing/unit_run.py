@@ -101,7 +101,8 @@ class UnitRun:
         """Runs the test. Raises MismatchError if the view's rows differ from the expected rows, WrongTestError if the
         test is wrong."""
         order = self._needed()
-        self._sql("SET statement_timeout = '5min'")  # without any progress: CI machines are slow
+        # A statement may wait this long without any progress, because CI machines are slow.
+        self._sql("SET statement_timeout = '5min'")
         for name in (name for name in self.test.given if name not in order):
             near = near_names(name, order, most=1)
             raise self._wrong(f'the test gives rows of "{name}", which {self.test.view} does not read', near)
@@ -123,7 +124,8 @@ class UnitRun:
         return tuple(self._topics)
 
     def _needed(self) -> list[str]:
-        """The view and the objects that it reads, down to the inputs that the test provides, in order of creation."""
+        """The view and the objects that it reads, directly or indirectly, down to the inputs that the test provides; in
+        the order in which they can be created."""
         order: list[str] = []
         path: list[str] = []
 
@@ -233,7 +235,7 @@ class UnitRun:
         return self._fitted(taken, schema, what)
 
     def _taken(self, sql: str, what: str) -> tuple[list[str], list[dict[str, Any]]]:
-        """The columns of a test's query, and its rows by column."""
+        """The columns of a test's query, and its rows as dicts by column."""
         schema, rows = self._query(sql, what, lambda frame: (frame.schema, frame.collect()))
         twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
         if twice is not None:
@@ -263,7 +265,7 @@ class UnitRun:
     def _delta(self, name: str, schema: StructType, rows: Sequence[Mapping[str, Any]]) -> str:
         """Writes a Delta table; returns its path."""
         path = str(self.folder / "inputs" / name)
-        # A view's column may be not nullable, such as a count; an input row may still omit it.
+        # A column of a view may be non-nullable, such as a count, but a test's row may omit it.
         arrow = pa.schema(
             [column.with_nullable(True) for column in pa.schema(Schema.from_json(schema.json()).to_arrow())]
         )
@@ -377,8 +379,8 @@ class UnitRun:
         return rows.select(*(quoted_for_spark(name) for name, _ in schema_columns(view.schema)))
 
     def _query(self, text: str, what: str, read: Callable[[DataFrame], _Read]) -> _Read:
-        """The values that ``read`` returns from a query's result. Spark's errors while it reads count as errors of the
-        query."""
+        """What ``read`` returns for a query's result. Errors of Spark during the call of ``read`` count as errors of
+        the query."""
         kept: list[_Read] = []
         part = ScriptStatement(text=text, start=0, line=1, column=1)
         try:

@@ -1,4 +1,4 @@
-"""Converts values of test files, from YAML, CSV and SQL, to the types of columns."""
+"""Converts the values that test files contain in YAML, CSV and SQL to the types of columns."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ class Written:
 
 
 def fitted(value: Any, kind: DataType) -> Any:
-    """A written value converted to a type: times with a zone in UTC, structs and maps as dicts. Raises MisfitError."""
+    """Converts a value of a test file to a type: times with a zone become UTC, structs and maps become dicts. Raises
+    MisfitError."""
     if value is None:
         return None
     try:
@@ -138,7 +139,7 @@ def _fitted(value: Any, kind: DataType) -> Any:
 
 
 def _single(value: float) -> float:
-    """The nearest number of single precision, with as few digits as identify it."""
+    """The nearest number of single precision, rounded to the fewest digits that still identify it."""
     if not math.isfinite(value):
         return value
     packed = struct.pack("f", value)
@@ -148,7 +149,7 @@ def _single(value: float) -> float:
 
 
 def _by_key(entries: dict[Any, Any]) -> dict[Any, Any]:
-    """The entries of a map in one order, because their order has no meaning."""
+    """The entries of a map, sorted, because their order has no meaning."""
     return dict(sorted(entries.items(), key=lambda entry: text_of(entry[0])))
 
 

@@ -1,6 +1,6 @@
 """Checks of definitions: formats, columns, options and upstreams.
 
-The error of a check states how to correct the definition.
+The error that a check raises states how to correct the definition.
 
 A check raises SqlError or returns its result; it changes nothing.
 

@@ -1,4 +1,5 @@
-"""Checks CREATE TABLE … FROM a change data capture source: first the clauses, then the columns against the upstream."""
+"""Checks CREATE TABLE … FROM a change data capture source: first the clauses, then whether the columns fit the upstream
+table."""
 
 from __future__ import annotations
 
@@ -49,10 +50,10 @@ _WIDER = {
 
 
 def require_source_between(statement: CreateTable) -> None:
-    """Raises SqlError NOT_SUPPORTED for a table that reads a database's changes without a source. RisingWave allows
-    such tables.
+    """Raises SqlError NOT_SUPPORTED for a table that reads a database's changes directly, without a source, which
+    RisingWave allows.
 
-    In rw_sql, one source reads the changes of all its tables over one connection.
+    In rw_sql, a source reads the changes for all of its tables over one connection.
     """
     kind = connector_of(statement)
     if kind is None or not captures_changes(kind):
@@ -251,7 +252,7 @@ def _columns(key: tuple[str, ...]) -> str:
 
 
 def fits(column: ColumnDefinition, found: UpstreamColumn) -> bool:
-    """True if a column of the declared type can represent every value of an upstream column, as a value or as its
+    """True if a column of the declared type can represent every value of an upstream column, either as a value or as
     text."""
     name = column.data_type.name
     if name == "CHARACTER VARYING" or found.canonical is None:
@@ -278,7 +279,8 @@ def require_representable(statement: CreateTable, upstream: UpstreamTable) -> No
 
 
 def require_no_lack(lacks: tuple[Lack, ...], name: str, span: Span) -> None:
-    """Raises SqlError for the first unmet requirement on the upstream, with the statement that fixes it."""
+    """Raises SqlError for the first of ``lacks``, the requirements that the upstream does not meet. The hint is the
+    statement that fixes it."""
     for lack in lacks:
         raise SqlError(
             UPSTREAM_MISSING, f'source validation failed for "{name}": {lack.message}', span=span, hint=lack.hint

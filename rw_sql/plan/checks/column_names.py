@@ -1,4 +1,4 @@
-"""The valid column names: those that Spark and delta-rs accept everywhere."""
+"""Defines which column names are valid: those that Spark and delta-rs accept everywhere."""
 
 from __future__ import annotations
 

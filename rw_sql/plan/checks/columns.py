@@ -1,4 +1,4 @@
-"""Compares declared columns with the columns of an upstream, for upstreams with typed columns."""
+"""Compares declared columns with the columns of an upstream whose columns have types."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def is_validated(options: Iterable[Option]) -> bool:
 
 
 def without_switch(options: Iterable[Option]) -> tuple[Option, ...]:
-    """The WITH list without VALIDATE, as it is stored."""
+    """The WITH list as it is stored: without VALIDATE."""
     return tuple(option for option in options if option.key != VALIDATE)
 
 
 def lists_columns(statement: CreateSource) -> bool:
-    """True if the source's connector can list the columns of its upstream, so that the statement may omit them."""
+    """True if the statement may omit the columns, because the source's connector can list those of the upstream."""
     name = connector_of(statement)
     return name in connector_names() and isinstance(connector(name), ColumnLister)
 
@@ -76,7 +76,8 @@ def require_columns(
 ) -> None:
     """Raises SqlError if a declared column is missing upstream or has an incompatible type.
 
-    With ``is_stored``, types are not compared, because the values that an existing object reads may still fit.
+    With ``is_stored``, types are not compared: the object exists already, and the values that it reads may fit although
+    the types differ.
     """
     if not isinstance(connector(kind), ColumnChecker):
         return

@@ -1,4 +1,5 @@
-"""Finds literal secrets in a statement without the catalog, before the text of the statement is stored anywhere."""
+"""Finds secrets that a statement contains as literals. Needs no catalog, so it can run before the statement's text is
+stored anywhere."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ _WITHOUT_CONNECTOR_OPTIONS = (CreateSecret, AlterSecret, AlterSetConfig)
 
 
 def refuse_literal_secrets(statement: Statement) -> None:
-    """Raises SqlError for a literal in a secret option of any connector, in an unknown option whose name resembles a
-    secret option's, and for an address that contains a password.
+    """Raises SqlError for a literal in an option that is secret in any connector, for a literal in an unknown option
+    whose name resembles that of a secret option, and for an address that contains a password.
 
     The statement is checked against the options of all connectors, because the connector of an ALTER is known only from
     the catalog. This gives the right result, because no option is secret in one connector and plain in another.

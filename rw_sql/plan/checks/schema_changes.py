@@ -43,7 +43,7 @@ class SchemaChange:
 def schema_change(
     definition: CreateSource | CreateTable, name: str, span: Span, snapshot: Snapshot, inspector: Inspector
 ) -> SchemaChange:
-    """The change from the schema stored in a definition to the newest schema of the registry.
+    """The difference between the schema that is stored in a definition and the newest schema in the registry.
 
     Raises SqlError if the change would drop or change columns, or make older records unreadable. The messages are
     RisingWave's.
@@ -101,7 +101,7 @@ def schema_change(
 
 
 def changed_definition(definition: _StatementT, change: SchemaChange, span: Span) -> _StatementT:
-    """The definition with the new schema, and the added columns at the end."""
+    """The definition with the new schema in place of the stored one, and with the added columns at the end."""
     columns = (*definition.columns, *columns_named(change.added, span))
     return with_stored_schema(replace(definition, columns=columns), change.found)
 

@@ -62,16 +62,16 @@ Typed = tuple[str, str]
 
 
 _TEXTS = ("NUMERIC", "BYTEA")
-"""The types that Debezium writes as text without a name: decimals with ``decimal.handling.mode`` string, and bytes with
-``binary.handling.mode`` base64."""
+"""The types whose values Debezium may write as text, without a type name in the schema: decimals with
+``decimal.handling.mode`` string, and bytes with ``binary.handling.mode`` base64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSchema:
-    """The columns and the text of a schema; ``key_columns`` and ``key_text`` are those of the keys' schema.
+    """The columns and the text of a schema. ``key_columns`` and ``key_text`` belong to the schema of the records' keys.
 
-    ``plain`` are the columns with the types of Avro, without those of Kafka Connect, and ``others`` the types that a
-    column may have besides these two; NUMERIC is any NUMERIC type.
+    ``columns`` take Kafka Connect's type names into account. ``plain`` has the columns' types according to Avro alone,
+    and ``others`` the further types that a column may be declared with; NUMERIC there stands for any NUMERIC type.
     """
 
     columns: tuple[Typed, ...]
@@ -121,7 +121,8 @@ def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector
 
 
 def _fitted(statement: _StatementT, found: FoundSchema) -> _StatementT:
-    """The statement with the columns of a schema, or with its own columns if the schema has all of them."""
+    """The statement with the schema's columns or, if the statement lists columns, with these. Raises SqlError if the
+    schema lacks one of the listed columns."""
     columns = (*found.columns, *_only_in_key(found))
     plain = [column for column in statement.columns if column.generated is None]
     if plain:
@@ -154,7 +155,8 @@ def with_stored_schema(statement: _StatementT, found: FoundSchema) -> _Statement
 
 
 def _with_key(statement: _StatementT, found: FoundSchema) -> _StatementT:
-    """The statement with the primary key of the key schema, unless it already has one or includes the raw key."""
+    """The statement with the columns of the key's schema as primary key, unless it already has a primary key or
+    includes the key's bytes."""
     if primary_key(statement) or not found.key_columns:
         return statement
     if statement.format is not None and statement.format.format == "UPSERT" and any(
@@ -346,7 +348,8 @@ def _compare(columns: Sequence[ColumnDefinition], fields: Sequence[Typed], found
 
 
 def _is_same(wanted: DataType, found: DataType) -> bool:
-    """True if the types are equal. NUMERIC without precision, as in RisingWave, counts as equal to any NUMERIC type."""
+    """True if the types are equal. NUMERIC without precision, which RisingWave allows, counts as equal to any NUMERIC
+    type."""
     if wanted.element is not None and found.element is not None:
         return _is_same(wanted.element, found.element)
     if wanted.name == found.name == "NUMERIC" and not found.arguments:

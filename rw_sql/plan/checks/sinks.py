@@ -49,8 +49,8 @@ Without KEY ENCODE, keys are encoded like values.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkInput:
-    """The input of a sink: the ids of the objects that it reads, a query over them (empty: a single object, unchanged),
-    and the schema as Spark's JSON.
+    """The input of a sink: the ids of the objects that it reads, a query over them (empty: the rows of a single object,
+    unchanged), and the schema of the rows in Spark's JSON form.
 
     ``keys`` are the columns by which rows are replaced; empty if rows are only appended. ``has_before``: changes
     include the old rows. ``is_ordered``: rows with the same key have a defined order. ``is_changing``: rows are
@@ -283,7 +283,7 @@ def _is_forced(statement: CreateSink) -> bool:
 
 
 def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span: Span, *, is_forced: bool) -> None:
-    """Checks that the sink can apply the changes of its input correctly. Raises SINK_CANNOT_FOLLOW."""
+    """Checks that the sink can write the changes of its input correctly. Raises SqlError SINK_CANNOT_FOLLOW."""
     if not given.keys and not given.is_changing:
         return
     if type_ == APPEND_ONLY and not is_forced:

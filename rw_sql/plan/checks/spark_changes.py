@@ -43,7 +43,7 @@ def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
-    """The error if a Spark statement would change an rw_sql object; None if the change is allowed.
+    """The error for a Spark statement that would change an rw_sql object; None if the change is allowed.
 
     Spark may create its own table or view with the name of a source.
     """

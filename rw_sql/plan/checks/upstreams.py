@@ -1,4 +1,4 @@
-"""Checks the state of an upstream or a target before a definition is committed."""
+"""Checks that an upstream or a target can be used, before a definition is committed."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def require_upstream(
 
     ``kind`` is the kind of the defined object.
 
-    ``options`` are the options in the statement: the error points at the wrong option. ``is_switchable``: the statement
-    accepts VALIDATE.
+    ``options`` are the options in the statement; the error points at the one that is wrong. ``is_switchable``: the
+    statement accepts VALIDATE.
     """
     if upstream.error is not None:
         raise no_answer(
@@ -107,7 +107,8 @@ def no_answer(
 
 
 def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, ...]) -> SqlError:
-    """The error if the client uses TLS and the brokers do not, or if the brokers close connections without TLS."""
+    """The error if the client uses TLS but the brokers do not, or if the brokers close every connection because the
+    client uses no TLS or login."""
     place = _place(options, _PROTOCOL) or address_place(options) or span
     if "does not support SSL" in reason:
         message = f"{what} does not use TLS, but properties.security.protocol requires TLS"

@@ -1,5 +1,5 @@
-"""The differences between a folder and the catalog, as a list of changes with their statements, in an executable
-order."""
+"""Derives the changes that remove the differences between a folder and the catalog, each with its statements, in an
+order in which they can be executed."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def compare(
     equal.
 
     ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` are the ids of the views that cannot
-    follow the rebuild of a view that they read, each with the reason: they are created again. Raises SqlError if no
-    order is possible.
+    follow the rebuild of a view that they read, each with the reason; these views are created again. Raises SqlError if
+    no order is possible.
     """
     connections = {w.name: w.statement for w in folder if isinstance(w.statement, CreateConnection)}
     known = {c.name: connection_definition(c.definition) for c in snapshot.all("connection")} | connections
@@ -125,7 +125,7 @@ def compare(
     gone = _with_dependents(then, again)
     unwanted = _unwanted(then, folder, gone)
     _require_unread(then, folder, unwanted)
-    # Objects that may use a renamed or dropped column must be dropped before the change of the column. All other
+    # An object that may use a renamed or dropped column must be dropped before that column is changed. All other
     # objects are dropped last.
     reshaped = {id_ for change in altered if _reshapes(change) for id_ in _with_dependents(then, change.touches[:1])}
     early = {id_ for id_ in unwanted & reshaped if all(d.id in unwanted for d in then.dependents_of(id_))}
@@ -141,7 +141,8 @@ def compare(
 def _alterations(
     then: Snapshot, ordered: Sequence[FolderObject], known: Mapping[str, CreateConnection], allow: Sequence[str]
 ) -> tuple[list[DeployChange], dict[int, str]]:
-    """The changes of existing objects in place, and the reasons for the objects that must be created again, by id."""
+    """The changes that alter existing objects in place. For the objects that must be created again instead: the
+    reasons, by object id."""
     altered: list[DeployChange] = []
     again: dict[int, str] = {}
     for wanted in ordered:
@@ -183,8 +184,9 @@ def _creations_and_alterations(
     rebuilt: set[int],
     dropped: set[str],
 ) -> list[DeployChange]:
-    """The creations and the changes in place, in the order of the folder; statements that must wait for a rebuild are
-    last. ``dropped`` are the kinds of the objects that are dropped because the folder does not define them."""
+    """The creations and the changes in place, in the given order of the folder's objects; statements that must wait for
+    a rebuild are last. ``dropped`` are the kinds of the objects that are dropped because the folder does not define
+    them."""
     by_key = {(change.kind, change.name): change for change in altered}
     changes: list[DeployChange] = []
     late: list[DeployChange] = []
@@ -215,8 +217,8 @@ def _creations_and_alterations(
 
 
 def _not_renamed(then: Snapshot, wanted: FolderObject, dropped: set[str]) -> str:
-    """The reason why a new object is not one that is dropped, although a comment names a former name; otherwise an
-    empty text."""
+    """The text that no object is renamed, if a comment names a former name that no object has, and an object of that
+    kind is dropped. Otherwise an empty text."""
     if wanted.was is None or wanted.kind not in dropped or _find(then, wanted.kind, wanted.was) is not None:
         return ""
     return f"nothing is renamed: no {spoken(wanted.kind)} is called {wanted.was}"
@@ -266,7 +268,7 @@ def _other(snapshot: Snapshot, wanted: FolderObject) -> ObjectRecord | None:
 
 
 def _renamed(snapshot: Snapshot, wanted: FolderObject) -> tuple[Snapshot, DeployChange]:
-    """The catalog after renaming the object from its old name, and the change that renames it."""
+    """Renames an object: returns the catalog in which the object has its new name, and the change that renames it."""
     assert wanted.was is not None
     record = _find(snapshot, wanted.kind, wanted.was)
     if not isinstance(record, _Named):
@@ -294,11 +296,11 @@ def _exchange(
     is_defined: Callable[[Snapshot, FolderObject], bool],
     changes: list[DeployChange],
 ) -> Snapshot:
-    """The catalog after the exchanges of names that the comments request; adds the changes to ``changes``.
+    """The catalog after the exchanges of names that the folder's comments request; appends the changes to ``changes``.
 
-    Both names of an exchange exist before and after it, so only the definitions show whether the exchange is still to
-    be made. It is, if the object with the old name has the wanted definition and neither name has its own wanted
-    definition.
+    Both names exist before and after an exchange, so only the definitions show whether it is still to be made. Two
+    names are exchanged if neither object has the definition that the folder gives for its name, and if the commented
+    object would have its definition afterwards.
     """
     by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
     for wanted in folder:
@@ -343,7 +345,7 @@ def _moves(kind: str, old: Name, new: Name) -> tuple[Statement, ...]:
 
 
 def _to_be(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """The record of the object; for a view that is being rebuilt with a new query, its future record."""
+    """The record of the object or, if it is a view that is being rebuilt with a new query, its future record."""
     made = (r.view for r in snapshot.all("rebuild") if r.view_id == record.id)
     return next((view for view in made if view is not None), record)
 
@@ -380,7 +382,8 @@ def _reshapes(change: DeployChange) -> bool:
 
 
 def _after_rebuilds(snapshot: Snapshot, change: DeployChange, rebuilt: set[int]) -> tuple[Statement, ...]:
-    """The DROP COLUMN statements of a table's change that must wait for rebuilds of views that may use the columns."""
+    """The DROP COLUMN statements in a table's change that must wait, because views that may use the columns are being
+    rebuilt."""
     table = snapshot.get(change.touches[0])
     if not isinstance(table, TableRecord):
         return ()
@@ -392,7 +395,7 @@ def _after_rebuilds(snapshot: Snapshot, change: DeployChange, rebuilt: set[int])
 
 
 def may_ask(change: DeployChange) -> bool:
-    """True if the change may need its own confirmation, because the change or one of its effects is unsafe."""
+    """True if the change may be unsafe, or may have an unsafe effect, so that it needs a confirmation of its own."""
     kinds = (AlterSourceUnsafeSet, AlterTableUnsafeSet, AlterConnectionOptions, AlterSetConnection)
     return any(isinstance(statement, kinds) for statement in change.statements)
 
@@ -421,8 +424,8 @@ def _is_own(snapshot: Snapshot, record: ObjectRecord | None) -> bool:
 
 
 def _drops(snapshot: Snapshot, ids: Iterable[int], action: str, why: dict[int, str]) -> list[DeployChange]:
-    """The DROP statements for objects, readers before their inputs. (The order of creation is not sufficient, because a
-    reader may be older than its input.)"""
+    """The DROP statements for objects; a reader is dropped before its inputs. (The reverse order of creation would not
+    do, because a reader may be older than its input.)"""
     found: list[DeployChange] = []
     left = {id_: snapshot.get(id_) for id_ in ids}
     while left:
@@ -455,7 +458,7 @@ def _unwanted(snapshot: Snapshot, folder: Sequence[FolderObject], gone: set[int]
 
 
 def _unwanted_schemas(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted: set[int]) -> set[int]:
-    """The schemas that the folder neither defines nor uses and that are empty after the unwanted objects are
+    """The schemas that the folder neither defines nor uses, and that are empty once the ``unwanted`` objects are
     dropped."""
     used = {wanted.statement.name.schema for wanted in folder}
     used |= {wanted.name for wanted in folder if wanted.kind == "schema"}

@@ -63,7 +63,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class FolderObject:
     """An object as a folder defines it, with the position of its definition: ``line`` is 1-based.
 
-    ``was`` is its former name, from a comment ``-- rw: renamed from <name>`` at its statement.
+    ``was`` is the object's former name, from a comment ``-- rw: renamed from <name>`` at the object's statement.
     """
 
     kind: str
@@ -132,7 +132,8 @@ def read_variables(text: str, file: str) -> dict[str, str]:
 
 
 def statements_with_notes(text: str) -> list[tuple[ScriptStatement, str]]:
-    """The statements of a file, each with the comments above it, inside it, and behind it on its last line."""
+    """The statements of a file. Each comes with its comments: those above it, inside it, and behind it on its last
+    line."""
     found = []
     parts = split_script(text)
     above = 0
@@ -144,7 +145,7 @@ def statements_with_notes(text: str) -> list[tuple[ScriptStatement, str]]:
 
 
 def _line_end(text: str, part: ScriptStatement, following: ScriptStatement | None = None) -> int:
-    """The end of a statement's last line, but at most the start of the following statement."""
+    """The end of the line on which a statement ends or, if the following statement begins earlier, its start."""
     until = following.start if following is not None else len(text)
     end = text.find("\n", part.start + len(part.text), until)
     return until if end < 0 else end

@@ -1,4 +1,4 @@
-"""A deployment plan as a file: the changes, and the epochs of the objects on which they depend.
+"""Stores a deployment plan in a file: the changes, and the epochs of the objects on which the changes depend.
 
 The plan is carried out exactly as stored, or not at all.
 """
@@ -31,8 +31,8 @@ class SavedPlan:
     """Changes, and the state of the catalog for which they were planned.
 
     ``epochs`` maps the ids of the objects on which the changes depend to their epochs; ``free`` are the (kind, name)
-    pairs that must not exist yet. ``dependents`` maps the ids of the objects that are dropped or rebuilt to the ids of
-    the objects that depend on them.
+    pairs that must not exist yet. ``dependents`` maps the id of each object that is dropped or rebuilt to the ids of
+    the objects that depend on it.
     """
 
     warehouse: str
@@ -147,7 +147,7 @@ def from_json(text: str, file: str) -> SavedPlan:
 
 
 def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None:
-    """Raises SqlError if a plan is for another warehouse, or if an object on which the plan depends has changed
+    """Raises SqlError if a plan was made for another warehouse, or if an object on which it depends has changed
     since."""
     if warehouse != plan.warehouse:
         raise SqlError(
@@ -171,7 +171,8 @@ def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None
     moved += newer.values()
     dropped = {(change.kind, change.name) for change in plan.changes if change.action in (DROP, RECREATE)}
     for kind, name in plan.free:
-        # A name is also in use if a relation of another kind has it, unless the plan drops that relation.
+        # The name of a relation is also taken if a relation of another kind has it, unless the plan drops that
+        # relation.
         kinds = [kind, *(k for k in reversed(RELATIONS) if kind in RELATIONS and k != kind)]
         taken = next((k for k in kinds if snapshot.find(k, name) is not None and (k, name) not in dropped), None)
         if taken is not None and ("table", name) not in dropped:
@@ -185,8 +186,8 @@ def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None
 
 
 def require_still_there(snapshot: Snapshot, change: DeployChange) -> None:
-    """Raises SqlError if a change would drop an object that another session, such as a second ``apply``, has created
-    under the same name since the plan was made."""
+    """Raises SqlError if another session, such as a second ``apply``, has dropped the object that a change would drop.
+    Another object may have its name by now."""
     if not _is_drop(change):
         return
     record = snapshot.find(change.kind, change.name)

@@ -1,4 +1,5 @@
-"""The renames of a folder: comments ``-- rw: renamed from <name>`` that name an object of the catalog."""
+"""Finds the objects of a folder that are to be renamed: those with a comment ``-- rw: renamed from <name>`` that names
+an object of the catalog."""
 
 from __future__ import annotations
 
@@ -21,10 +22,10 @@ def renames(
 ) -> tuple[FolderObject, ...]:
     """The objects to rename, in an order in which each new name is free.
 
-    ``find`` returns the catalog's object of a kind and name; ``is_same`` compares definitions. An object is not renamed
-    while another object of the catalog has the new name. If another object of the folder has the old name, the first
-    object is renamed only in two cases: the other object is itself to be renamed to the old name, or the catalog's
-    definition is that of the first object and not that of the other object.
+    ``find`` returns the catalog's object of a kind and name; ``is_same`` compares definitions. An object is renamed
+    only when no other object of the catalog has the new name any more. If the folder gives the old name to another
+    object, the first object is renamed only in two cases: the other object is itself to be renamed to this name, or the
+    definition in the catalog is that of the first object and not that of the other one.
     """
     by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
     left = [wanted for wanted in folder if wanted.was is not None and find(wanted.kind, wanted.was) is not None]
@@ -50,7 +51,7 @@ def renames(
 def with_own_schema(
     folder: Sequence[FolderObject], find: Callable[[str, str], ObjectRecord | None]
 ) -> tuple[FolderObject, ...]:
-    """The folder's objects, with the schema of each former name.
+    """The folder's objects, in which each former name has its schema.
 
     A comment may omit the schema. If no object of ``public`` has the name, the comment means an object in the schema
     of the renamed object.

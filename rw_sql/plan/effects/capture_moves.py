@@ -1,4 +1,5 @@
-"""Notes in the preview of UNSAFE SET about a change data capture source: whether it can continue at its position."""
+"""The notices in the preview of UNSAFE SET that tell whether a change data capture source can continue at its
+position."""
 
 from __future__ import annotations
 
@@ -47,12 +48,14 @@ def notes_on_capture(
         status, at = split_status(state, seen), kind.show_position(state.offset)
         if status == EXPIRED:
             yield (
-                f"the slot begins at {kind.show_position(seen.start)}, after the position {at}: the changes "
-                f"between the two are missing, so the source stalls: {again}"
+                f"the slot begins at {kind.show_position(seen.start)}, after the position {at} of the source: "
+                f"the changes between the two are missing, so the source stalls: {again}"
             )
         elif status == AHEAD:
             end = kind.show_position(seen.end)
-            yield f"the server's log ends at {end}, before the position {at}, so the source stalls: {again}"
+            yield (
+                f"the server's log ends at {end}, before the position {at} of the source, so the source stalls: {again}"
+            )
     if known and visible(old).get(_PUBLICATION) != visible(new).get(_PUBLICATION):
         yield (
             f"it is not known whether the other publication always contained the tables, so the source stalls: {again}"

@@ -63,14 +63,14 @@ def spell(key: str, old: str, new: str) -> str:
 
 
 def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
-    """True if changing these properties may lead to a different upstream, because one of them is not on the
-    connector's safe list."""
+    """True if changing these properties may lead to a different upstream. That is the case if the connector does not
+    list each of them as safe to change."""
     return any((known := spec.option(key)) is None or not known.is_alterable for key, _, _ in changed)
 
 
 def may_be_elsewhere(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions) -> bool:
-    """True if, with the new properties, the same split name may mean another split. ``topic`` is ignored, because a
-    split's name includes its topic."""
+    """True if, with the new properties, the name of a split may refer to a split of another upstream. A change of
+    ``topic`` alone does not count, because the name of a split includes its topic."""
     return may_move(spec, tuple(each for each in differences(old, new) if each[0] != "topic"))
 
 
@@ -128,7 +128,7 @@ def _effect_on_reader(
             verdict = ORPHAN
         elif state is not None and (status := identity_status(state, seen)) != OK:
             verdict = f"UNKNOWN ({status.lower().replace('_', ' ')})"
-            if may_move:  # Otherwise, the source stalls already before the change.
+            if may_move:  # Otherwise, the change is not the cause: the source is already stalled.
                 doubts[f"{status}: the source stalls until RESET SOURCE SPLITS {sql_name(source.name)}"] = None
         elif state is not None and may_move and not is_known_same(state, seen):
             verdict = UNTOLD_SPLIT

@@ -1,4 +1,4 @@
-"""The effects of a move on a source's dependents: which dependents count rows twice, and which drop late rows."""
+"""What a move does to a source's dependents: which of them count rows twice, and which drop late rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def effects_on_dependents(
     snapshot: Snapshot, inspector: Inspector, reader: Reader, splits: Iterable[SplitPreview]
 ) -> tuple[str, ...]:
-    """Notices about views that process repeated rows again, and views that drop late rows by their watermark."""
+    """Notices about dependents that process repeated rows again, about views that drop late rows because of their
+    watermark, and about backfills that need records which the move leaves behind."""
     dependents = reader.dependents(snapshot)
     views = [view for view in dependents if isinstance(view, MaterializedViewRecord)]
     rows = list(splits)
@@ -34,7 +35,7 @@ def effects_on_dependents(
     if captures_changes(reader.source.connector):
         notices += _changes_between(snapshot, inspector, reader.source, rows)
     elif table is not None and table.primary_key:
-        # Dependents of the table read the changes of its rows, not the records.
+        # Dependents of the table read changes of the table's rows, not the records.
         if any(row.duplicates for row in rows):
             notices.append(_taken_again(table))
     elif any(row.duplicates for row in rows):
@@ -61,7 +62,7 @@ def effects_on_dependents(
 def unfinished_backfills(
     snapshot: Snapshot, inspector: Inspector, reader: Reader, splits: Iterable[SplitPreview]
 ) -> tuple[str, ...]:
-    """Notices about views whose backfills need records that a move leaves behind."""
+    """Notices about views whose backfill is not complete and needs records that a move leaves behind."""
     views = [view for view in reader.dependents(snapshot) if isinstance(view, MaterializedViewRecord)]
     if not views or not any(_is_left(row) for row in splits):
         return ()
@@ -78,7 +79,8 @@ def unfinished_backfills(
 def _changes_between(
     snapshot: Snapshot, inspector: Inspector, source: SourceRecord, rows: Iterable[SplitPreview]
 ) -> Iterator[str]:
-    """The transactions that a move of a change data capture source skips or repeats, as far as they can be counted."""
+    """Notices about a move of a change data capture source: the transactions that it skips or repeats, as far as they
+    can be counted."""
     options = source_options(snapshot, source)
     for row in rows:
         if not (row.gaps or row.duplicates) or row.old is None or row.new is None:
@@ -113,7 +115,7 @@ def _adds(record: ObjectRecord) -> bool:
 
 
 def _is_left(row: SplitPreview) -> bool:
-    """True if a split that is read now is no longer read, or becomes another split with the same name."""
+    """True if a split that is read now will no longer be read, or may be another split of the same name afterwards."""
     is_gone = row.new is None and row.verdict != FORGOTTEN_SPLIT
     return row.old is not None and (is_gone or row.verdict in (OTHER_CLUSTER_SPLIT, RECREATED_SPLIT, UNTOLD_SPLIT))
 

@@ -1,5 +1,5 @@
-"""Discovery of splits: which splits a source reads, and where it begins in new splits. A position is the next record to
-read."""
+"""Discovers splits: determines which splits a source reads, and where it begins in new ones. A position is the next
+record to read."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ANY = "*"
 
 
 def _read_as(kind: Connector, split: UpstreamSplit) -> Iterator[tuple[str, str | None, str | None]]:
-    """The (topic, cluster, incarnation) values that a stored position of the split's topic may have.
+    """The (topic, cluster, incarnation) triples that positions in other splits of the same topic may have.
 
     An unknown cluster or incarnation counts as equal to any other, because the brokers may have begun or ceased to
     report it since the position was stored.

@@ -41,7 +41,8 @@ def for_each_reader(snapshot: Snapshot, source: SourceRecord, lower_one: Callabl
 
 
 def joined(snapshot: Snapshot, readers: tuple[Reader, ...], plans: list[Plan]) -> Plan:
-    """Joins the plans of several readers. Each change occurs once; each result row has its reader's name."""
+    """Joins the plans of several readers. Changes that several plans have occur once. A result row that not all plans
+    have names the views whose readers it is about."""
     operations = [plan.operation for plan in plans if plan.operation is not None]
     changes: list[Change] = []
     for operation in operations:
@@ -84,7 +85,7 @@ def _in_parts(readers: tuple[Reader, ...], previews: list[Preview]) -> Preview:
 
 
 def _answers(readers: tuple[Reader, ...], plans: list[Plan]) -> tuple[ResultRow, ...]:
-    """Merges result rows: rows that are the same for all readers appear once, others with the names of their views."""
+    """Merges result rows. Equal rows become one row; unless all readers have it, it gets the names of their views."""
     said: dict[ResultRow, list[str]] = {}
     for reader, plan in zip(readers, plans, strict=True):
         for row in plan.changes:

@@ -98,7 +98,8 @@ def remedy_without_records(source: SourceRecord) -> str:
 
 
 def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snapshot) -> tuple[int, ...]:
-    """The sources of fragments and objects, and the sources that use one of the objects; sorted by id."""
+    """The ids, sorted, of the sources that the fragments read, of the sources among the objects, and of the sources
+    that use one of the objects."""
     found = {fragment_source(fragment) for fragment in fragments}
     for id_ in ids:
         record = snapshot.get(id_)
@@ -111,8 +112,8 @@ def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snap
 def states_after(
     kind: Connector, then: Snapshot, now: Snapshot, fragment: str, positions: Mapping[str, SplitState]
 ) -> dict[str, SplitState]:
-    """The positions of splits in ``then``: the positions that the changes set, and the current positions of other
-    splits."""
+    """The positions of the splits in the catalog ``then``: those that the changes set, and for other splits the current
+    ones."""
     found: dict[str, SplitState] = {}
     before = now.states(fragment)
     for split, row in then.states(fragment).items():
@@ -128,7 +129,7 @@ def states_after(
 def impacts_of(
     snapshot: Snapshot, then: Snapshot, inspector: Inspector, source_ids: Iterable[int]
 ) -> list[SourceImpact]:
-    """The effects on the readers of sources of changing the catalog from ``snapshot`` to ``then``."""
+    """How a change of the catalog from ``snapshot`` to ``then`` affects the readers of these sources."""
     moves: list[SourceImpact] = []
     for source_id in source_ids:
         source, moved = snapshot.get(source_id), then.get(source_id)
@@ -140,7 +141,7 @@ def impacts_of(
 
 
 def predictions(moves: Iterable[SourceImpact]) -> str:
-    """The predictions of several readers, as stored with an operation."""
+    """The predictions for several readers, in the form in which they are stored with an operation."""
     return prediction_to_json({move.reader.fragment: move.prediction for move in moves})
 
 
@@ -153,7 +154,7 @@ def impact_of(
     *,
     is_taken_back: bool = False,
 ) -> SourceImpact:
-    """The effect on one reader; looks at the old and the new upstream.
+    """How the change of the catalog affects one reader. Looks at the old and the new upstream.
 
     ``is_taken_back``: rows are restored together with the positions, so that nothing is repeated or skipped.
     """
@@ -227,7 +228,7 @@ def _broken(
     positions: Mapping[str, SplitState],
     left: Upstream,
 ) -> tuple[Unreadable, ...]:
-    """The splits that become unreadable, except those that are already unreadable now."""
+    """The splits that the change makes unreadable. Splits that are already unreadable now are left out."""
     if not upstream.is_reachable:
         return ()
     broken = []

@@ -1,4 +1,4 @@
-"""The verdict on moving a split: the offsets that will be read twice, and those that will never be read."""
+"""Computes the verdict on moving a split: how many offsets will be read twice, and how many will never be read."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def with_cuts(
 ) -> Positions:
     """Sets ``Positions.cuts``: per split, the first offset that the upstream has lost before a position.
 
-    The positions are those in ``positions`` and those in ``after``, which a move would set. The upstream is contacted
-    only for splits whose log has a later term (Kafka: leader epoch) than the position. ``name`` is the name of the
-    connector.
+    The positions that are examined are those in ``positions`` and those in ``after``, which a move would set. The
+    upstream is contacted only for splits whose log has a later term (Kafka: leader epoch) than the position. ``name``
+    is the name of the connector.
     """
     cuts: dict[str, int] = {}
     for states in (positions.states, *after):
@@ -106,9 +106,10 @@ def verdict(
     positions: Positions,
     read_topics: Collection[str],
 ) -> Verdict:
-    """The effect of moving a split to ``new``: counts from the offsets in the log, or UNKNOWN (reason).
+    """The effect of moving a split to ``new``: counts that are derived from the offsets in the log, or UNKNOWN
+    (reason).
 
-    A gap consists of the offsets between the newest record read and ``new`` that were never read. Duplicates are the
+    A gap consists of the never-read offsets between the newest record that was read and ``new``. Duplicates are the
     offsets at or after ``new`` that have been read already. ``read_topics`` are the topics of the splits with
     positions.
     """
@@ -152,7 +153,8 @@ def verdict(
 
 
 def _life(lives: tuple[ReadIncarnation, ...], of: UpstreamSplit | SplitState) -> ReadIncarnation | None:
-    """The offsets that were read from this incarnation of the split. Unknown identities count as equal."""
+    """The offsets that were read from the incarnation of the split that ``of`` describes. Unknown identities count as
+    equal."""
     for life in reversed(lives):
         is_cluster = not life.cluster or not of.cluster or life.cluster == of.cluster
         if is_cluster and (not life.incarnation or not of.incarnation or life.incarnation == of.incarnation):
@@ -170,9 +172,9 @@ def preview_splits(
 ) -> tuple[SplitPreview, ...]:
     """The table of splits in a preview: every split known before or after the move.
 
-    In ``after``, None means that the split is no longer read. If a split is missing in ``after``, its position is
-    unchanged or unknown. ``left`` is the upstream that the source no longer reads; its records after the old positions
-    will never be read.
+    ``after`` maps splits to their new positions; None means that the split is no longer read. If a split is missing in
+    ``after``, its position is unchanged or unknown. ``left`` is the upstream that the source no longer reads; the
+    records in it after the old positions will never be read.
     """
     rows = []
     read_topics = frozenset(kind.split_topic(known) for known in positions.states)
@@ -206,9 +208,10 @@ def without_identity(
     after: Mapping[str, SplitState | None],
     upstream: Upstream,
 ) -> tuple[SplitPreview, ...]:
-    """The rows of a move to an upstream that does not report its identity, and may therefore be a different one.
+    """The rows of a preview, corrected for an upstream that does not report its identity and may therefore be a
+    different one.
 
-    The verdict on a split that keeps its position there is UNKNOWN: the offset may be that of another record.
+    The verdict on a split that keeps its position becomes UNKNOWN, because there may be another record at this offset.
     """
     return tuple(
         replace(row, verdict=UNTOLD_SPLIT, duplicates=0, gaps=0, is_exact=True)
@@ -240,7 +243,7 @@ def _written(
 
 
 def _left_behind(old: SplitState | None, seen: UpstreamSplit, why: str) -> SplitPreview:
-    """The row for a split that the source no longer reads, with the number of its records that will never be read."""
+    """The row for a split that the source no longer reads: shows how many of the split's records will never be read."""
     unread = seen.end - max(old.offset, seen.start) if old is not None and not seen.is_endless else 0
     found = counted(0, unread, is_exact=not why)
     return SplitPreview(

@@ -1,4 +1,4 @@
-"""The catalog that the statements of a script would produce, and which parts of it are uncertain."""
+"""The catalog that the statements of a script would produce, with a record of its uncertain parts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class Outcome:
 
 
 class AssumedCatalog:
-    """The catalog that results from the statements so far, as far as the effects of these statements could be planned.
+    """The catalog that results from the statements checked so far. A statement that could not be planned has only an
+    approximate effect on it.
 
     ``of_spark`` are names of Spark's tables that the script creates or that the caller declares.
     """
@@ -79,7 +80,7 @@ class AssumedCatalog:
         return self.parameters.get(name, SESSION_PARAMETERS[name].default)
 
     def has_untyped(self, ids: Iterable[int]) -> bool:
-        """True if an object has columns of which only the names are known."""
+        """True if one of the objects has columns of which only the names are known."""
         views = (record for record in map(self.snapshot.get, ids) if isinstance(record, MaterializedViewRecord))
         return any(kind == UNKNOWN_TYPE for view in views for _, kind in schema_columns(view.schema))
 
@@ -154,8 +155,8 @@ class AssumedCatalog:
         if made is not None:
             self.of_spark |= {made, made.rpartition(".")[2]}
         elif _USE_DEFAULT.match(text):
-            # The views of public are in Spark's default database, so USE default resets the search path, as
-            # in a session.
+            # The Spark views of the objects in ``public`` are in Spark's database ``default``, so USE default resets
+            # the search path, as in a session.
             self.parameters.pop(SEARCH_PATH, None)
 
     def know_by_name(self, text: str) -> None:

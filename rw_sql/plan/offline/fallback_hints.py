@@ -1,4 +1,4 @@
-"""Hints that state the remedy, for errors that state only the problem."""
+"""Adds hints that state a remedy to errors that state only the problem."""
 
 from __future__ import annotations
 

@@ -75,9 +75,10 @@ class Unanswerable(Exception):  # noqa: N818 - no error: the statement may be ri
 
 
 class OfflineInspector:
-    """An Inspector that reads only a catalog. ``unchecked`` lists the facts that it could not determine, in order.
+    """An Inspector that reads only a catalog. ``unchecked`` lists the facts that it could not determine, in the order
+    in which they were needed.
 
-    Its methods raise Unanswerable if no assumed value is valid for every upstream and job.
+    Its methods raise Unanswerable if no value can be assumed that is possible for every upstream and job.
     """
 
     def __init__(
@@ -376,7 +377,7 @@ class _Queries:
         readers = [reader for reader in self._readers if self._input_names(reader) == given.keys()]
         if not readers:
             return None
-        # If two views have equal inputs, takes the view with the most columns of the query.
+        # If several views have these inputs, takes the view that has the most columns of the query.
         names = set(written_names(analyzed.query))
         reader = max(readers, key=lambda each: len(names & dict(schema_columns(each.schema)).keys()))
         before = dict(schema_columns(reader.schema))

@@ -45,7 +45,8 @@ _OF_OPTIONS = frozenset({UNKNOWN_PROPERTY, INVALID_PROPERTY})
 
 
 def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineInspector) -> bool:
-    """True if only an upstream, a reader's position or Spark could confirm this error."""
+    """True if only an upstream, a reader's position, Spark or the machine on which the statement is run could confirm
+    this error."""
     match error.kind:
         case kind if kind is SPLITS_UNKNOWN:
             return bool(inspector.unchecked)
@@ -65,8 +66,8 @@ def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineIns
 
 
 def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
-    """True if the error may be a mere consequence of an earlier one: the statement refers to an object whose CREATE
-    statement has errors."""
+    """True if the error may be a mere consequence of an earlier one, for a statement that refers to an object whose
+    CREATE statement has errors."""
     kept = _OF_OTHERS | _OF_WORDS
     if error.kind is NOT_SUPPORTED and is_of_a_part(statement, error):
         return False
@@ -76,6 +77,6 @@ def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
 
 
 def follows_from_columns(error: SqlError, *, are_named: bool) -> bool:
-    """True if the error may be a mere consequence of unknown column types or, without ``are_named``, of unknown
-    columns."""
+    """True if the error may be a mere consequence of the fact that column types or, without ``are_named``, whole
+    columns are not known."""
     return error.kind in (_OF_TYPES if are_named else _OF_COLUMNS)

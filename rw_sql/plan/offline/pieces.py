@@ -31,16 +31,16 @@ _BEGINNING = re.compile(_BEGINS, re.IGNORECASE | re.VERBOSE)
 def pieces_of(text: str) -> Iterator[ScriptStatement]:
     """The statements of a script.
 
-    After an unclosed quote, the next statement begins at the first line that clearly starts one.
+    A piece with an unclosed quote extends to the end of the script; :func:`rest_of` splits such a piece.
     """
     yield from split_script(text)
 
 
 def rest_of(piece: ScriptStatement, error: SqlError) -> tuple[ScriptStatement, tuple[ScriptStatement, ...]]:
-    """Splits a piece that does not parse into its first part and the statements after it, which are returned.
+    """Splits a piece that does not parse: returns its first part, and the statements that follow in the piece.
 
-    The split is after a ``;`` at the end of a line inside an unclosed quote, or at a line that begins like a
-    statement if a ``;`` seems to be missing before it.
+    The first part ends at a ``;`` at the end of a line inside an unclosed quote, or before a line that begins like a
+    statement if a ``;`` seems to be missing there. If neither is found, the piece is returned unchanged.
     """
     text = piece.text
     taken_in = _AFTER_SEMICOLON.search(text)
@@ -86,7 +86,7 @@ def parse_piece(text: str, catalog: CatalogView) -> Statement | None:
 def _without_an_owner(text: str) -> Statement:
     """Parses a text whose first words begin neither an rw_sql nor a Spark statement.
 
-    Raises SqlError unless the text is a statement of rw_sql after all, such as SHOW with the name of a parameter.
+    The text may still be an rw_sql statement, such as SHOW with the name of a parameter. Otherwise raises SqlError.
     """
     statement = parse_statement(text)
     error = not_shown(text, statement, SESSION_PARAMETERS)

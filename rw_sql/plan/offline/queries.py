@@ -81,8 +81,8 @@ def read_query(
     """Analyzes a query whose inputs are objects of a catalog.
 
     ``unknown`` are the ids of objects with unknown columns, ``of_spark`` the names of tables that belong to Spark.
-    ``names_columns``: the query must name its columns, because the statement does not. ``may_read_spark``: every name
-    that is not in the catalog may be a table of Spark.
+    ``names_columns``: the query must name its columns, because the statement that contains the query does not name
+    them. ``may_read_spark``: every name that is not in the catalog may be a table of Spark.
     """
     if dialect != "spark":
         return _read_translated(query, snapshot)
@@ -165,10 +165,11 @@ def _no_relation(snapshot: Snapshot, name: str, query: Query, start: int, end: i
 
 
 def read_text(query: str, inputs: Mapping[str, Columns | None], *, names_columns: bool) -> TextReading:
-    """The findings and columns of a query in Spark's SQL over inputs with these columns (None: not known).
+    """Analyzes a query in Spark's SQL: returns its findings and its columns. ``inputs`` has the columns of each
+    relation (None: not known).
 
-    With ``names_columns``, each column needs its own name. The caller must refuse relations that are not among the
-    inputs. Functions that Spark does not have may be user-defined.
+    With ``names_columns``, each column needs a unique name. The caller must refuse relations that are not among the
+    inputs. A function that Spark does not have is no finding, because it may be user-defined.
     """
     known = {name: _analyzed(columns) for name, columns in inputs.items()}
     found = analyze(query, known, is_relation=lambda _: True, is_stored=names_columns)

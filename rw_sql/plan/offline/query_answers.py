@@ -1,4 +1,4 @@
-"""An assumed result of Spark's analysis of a query: a schema of the known columns, and the columns that identify
+"""Assumes the result of Spark's analysis of a query: a schema with the known columns, and the columns that identify
 rows."""
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _MAKES_ROWS = re.compile(r"\b(?:explode|posexplode|inline|stack|lateral|unnest|j
 class QueryColumns:
     """The known columns of a query.
 
-    ``columns`` are (name, Spark's type), with the type None if only the name is known; ``columns`` is None if no column
-    is known. ``given`` are the names that the statement gives to the columns.
+    ``columns`` are pairs (name, Spark's type); the type is None if only the name is known. ``columns`` is None if not
+    even the names are known. ``given`` are the names that the statement gives to the columns.
     """
 
     columns: tuple[tuple[str, str | None], ...] | None = None
@@ -66,7 +66,7 @@ def written_names(query: str) -> tuple[str, ...]:
 
 
 def _with_texts(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names; a column without a name gets the text of its expression."""
+    """The names of a query's columns; a column without a name gets the text of its expression as name."""
     from sqlglot import exp
 
     tree = shared_tree(query)

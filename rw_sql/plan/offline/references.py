@@ -72,9 +72,9 @@ def _values(holder: Any) -> Iterator[object]:
 
 
 def with_named_splits(snapshot: Snapshot, statement: Statement) -> Snapshot:
-    """Adds to the catalog the splits that a statement names, if no split of their topic is known.
+    """Adds the splits that a statement names to the catalog if no split of their topic is known.
 
-    The splits of a source that the script creates are not known, because only its upstream can list them.
+    If the script itself creates the source, the source's splits are not known, because only the upstream can list them.
     """
     if not isinstance(statement, InjectSourceOffsets | ResetSourceSplits | SkipRecord):
         return snapshot
@@ -117,8 +117,8 @@ def _splits(
 
 
 def topics_hint(snapshot: Snapshot, statement: Statement) -> str | None:
-    """A hint about the splits to name, if a statement names a split outside the source's topics and the topics' splits
-    are not known."""
+    """The hint for a statement that names a split outside the source's topics, if the splits of these topics are not
+    known: lists the topics."""
     name = getattr(statement, "name", None)
     source = snapshot.find("source", name.key) if name is not None else None
     if source is None:

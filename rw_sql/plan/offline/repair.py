@@ -82,7 +82,8 @@ def is_of_a_part(statement: Statement, error: SqlError) -> bool:
 
 
 def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, object] | None:
-    """Repairs the part of ``holder`` that an error points at; returns the result and that part."""
+    """Repairs the part of ``holder`` that an error points at; returns ``holder`` with the repaired part, and the part
+    as it was."""
     for slot in fields(holder):
         value = getattr(holder, slot.name)
         if isinstance(value, tuple):
@@ -100,7 +101,8 @@ def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, objec
                 return replace(holder, **{slot.name: _AS_JSON}), value
             found = _without(whole, value, error)
             if found is not None:
-                # Without the location of its schema, the format would cause another error.
+                # Without the option that locates the schema, the format would cause another error, so plain JSON
+                # replaces it.
                 is_place = isinstance(found[1], Option) and found[1].key in _SCHEMA_PLACES
                 return replace(holder, **{slot.name: _AS_JSON if is_place else found[0]}), found[1]
     return None

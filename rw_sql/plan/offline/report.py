@@ -38,11 +38,11 @@ class UnsafeNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A statement, at ``[start, end)`` of its file's text, and its errors.
+    """A statement with its errors; the statement is at ``[start, end)`` in the text of its file.
 
-    ``kind`` is the statement's words (``CREATE SOURCE``), or SPARK. ``unchecked`` are the facts that only an
-    upstream, Spark or the warehouse can provide. ``blocked_by`` are the objects in the statement whose own
-    statements have errors; errors that result from these are not reported.
+    ``kind`` is the statement's words (``CREATE SOURCE``), or SPARK. ``unchecked`` are the facts that only an upstream,
+    Spark or the warehouse can provide. ``blocked_by`` are the objects in the statement whose own statements have
+    errors; errors that may only follow from those are not reported.
     """
 
     file: str

@@ -63,8 +63,8 @@ _SPARKS_OWN = "Spark's own statements"
 class ScriptChecker:
     """Checks files in order, each on the catalog that results from the files before it.
 
-    ``ask_spark`` analyzes a query by Spark; without it, queries are checked without Spark. ``spark_tables`` are tables
-    of Spark that queries may name.
+    ``ask_spark`` lets Spark analyze a query; without it, queries are checked without Spark. ``spark_tables`` are the
+    names of Spark tables that queries may read.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ScriptChecker:
             self._made.setdefault(name, []).append((file, start, line))
 
     def check(self, text: str, file: str) -> Iterator[Checked]:
-        """Yields every statement of a file, in order, with its errors."""
+        """Yields the statements of a file in the order of the text, each with its errors."""
         for piece in pieces_of(text):
             yield from self.check_piece(piece, text, file)
         if self._block is not None:
@@ -194,7 +194,7 @@ class ScriptChecker:
         )
 
     def _hinted(self, error: SqlError, piece: ScriptStatement, file: str) -> SqlError:
-        """The error with a hint, if a later statement creates the unknown name."""
+        """The error; if it is about an unknown name that a later statement creates, its hint names that statement."""
         if error.span is None:
             error.span = _at_start(error).span
         if error.kind is UNDEFINED_OBJECT and error.span is not None:
@@ -237,7 +237,8 @@ class ScriptChecker:
     def _plan(self, statement: Statement, *, is_explained: bool = False) -> Outcome:
         """Lowers a statement.
 
-        If an error concerns only one part of the statement, lowers the statement again without that part, and so on.
+        If an error concerns only one part of the statement, lowers the statement again without that part, until there
+        is no further error.
         """
         outcome = Outcome()
         try:
@@ -333,7 +334,7 @@ class ScriptChecker:
         )
 
     def _readers(self, statement: Statement) -> tuple[MaterializedViewRecord, ...]:
-        """The views that read a view whose query the statement changes.
+        """The views that read the view whose query the statement changes, if it changes one.
 
         Their queries are planned together with the statement.
         """

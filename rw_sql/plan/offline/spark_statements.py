@@ -30,7 +30,7 @@ _SELECT = re.compile(rf"{BLANK}*+(?:\({BLANK}*+)*+(?:SELECT|WITH)\b", re.IGNOREC
 def refused_changes(
     text: str, snapshot: Snapshot, *, search_path: Sequence[str], of_spark: Collection[str]
 ) -> list[SqlError]:
-    """The errors of a statement that would change rw_sql's objects, as a session raises them.
+    """The errors that a session raises for a statement that would change rw_sql's objects.
 
     ``of_spark`` are the tables and views that earlier statements created in Spark; they hide rw_sql's objects.
     """

@@ -1,4 +1,4 @@
-"""Foreign checkpoints (those of jobs that rw_sql does not run), and the files that the sources of these jobs read."""
+"""Foreign checkpoints (checkpoints of jobs that rw_sql does not run), and the tables and files that these jobs read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLook:
-    """A checkpoint and, for messages, the name of the query in this process that uses it, if any."""
+    """A checkpoint and, if a query in this process uses it, the name of that query for messages."""
 
     checkpoint: Checkpoint
     running: str | None = None
@@ -33,7 +33,7 @@ class CheckpointText:
 
 
 class CheckpointPort(Protocol):
-    """Foreign checkpoints, and the files that the sources of their jobs read. Paths are given as in the statement."""
+    """Reads foreign checkpoints, and the tables and files that their jobs read. Paths are given as in the statement."""
 
     def look(self, path: str) -> CheckpointLook:
         """The state of a checkpoint."""

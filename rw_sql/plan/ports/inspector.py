@@ -29,8 +29,7 @@ class Inspector(Protocol):
     """
 
     def after(self, snapshot: Snapshot) -> Inspector:
-        """An inspector for the same facts, but with ``snapshot`` as the catalog, which includes uncommitted
-        statements.
+        """An inspector that behaves as if ``snapshot``, which includes uncommitted statements, were the catalog.
 
         A source that is paused only in that snapshot counts as stopped.
         """
@@ -48,7 +47,7 @@ class Inspector(Protocol):
 
     @property
     def jobs(self) -> JobPort:
-        """The state of the jobs."""
+        """The port for the state of the jobs."""
         ...
 
     @property
@@ -58,7 +57,7 @@ class Inspector(Protocol):
 
     @property
     def queries(self) -> QueryPort:
-        """Spark's analysis of queries."""
+        """The port for Spark's analysis of queries."""
         ...
 
     @property
@@ -68,7 +67,7 @@ class Inspector(Protocol):
 
     @property
     def rewinds(self) -> RewindPort:
-        """Rewind points."""
+        """The port for rewind points."""
         ...
 
     @property

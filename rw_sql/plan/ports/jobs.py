@@ -1,4 +1,4 @@
-"""The state of the jobs, as reported by their owner or derived from their tables."""
+"""Facts about the jobs, which their owner has reported or which are derived from their tables."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class JobPort(Protocol):
         ...
 
     def backfills(self) -> Mapping[str, BackfillProgress]:
-        """The progress of each view's backfill, by job. Views without an unfinished backfill are absent."""
+        """The progress of each unfinished backfill, by the id of the view's job."""
         ...
 
     def being_backfilled(self) -> frozenset[str]:
-        """The jobs of the views whose backfill is not complete. Unlike :meth:`backfills`, it is used only for notices,
-        so a check without a warehouse assumes that there are none."""
+        """The ids of the jobs of views whose backfill is not complete. Unlike :meth:`backfills`, this is used only for
+        notices, so a check without a warehouse assumes that there are none."""
         ...
 
     def lags(self) -> Mapping[str, int | None]:
-        """The number of records that each job is behind, None if unknown."""
+        """For each job, the number of records that it has not processed yet; None if the number is unknown."""
         ...
 
     def metrics(self) -> tuple[Sample, ...]:

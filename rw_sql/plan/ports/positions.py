@@ -1,4 +1,4 @@
-"""Readers: their positions, and the ranges that they have read."""
+"""The positions of readers, and the ranges of offsets that they have read."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """The positions of a reader: the next record per split, the log's version (-1 without a log), and the splits with
-    rows in the log.
+    """The positions of a reader: for each split, the next record to read; the version of the log (-1 without a log);
+    and the splits of which the log has rows.
 
-    ``forgotten`` are splits whose position a RESET removed; they do not count as new. ``lives`` are, per split, the
-    offsets in the log by incarnation, oldest first; ``sparse`` are splits that returned fewer records than offsets.
-    ``is_complete``: the log still contains everything that was ever read. ``pieces`` are the ranges of each split in
-    the log's rows, by run; ``is_trimmed``: some rows that were read have been deleted from the log. ``reader_epoch`` is
-    the epoch of the oldest run that may still commit to the log, None if no run was ever started. ``cuts`` are the
-    first offsets that the upstream has lost before these positions, by split
-    (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
+    ``forgotten`` are splits whose position a RESET removed; they do not count as new. ``lives`` has, for each split,
+    the offsets in the log by incarnation, oldest first. ``sparse`` are the splits of which some offsets turned out to
+    have no record. ``is_complete``: the log still contains everything that was ever read. ``pieces`` has, for each
+    split, the ranges that the log contains, with the runs that wrote them. ``is_trimmed``: some of the rows that were
+    written have been deleted from the log. ``reader_epoch`` is the epoch of the oldest run that may still commit to the
+    log, None if no run was ever started. ``cuts`` has, for each split of which the upstream has lost records before the
+    position, the first lost offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
@@ -64,7 +64,8 @@ class PositionPort(Protocol):
         ...
 
     def with_log(self, source_id: int) -> Positions:
-        """Like :meth:`of`, with the content of the log, for planning a new view's backfill."""
+        """Like :meth:`of`, but also reads which ranges the log contains, which is needed to plan a new view's
+        backfill."""
         ...
 
     def before(
@@ -72,15 +73,16 @@ class PositionPort(Protocol):
     ) -> Mapping[str, SplitState]:
         """The positions of a source's splits just before the operation with ``epoch`` took effect.
 
-        These are the positions in ``stood``, advanced by later commits of runs that started before the operation.
+        These are the positions in ``stood``, advanced by what runs that had started before the operation committed
+        later.
         """
         ...
 
     def committed_ranges(self, source_id: int, fragment: str | None = None) -> tuple[CommittedRanges, ...]:
-        """The ranges read, in order, according to the commits of a source's log or of the view with this fragment."""
+        """The ranges that were read, one entry per commit of the source's log or, for a direct reader, of its view;
+        oldest first."""
         ...
 
     def watermarks(self, view_ids: tuple[int, ...]) -> Mapping[int, int]:
-        """The event times below which views drop new rows, in milliseconds since 1970; only for views that drop
-        rows."""
+        """For each view that drops late rows: the event time below which it drops them, in milliseconds since 1970."""
         ...

@@ -17,9 +17,10 @@ STREAM, UPSERT, WHOLE = "stream", "upsert", "whole"
 class AnalyzedQuery:
     """The parameters of :meth:`QueryPort.analyze` as one value.
 
-    ``STREAM``: a query that Spark itself keeps up to date; ``UPSERT``: the same for an unfiltered aggregation with
-    known keys; ``WHOLE``: a batch query. ``closes_windows``: each window's row is returned once, when the watermark
-    passes the window's end (EMIT ON WINDOW CLOSE). ``same_as`` is another query text, to be tested for equivalence.
+    ``form`` is ``STREAM`` for a query that Spark itself keeps up to date, ``UPSERT`` for such a query that is an
+    unfiltered aggregation with known keys, and ``WHOLE`` for a batch query. ``closes_windows``: each window's row is
+    returned once, when the watermark passes the window's end (EMIT ON WINDOW CLOSE). ``same_as`` is another query text,
+    to be tested for equivalence.
     """
 
     query: str
@@ -35,9 +36,9 @@ class QueryAnalysis:
 
     A ``refusal`` comes with a ``hint``, a ``kind`` (None: Spark accepts the query, but it cannot be kept up to date),
     the ``word`` of the query that Spark points at, and the ``relation`` that does not exist. For a WHOLE query,
-    ``operators`` are Spark's names of its steps. ``varies`` is a non-deterministic part of the query, if any;
-    ``varies_in`` is the step that contains it, unless the part is just a projected column. ``is_same``: the text in
-    ``same_as`` is equivalent.
+    ``operators`` are Spark's names of its steps. ``varies`` is a non-deterministic part of the query, if there is one;
+    ``varies_in`` is the step that contains this part, unless the part is just a projected column. ``is_same``: the text
+    in ``same_as`` is equivalent.
     """
 
     schema: str = ""
@@ -65,7 +66,7 @@ class QueryPort(Protocol):
         form: str = STREAM,
         same_as: str = "",
     ) -> QueryAnalysis:
-        """Analyzes a query over ``relations``, with the parameters described at :class:`AnalyzedQuery`.
+        """Analyzes a query over ``relations``; :class:`AnalyzedQuery` describes the parameters.
 
         Does not start the query.
         """

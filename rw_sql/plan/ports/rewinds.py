@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBack:
-    """A table's number of rows now and at a rewind point; None if not counted.
+    """How many rows a table has now, and how many it had at a rewind point; None if they were not counted.
 
-    ``lost`` is the reason why the table cannot be restored. ``has_emitted``: the sink has sent rows since the rewind
-    point.
+    ``lost`` is the reason if the table cannot be restored. ``has_emitted`` concerns a sink: it has sent rows since the
+    rewind point.
     """
 
     object_id: int
@@ -35,7 +35,8 @@ class RewindPort(Protocol):
     """Rewind points."""
 
     def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
-        """The rewind points, and the operations that have none for a known reason, oldest operation first."""
+        """The rewind points, including an entry for each operation that has none for a known reason; the oldest
+        operation is first."""
         ...
 
     def carried_out(self) -> frozenset[int]:

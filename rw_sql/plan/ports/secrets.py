@@ -1,4 +1,4 @@
-"""The values of secrets. This port accepts secret values but never returns them."""
+"""The port for the values of secrets. It accepts such values but never returns them."""
 
 from __future__ import annotations
 

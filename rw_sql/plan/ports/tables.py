@@ -24,10 +24,12 @@ class TableLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSize:
-    """A source's log: its rows (decode errors included), the bytes of its files, and the age of its oldest rows.
+    """The size of a source's log: its number of rows (decode errors included), the bytes of its files, and the age of
+    its oldest rows.
 
-    ``since_ms`` is the beginning of the hour in which its oldest rows were written, in milliseconds since 1970; None
-    if the log is empty. ``empty`` are the columns, and fields of structs, that are NULL in all of its newest rows.
+    ``since_ms`` is the beginning of the hour in which its oldest rows were written, in milliseconds since 1970; None if
+    the log is empty. ``empty`` are the columns, and the fields of structs, that are NULL in all of the log's newest
+    rows.
     """
 
     rows: int = 0
@@ -50,9 +52,10 @@ class TablePort(Protocol):
         ...
 
     def version(self, object_id: int) -> int:
-        """The newest version of the table of a source's log or of a view, -1 if it does not exist."""
+        """The newest version of the table in which a source's log or a view's rows are stored; -1 if the table does not
+        exist."""
         ...
 
     def log_sizes(self, source_ids: tuple[int, ...]) -> Mapping[int, LogSize]:
-        """The sizes of these sources' logs, by source id. Sources without a log are absent."""
+        """The size of each of these sources' logs, by source id. Sources without a log are absent."""
         ...

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class UpstreamPort(Protocol):
     """Upstreams and targets. Options are unresolved: they reference secrets by name.
 
-    ``candidates`` are new values of secrets, to use instead of those in the catalog.
+    ``candidates`` are new values of secrets, which are used in place of the values in the catalog.
     """
 
     def look(self, connector: str, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> Upstream:
@@ -28,7 +28,7 @@ class UpstreamPort(Protocol):
         ...
 
     def sparse_topics(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
-        """The topics of an upstream whose offsets do not count records, with the reason."""
+        """The topics of an upstream in which some offsets have no record, each with the reason."""
         ...
 
     def offsets_at(
@@ -70,8 +70,8 @@ class UpstreamPort(Protocol):
     def find_lacks(
         self, connector: str, options: PlannedOptions, tables: Mapping[str, Mapping[str, str] | None]
     ) -> tuple[Lack, ...]:
-        """The requirements of these tables (with their declared columns) that the upstream of a change data capture
-        source does not meet."""
+        """What the upstream of a change data capture source lacks so that these tables, with their declared columns,
+        can be read."""
         ...
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
@@ -81,7 +81,7 @@ class UpstreamPort(Protocol):
     def count_changes(
         self, connector: str, options: PlannedOptions, start: int, end: int, *, only_first: bool = False
     ) -> ChangeCount | None:
-        """The changes that a change data capture source has between two positions; None if they are not known."""
+        """Counts the changes between two positions of a change data capture source; None if they cannot be counted."""
         ...
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
@@ -115,7 +115,7 @@ class UpstreamPort(Protocol):
 
 
 def look_closely(upstreams: UpstreamPort, connector: str, options: PlannedOptions) -> Upstream:
-    """Like :meth:`look`, but also determines the topics whose offsets do not count records, for the preview of a
+    """Like :meth:`look`, but also determines the topics in which some offsets have no record, for the preview of a
     move.
     """
     upstream = upstreams.look(connector, options)

@@ -1,5 +1,5 @@
-"""The queries of views and sinks: their inputs, how their tables are kept up to date, and the offsets by which they
-filter.
+"""Plans the queries of views and sinks: finds their inputs, chooses how their results are kept up to date, and derives
+the offsets to which a query's predicates limit a read.
 
 The room ``analysis`` finds wrong names, functions and groups in a query without Spark.
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaInputs:
-    """A query in which Delta tables are replaced by names that can be used for temporary views, and the records of
-    these tables.
+    """A query in which each Delta table has a name that can be used for a temporary view, and the records of these
+    tables.
 
     ``new`` are the records that are not in the catalog yet; ``missing`` are the names in the query that are not
     tables.
@@ -62,7 +62,8 @@ def delta_table(
 ) -> tuple[DeltaTableRecord | None, bool]:
     """The record of a table named in a statement, and whether the record is new to the catalog.
 
-    None if the name is not a Delta table. ``others`` are the new records that the same statement adds to the catalog.
+    The record is None if the name is not that of a Delta table. ``others`` are the new records that the same statement
+    adds to the catalog.
     """
     look = inspector.tables.look(written)
     return _record_of(look, snapshot, written, name, others)
@@ -116,7 +117,7 @@ def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
 
 
 def left_unread(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[int, ...]:
-    """The user's own tables without any reader after these objects are dropped.
+    """The ids of the user's own tables that have no reader once these objects are dropped.
 
     Their records are then removed from the catalog.
     """

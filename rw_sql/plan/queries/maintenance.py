@@ -1,4 +1,5 @@
-"""Chooses how a view is kept up to date, by the form of its query and by how the rows of its inputs change."""
+"""Chooses how a view is kept up to date. The choice depends on the form of its query and on how the rows of its inputs
+change."""
 
 from __future__ import annotations
 
@@ -70,8 +71,8 @@ class Maintained:
 def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool) -> Maintained:
     """Chooses the first strategy whose result equals that of a batch query.
 
-    The strategies are tried in this order: Spark's own streaming query; the row changes of the input; the affected
-    rows, recomputed; all rows, recomputed.
+    The strategies are tried in this order: Spark runs the query as a stream; the view applies the row changes of its
+    input; the affected rows are recomputed; all rows are recomputed.
     """
     relations = tuple(relation_of(record) for record in inputs)
     changing = tuple(record for record in inputs if changes_rows(record))
@@ -133,7 +134,8 @@ def _random(query: str) -> QueryAnalysis:
 
 
 def _varying(varies: str) -> QueryAnalysis:
-    """Refuses a value that changes with time, because a view's rows are only updated when rows of its inputs change."""
+    """Refuses a value that changes with time: a view's rows are updated only when rows of its inputs change, so they
+    would keep the old value."""
     return QueryAnalysis(
         refusal=f"the query uses {varies}, whose value changes over time, but rows would keep their first values",
         hint=f"remove {varies}, and filter when you query the view; or use a time from the records: INCLUDE timestamp",
@@ -185,8 +187,8 @@ def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
 
 
 def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -> QueryAnalysis:
-    """Refuses to recompute a view from a source, because a source's log drops old rows; the view must read a table that
-    keeps its rows."""
+    """Refuses to recompute a view from a source: old rows are removed from a source's log, so the view must read a
+    table or view that keeps them."""
     name = sources[0]
     why = f": {query.why}" if query.why else ""
     if "session_window" in query.text.lower():

@@ -1,7 +1,7 @@
-"""Derives bounds of offsets, partitions and times from the predicates of a query over records. Pure.
+"""Derives bounds for offsets, partitions and times from the predicates of a query over records. Pure.
 
-Spark's Kafka reader does not use predicates in a batch, so the bounds are passed to it as options. Bounds may be too
-wide, because Spark still applies the predicates, but never too narrow.
+Spark's Kafka reader does not use predicates in a batch, so the bounds are passed to it as options. Bounds must never be
+too narrow, but may be too wide, because Spark still applies the predicates.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanBounds:
-    """Offsets ``[low, high)``, the partitions, and the earliest time of a record (milliseconds since 1970).
+    """The offsets ``[low, high)``, the partitions, and the earliest time of a record (milliseconds since 1970) that a
+    query can need.
 
     None means unbounded.
     """
@@ -73,8 +74,8 @@ def bounds_of(conditions: Iterable[str], zone: str = "UTC") -> ScanBounds:
 
 
 def below(conditions: Iterable[str], outputs: Mapping[str, str]) -> list[str]:
-    """Rewrites conditions on a projection's output as conditions on its input: each column is replaced by its
-    expression.
+    """Rewrites conditions on the output of a projection to conditions on its input: each output column is replaced by
+    its expression.
 
     ``outputs`` are the projection's columns with their expressions. Conditions that use any other column are left out.
     """
@@ -192,7 +193,8 @@ def _number(tree: exp.Expr) -> int | None:
 
 
 def _milliseconds(tree: exp.Expr, zone: tzinfo | None) -> int | None:
-    """Parses a time written as TIMESTAMP '…' in a time zone; None if the time is unknown.
+    """Parses a time such as TIMESTAMP '…'. A time without a zone is in ``zone``; returns None if that is unknown, or if
+    the text is not a time.
 
     Rounds down to milliseconds. At the end of summer time, two moments have the same local time; the earlier one
     applies.
@@ -213,8 +215,8 @@ def _milliseconds(tree: exp.Expr, zone: tzinfo | None) -> int | None:
 
 
 def _zone(name: str) -> tzinfo | None:
-    """The time zone of a Spark session by its name, which is in the zone database or is an offset such as +05:45; None
-    for other names."""
+    """The time zone with a name from a Spark session: one from the zone database, or an offset such as +05:45; None for
+    other names."""
     offset = _OFFSET.fullmatch(name)
     if offset is not None:
         away = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0), seconds=int(offset[4] or 0))
@@ -256,9 +258,10 @@ def narrowed(
     partition_of: Mapping[str, str],
     since: Mapping[str, int],
 ) -> dict[str, tuple[int, int]]:
-    """The ranges of the splits that can contain records within these bounds.
+    """Narrows ``ranges`` to the offsets at which records within the bounds can be; splits without such offsets are left
+    out.
 
-    ``since`` are the first offsets at or after ``since_ms``.
+    ``since`` maps a split to its first offset at or after ``since_ms``.
     """
     found = {}
     for split, (start, end) in ranges.items():

@@ -38,8 +38,8 @@ _NOT_IN_NAMES = frozenset(",;{}()\n\t=")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQuery:
-    """A query in the form that Spark runs, the ids of its inputs, its schema as Spark's JSON, and the columns by
-    which rows are replaced (empty: rows are appended).
+    """A query in the form that Spark runs, the ids of its inputs, the schema of its result in Spark's JSON form, and
+    the columns by which rows are replaced (empty: rows are appended).
 
     ``maintenance`` and ``notice`` are set for views. ``new`` are the user's own tables that the query reads and
     whose records are added to the catalog together with the view or sink.
@@ -57,7 +57,7 @@ class PlannedQuery:
 def require_log(source: SourceRecord, span: Span) -> None:
     """Raises SqlError if a sink would read a source that is not shared.
 
-    Without a log, nothing would record which rows the sink has sent.
+    Such a source has no log, so it could not be determined which rows the sink has sent.
     """
     if not source.is_shared:
         raise SqlError(
@@ -92,8 +92,8 @@ def plan_query(
     new: tuple[DeltaTableRecord, ...] = ()
     text = spark_query(written, [record.name for record in records])
     if not records:
-        # If the query also reads rw_sql objects, each batch reads the user's own tables at their current versions;
-        # otherwise these tables are themselves the streamed inputs.
+        # If the query reads no rw_sql object, the user's own Delta tables are its streamed inputs. Otherwise they are
+        # not inputs: each batch reads their current versions.
         own = delta_inputs(snapshot, inspector, text)
         text, records, new = own.text, own.records, own.new
     inputs = tuple(record.id for record in records)
@@ -135,7 +135,8 @@ def _require_names(
     what: str,
     dialect: str,
 ) -> None:
-    """Raises SqlError if a column or a field of the result cannot be stored by its name, or a name occurs twice."""
+    """Raises SqlError if a column or a field of the result has a name that cannot be stored, or if two columns have the
+    same name."""
     names = [column for column, _ in schema_columns(found.schema)]
     unnamed = next((column for column in names if set(column) & _NOT_IN_NAMES), None)
     twice = next((column for column in names if [n.lower() for n in names].count(column.lower()) > 1), None)
@@ -188,7 +189,7 @@ def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ..
 
 
 def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]) -> Maintenance:
-    """Adds the handling of the user's own tables to the maintenance."""
+    """Adds to the maintenance how the query reads the user's own tables."""
     known = {record.written if isinstance(record, DeltaTableRecord) else record.name for record in records}
     known |= {record.name for record in records}
     own = [table.rpartition(".")[2] for table in tables if table not in known]

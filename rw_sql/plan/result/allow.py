@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def predicted_words(splits: Iterable[SplitPreview]) -> tuple[str, ...]:
     """The words, GAPS and DUPLICATES, that the verdicts on these splits predict, exactly or as an upper limit.
 
-    The verdict UNKNOWN predicts neither, because the offsets before and after are not comparable.
+    The verdict UNKNOWN predicts neither, because the old and the new offset cannot be compared.
     """
     rows = tuple(splits)
     comes = (("GAPS", any(row.gaps for row in rows)), ("DUPLICATES", any(row.duplicates for row in rows)))

@@ -1,5 +1,5 @@
-"""The confirmation of unsafe statements: checks the system parameter that enables them, and that the user has confirmed
-exactly this request."""
+"""Confirms unsafe statements: checks the system parameter that enables them, and that the user has confirmed exactly
+this request."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Question:
     """A request to confirm an unsafe statement: its preview, and the token that confirms it.
 
     ``unallowed`` are the words that the statement's ALLOW lacks for the predicted effects. A confirmation given without
-    the preview (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is an additional
-    statement of fact that the user confirms (such as that a job is stopped). It cannot be confirmed in advance either.
-    ``covering`` is the token of the same plan with a preview that shows records left unread; it is valid for this
+    the preview (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is a fact that the user
+    also asserts by confirming, such as that a job is stopped. It cannot be confirmed in advance either. ``covering`` is
+    the token that the same plan has if its preview shows records that are left unread; this token is valid for the
     request too.
     """
 
@@ -52,7 +52,8 @@ class Question:
 
     @property
     def takes_yes_beforehand(self) -> bool:
-        """True if a confirmation in advance, which the user gives without the preview, is valid."""
+        """True if a confirmation in advance, which the user gives without having seen the preview, is valid for this
+        request."""
         return not self.unallowed and not self.assertion
 
 
@@ -68,11 +69,12 @@ def require_switch(snapshot: Snapshot, span: Span) -> None:
 
 
 def token_of(snapshot: Snapshot, plan: Plan, *, leaves_unread: bool | None = None) -> str:
-    """A digest of the statement, its positions, its effects on splits, and the epochs of the affected objects, of the
-    objects that they use, and of pauses.
+    """A digest of the statement, of the plan's fingerprint (such as new positions), of the effects on splits, and of
+    the epochs of the affected objects, their pauses, and the objects that they use.
 
-    The token is valid only for this plan, and only until one of these values changes. ``leaves_unread``: the preview
-    shows records that a source leaves unread in splits that it no longer reads; None: taken from the plan's preview.
+    The token is valid only for this plan, and only until one of these values changes. ``leaves_unread`` states whether
+    the preview shows records that a source leaves unread in splits that it no longer reads; with None, the plan's
+    preview decides.
     """
     is_leaving = _leaves_unread(plan) if leaves_unread is None else leaves_unread
     parts = [render(plan.statement), plan.fingerprint, *_effects(snapshot, plan), *(("unread",) if is_leaving else ())]
@@ -88,11 +90,11 @@ def token_of(snapshot: Snapshot, plan: Plan, *, leaves_unread: bool | None = Non
 
 
 def _effects(snapshot: Snapshot, plan: Plan) -> list[str]:
-    """The effect on each split according to the preview, without the numbers that grow while a topic is written or
+    """The effect on each split according to the preview, without the numbers that change whenever a topic is written or
     read.
 
-    The epochs alone are not sufficient, because an upstream can change without a new epoch: a topic is deleted and
-    created again, or its retention removes records. The effect then differs from the preview.
+    The epochs alone are not sufficient, because an upstream can change without a new epoch: a topic may be deleted and
+    created again, or retention may remove records. The effect is then not the one that the user has confirmed.
     """
     sources = [record for record in map(snapshot.get, plan.affected) if isinstance(record, SourceRecord)]
     is_still = bool(sources) and all(pauses_of(snapshot, source.id) for source in sources)
@@ -114,7 +116,8 @@ def _parts(preview: Preview) -> Iterator[Preview]:
 
 
 def _effect(split: SplitPreview, *, is_still: bool) -> str:
-    """The effect on one split. ``is_still``: no reader advances the split, so most numbers of a move do not change.
+    """The effect on one split, as part of the token. ``is_still``: no reader advances the split, so most numbers of the
+    move do not change.
 
     Two kinds of numbers still change: the records left unread in a topic that is no longer read, and the position and
     gap of a split that starts at the end.
@@ -136,8 +139,8 @@ def question_of(snapshot: Snapshot, plan: Plan) -> Question:
         statement=render(plan.statement),
         preview=preview,
         token=token_of(snapshot, plan),
-        # Whether records are left unread changes each time a running reader reaches the end of a topic. Without the
-        # second token, a confirmation of a gap would often be invalid.
+        # A preview stops or begins to show unread records each time a running reader reaches the end of a topic.
+        # Without this second token, the confirmation of a gap would often be invalid.
         covering=token_of(snapshot, plan, leaves_unread=True),
         unallowed=plan.unallowed,
         assertion=plan.assertion,
@@ -145,7 +148,7 @@ def question_of(snapshot: Snapshot, plan: Plan) -> Question:
 
 
 class UnconfirmedError(SqlError):
-    """The error for a missing confirmation: its detail is the preview, and its hint tells how to confirm.
+    """The error for a missing confirmation. The error's detail is the preview, and its hint tells how to confirm.
 
     ``question`` is the request that was not confirmed.
     """
@@ -177,7 +180,8 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> UnconfirmedEr
 
 
 def hint_for_a_command(question: Question) -> str:
-    """The hint for a command of the shell that makes the statement itself, so that there is no session and no text."""
+    """The hint for a command such as ``rw-sql source``, which builds the statement itself: there is no session in which
+    to type CONFIRM, and no text to change."""
     hint = (
         "this statement changed nothing; to run it with exactly this preview, add --confirm "
         f"{question.token} to the same command"

@@ -1,4 +1,4 @@
-"""EXPLAIN of rw_sql's statements: the preview and the steps, as lines of text."""
+"""Formats the result of EXPLAIN for an rw_sql statement: the preview and the steps, as lines of text."""
 
 from __future__ import annotations
 

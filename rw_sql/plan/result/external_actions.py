@@ -1,4 +1,5 @@
-"""Actions of a plan outside the catalog, as data. The runtime carries them out after the commit."""
+"""Describes, as data, the actions of a plan outside the catalog. The runtime carries these actions out after the
+commit."""
 
 from __future__ import annotations
 

@@ -90,5 +90,5 @@ def to_text(graph: Graph) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name on one line, without terminal control characters."""
+    """A name in a form that is safe to print: on one line, and without control characters of terminals."""
     return "".join(letter if letter.isprintable() else "?" for letter in name)

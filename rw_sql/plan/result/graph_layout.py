@@ -15,7 +15,7 @@ _SWEEPS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The position (layer, row) of each box, and for each arrow the rows at which it crosses the layers between its
+    """The position (layer, row) of each box. For each arrow, the rows at which it crosses the layers between its two
     boxes.
 
     Rows may be fractions, which makes arrows straighter; boxes of a layer are at least 1 apart.
@@ -27,7 +27,8 @@ class Layout:
     rows: float
 
 
-# A box, by its id; or the bend of an arrow, as (the arrow's edge, the layer that it crosses).
+# A point is a box, given by its id, or the bend of an arrow in a layer that it crosses, given by the arrow's edge and
+# the layer.
 _Point = int | tuple[tuple[int, int], int]
 
 
@@ -112,7 +113,8 @@ def _rows(
     before: Mapping[_Point, list[_Point]],
     after: Mapping[_Point, list[_Point]],
 ) -> dict[_Point, float]:
-    """The row of each point: near the mean of its neighbours, in the order of its layer, at least 1 apart."""
+    """The row of each point: near the mean row of its neighbours. The points of a layer keep their order and are at
+    least 1 apart."""
     rows: dict[_Point, float] = {point: float(at) for column in columns for at, point in enumerate(column)}
     for sweep in range(_SWEEPS):
         forward = sweep % 2 == 0
@@ -129,7 +131,8 @@ def _rows(
 
 
 def _apart(wanted: Sequence[float]) -> list[float]:
-    """The positions nearest to the requested ones, in the same order and at least 1 apart (isotonic regression)."""
+    """The positions that are nearest to the requested ones, keep their order and are at least 1 apart (isotonic
+    regression)."""
     blocks: list[tuple[float, int]] = []
     for at, row in enumerate(wanted):
         total, size = row - at, 1

@@ -38,7 +38,7 @@ STYLE = """\
 
 
 def to_svg(graph: Graph, *, has_style: bool = True, label: str = "lineage") -> str:
-    """The graph as an SVG element. If it does not include its own style, the surrounding page must contain STYLE."""
+    """The graph as an SVG element. Without ``has_style``, the surrounding page must contain STYLE."""
     placed = layout(graph)
 
     def left(layer: int) -> float:

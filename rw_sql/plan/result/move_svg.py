@@ -1,8 +1,8 @@
-"""The picture of a move as SVG: for each split, a bar of the log's range with the old and new position, repeated
-records, and gaps.
+"""Draws a move as SVG: for each split, a bar for the range of the upstream's log, with the old and new position,
+repeated records, and gaps.
 
-Readable in light and dark mode and without colour: repeated ranges are hatched, gaps are dotted, and both are
-labelled.
+The picture is readable in light and dark mode and without colour: repeated ranges are hatched, gaps are dotted, and
+both are labelled.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _object(preview: Preview, parts: list[str], y: int) -> int:
         y += _ROW
     if len(preview.splits) > len(shown):
         y = _text(parts, f"… and {len(preview.splits) - len(shown)} more splits", y)
-    y += _EDGE if shown else 0  # leaves room for the mark of the last split's new position
+    y += _EDGE if shown else 0  # room for the mark of the new position below the last split
     if preview.splits:
         y = _text(parts, f"in all: {total_text(preview.splits)}", y, "title")
     return _notices(preview.notices, parts, y) + _EDGE
@@ -147,8 +147,8 @@ def _split(split: SplitPreview, y: int) -> Iterator[str]:
 
 
 def _effect(split: SplitPreview, x: object, top: int) -> Iterator[str]:
-    """The repeated and skipped ranges: between the old and new position if both are known, otherwise from the
-    beginning of the log."""
+    """Draws the range that is repeated or skipped: between the old and the new position if both are known, otherwise
+    from the beginning of the log."""
     assert callable(x)
     first, last = split.old, split.new
     if first is None or last is None or first == last:

@@ -1,4 +1,4 @@
-"""EXPLAIN as JSON, as a Mermaid flowchart and as SVG."""
+"""Renders the result of EXPLAIN as JSON, as a Mermaid flowchart or as SVG."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ def _preview_json(preview: Preview) -> dict[str, object]:
 
 
 def plan_mermaid(plan: Plan) -> str:
-    """The plan as a flowchart: a lineage, a move with its splits and dependents, or the steps in order."""
+    """The plan as a flowchart, which shows a lineage, a move with its splits and dependents, or the sequence of
+    steps."""
     if plan.graph is not None:
         return to_mermaid(plan.graph)
     if not _is_move(plan.preview):

@@ -22,11 +22,12 @@ class ResultRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPreview:
-    """One split before and after: next offsets, the upstream's bounds, and the verdict; None if unknown.
+    """One split before and after an operation: the next offset to read, the upstream's bounds, and the verdict. Unknown
+    numbers are None.
 
-    ``duplicates`` and ``gaps`` are the verdict's counts of records; upper limits if not ``is_exact``. ``reader`` is the
-    view of a direct reader, if the table has several readers. ``written`` are the offsets before and after and the
-    bounds in the upstream's notation, if that is not a number.
+    ``duplicates`` and ``gaps`` are the verdict's counts of records; upper limits if not ``is_exact``. ``reader`` names
+    the view of a direct reader, if the preview has the splits of several readers. ``written`` are the old offset, the
+    new offset and the bounds in the upstream's notation, if the upstream does not write offsets as numbers.
     """
 
     split: str
@@ -44,8 +45,7 @@ class SplitPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """The information shown to an operator before confirming: the dependents, and the effect on each split and
-    property.
+    """What an operator sees before confirming a statement: the dependents, and the effect on each split and property.
 
     If several objects are affected, each has its own preview in ``parts``, and the other fields are empty. ``epoch``
     is the catalog's epoch. ``is_checkpoint``: the preview is about a foreign job, and ``dependents`` are its
@@ -74,13 +74,12 @@ class Table:
 class Plan:
     """The plan of one statement. Without an ``operation`` nothing is committed.
 
-    ``affected`` are the ids of the objects on whose epochs a confirmation depends; ``fingerprint`` identifies the
-    other facts on which it depends. ``session`` is a parameter to set in this session. ``unallowed`` are the words
-    that the statement's ALLOW lacks for the predicted effects: a confirmation in advance does not cover these.
-    ``assertion`` is an additional statement of fact that the user confirms; it cannot be confirmed in advance
-    either. ``effect`` is an action outside the catalog, to be carried out after the commit. ``notes`` are the first
-    lines of EXPLAIN, about how the statement is carried out. ``graph`` is the picture for a statement that shows
-    one.
+    ``affected`` are the ids of the objects on whose epochs a confirmation depends; ``fingerprint`` identifies the other
+    facts on which the confirmation depends. ``session`` is a parameter to set in this session. ``unallowed`` are the
+    words that the statement's ALLOW lacks for the predicted effects: a confirmation in advance does not cover these.
+    ``assertion`` is a fact that the user also asserts by confirming; it cannot be confirmed in advance either.
+    ``effect`` is an action outside the catalog, to be carried out after the commit. ``notes`` are the first lines of
+    EXPLAIN, about how the statement is carried out. ``graph`` is the picture for a statement that shows one.
     """
 
     statement: Statement

@@ -1,5 +1,5 @@
-"""The predicted effect of an operation and the positions at planning time, as the JSON that is stored with the
-operation."""
+"""Converts the predicted effect of an operation, and the positions at planning time, to the JSON that is stored with
+the operation."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SHARED = "ingest-"
 class PredictedSplit(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
     """One split of a preview: the next record before and after, the verdict as in the preview, and its counts.
 
-    If not ``is_exact``, the counts are upper limits. It is stored as the list of its values, in the order of the
-    fields.
+    If not ``is_exact``, the counts are upper limits. A PredictedSplit is stored as the list of its values, in the order
+    of the fields.
     """
 
     split: str
@@ -38,15 +38,16 @@ class PredictedSplit(msgspec.Struct, frozen=True, kw_only=True, array_like=True,
 
     @property
     def is_unknown(self) -> bool:
-        """True if the offsets before and after are not comparable: another topic, cluster or incarnation."""
+        """True if the old and the new offset cannot be compared, because they belong to different topics, clusters or
+        incarnations."""
         return self.verdict.startswith("UNKNOWN")
 
 
 class SourcePrediction(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of one operation on one reader of a source.
 
-    ``stood`` are the positions of the splits when the operation was planned, as the connector's JSON;
-    ``log_version`` was the version of the source's log.
+    ``stood`` are the positions that the splits had when the operation was planned, in the connector's JSON form;
+    ``log_version`` is the version that the source's log had then.
     """
 
     log_version: int
@@ -76,7 +77,7 @@ def predicted(source: SourceRecord, positions: Positions, preview: Preview) -> S
 
 
 class _Stored(msgspec.Struct):
-    """The stored JSON. A shared reader is identified by its source's id, a direct reader by its fragment."""
+    """The stored JSON. A shared reader is identified by the id of its source, a direct reader by its fragment."""
 
     sources: dict[str, SourcePrediction]
 

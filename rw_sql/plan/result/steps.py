@@ -1,4 +1,4 @@
-"""The steps of a plan. EXPLAIN prints them; the store and the reconciler carry them out."""
+"""The steps of a plan. EXPLAIN prints the steps; the store and the reconciler carry them out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step: an imperative verb and its object. All ``catalog`` steps form one commit; the other steps follow it."""
+    """One step: an imperative verb and its object. All steps with ``is_catalog`` form one commit; the other steps
+    follow this commit."""
 
     action: str
     subject: str
@@ -71,7 +72,7 @@ def _catalog_step(snapshot: Snapshot, change: Change) -> Step:
 
 
 def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None:
-    """The objects whose jobs may change; None if all may."""
+    """The ids of the objects whose jobs may change; None if the job of every object may."""
     ids: set[int] = set()
     for change in changes:
         record: ObjectRecord | None
@@ -92,7 +93,7 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
                 ids.add(source_id)
             case MaterializedViewRecord(id=id_, inputs=inputs) | SinkRecord(id=id_, inputs=inputs):
                 ids.update(inputs, (id_,))
-                if isinstance(record, TableRecord):  # Readers of the table see its columns.
+                if isinstance(record, TableRecord):  # a change of the table's columns may change their jobs
                     ids.update(reader.id for reader in snapshot.readers_of(id_))
             case RebuildRecord(view_id=view_id, view=made):
                 ids.update((view_id, *(made.inputs if made is not None else ())))

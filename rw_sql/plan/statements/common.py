@@ -86,8 +86,8 @@ def begin_reading(
     startup: tuple[tuple[str, str], ...],
     span: Span,
 ) -> tuple[Change, ...]:
-    """The splits of a new view's direct reader, each with its start position by ``scan.startup.mode``, resolved to
-    current offsets.
+    """The changes by which a new view's direct reader gets its splits and their positions: ``scan.startup.mode``,
+    resolved to current offsets.
 
     ``startup`` are the view's own startup options, which override the source's.
     """
@@ -106,7 +106,7 @@ def begin_reading(
 
 
 def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSource) -> SourceRecord:
-    """The source's record with another definition, and the fields derived from it."""
+    """The source's record with another definition and with the fields that are derived from the definition."""
     made = replace(
         source,
         definition=render(statement),
@@ -125,7 +125,7 @@ def drop_with_dependents(
 ) -> list[Change]:
     """The changes that drop an object and, with CASCADE, all its dependents (dependents first).
 
-    A rebuild that reads a dropped object is cancelled; its view keeps its rows and its query.
+    A rebuild that reads a dropped object is cancelled; the view that was being rebuilt keeps its rows and its query.
     """
     dependents = snapshot.dependents_of(id_)
     if dependents and not is_cascade:
@@ -159,15 +159,16 @@ def _as_dependent(record: ObjectRecord) -> str:
 
 
 def _is_of_another(record: ObjectRecord, dependents: Iterable[ObjectRecord]) -> bool:
-    """True for the rebuild of a view, or the source of a table, if that view or table is itself a dependent."""
+    """True if the object is the rebuild of a view or the source of a table, and that view or table is itself a
+    dependent."""
     if isinstance(record, RebuildRecord):
         return any(found.id == record.view_id for found in dependents)
     return record.kind == "source" and any(found.kind == "table" and found.name == record.name for found in dependents)
 
 
 def _cancelled_rebuilds(snapshot: Snapshot, dropped: frozenset[int]) -> tuple[RebuildRecord, ...]:
-    """The rebuilds of remaining views that cannot be completed without the dropped objects: those whose new query reads
-    a dropped object, and those that are swapped together with such a rebuild."""
+    """The rebuilds that must be cancelled, although their views remain: those whose new query reads a dropped object,
+    and those that are swapped together with such a rebuild."""
     left = [rebuild for rebuild in snapshot.all("rebuild") if rebuild.view_id not in dropped]
     heads = [rebuild for rebuild in left if rebuild.id in dropped]
     if not heads:
@@ -208,7 +209,7 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
 def take_up_new_topics(
     snapshot: Snapshot, inspector: Inspector, source: SourceRecord
 ) -> tuple[tuple[Change, ...], tuple[str, ...]]:
-    """Like :func:`take_up_for`, for every reader of the source. Equal messages appear once."""
+    """Calls :func:`take_up_for` for every reader of the source, and joins the results. Equal messages appear once."""
     changes: tuple[Change, ...] = ()
     notes: dict[str, None] = {}
     for reader in readers_of(snapshot, source):
@@ -219,8 +220,8 @@ def take_up_new_topics(
 
 
 def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tuple[tuple[Change, ...], tuple[str, ...]]:
-    """Assigns to the reader those splits of the source's topics that it does not read yet. Also returns messages about
-    these splits.
+    """The changes that assign to the reader those splits of the source's topics that it does not read yet, and messages
+    about these splits.
 
     If the upstream does not respond, nothing is assigned now; the owner assigns the splits later.
     """
@@ -243,7 +244,8 @@ def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tup
     if fresh:
         changes.append(states_change(fragment, source.connector, fresh, positions.log_version))
     if fresh and captures_changes(source.connector):
-        # After a move to another database, only a new snapshot shows which rows the tables lack.
+        # The source has moved to another database: only a new snapshot shows which rows of that database the tables
+        # lack.
         changes.append(PutObject(record=replace(source, snapshot=snapshot.epoch + 1)))
     listed = ", ".join(f"{split} at {found.states[split].offset}" for split in new[:8])
     return tuple(changes), (f"{len(new)} new split{'s' if len(new) != 1 else ''}: {listed}",)
@@ -275,8 +277,8 @@ def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span
 
 
 def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) -> None:
-    """Raises SqlError CONCURRENT_CHANGE if one of these objects is a view whose query is being changed, or is read
-    by such a view. The new query uses the objects' current names, so these names must not change."""
+    """Raises SqlError CONCURRENT_CHANGE if a view is being rebuilt with a new query, and one of these objects is that
+    view or is read by the new query. The new query uses the objects' current names, so these names must not change."""
     named = set(ids)
     for rebuild in snapshot.all("rebuild"):
         if rebuild.view is not None and not named.isdisjoint((rebuild.view_id, *rebuild.view.inputs)):
@@ -289,7 +291,7 @@ def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) ->
 
 
 def sink_record(snapshot: Snapshot, sink: SinkRecord, statement: CreateSink) -> SinkRecord:
-    """The sink's record with another definition, and the fields derived from it."""
+    """The sink's record with another definition and with the fields that are derived from the definition."""
     made = replace(
         sink,
         definition=render(statement),
@@ -329,7 +331,7 @@ def unsafe_plan(
 ) -> Plan:
     """The plan of an unsafe statement for one reader. It requires a confirmation, which is bound to the source's epoch.
 
-    ``positions`` are the positions at planning time, which are stored with the prediction.
+    ``positions`` are the current positions, which are stored with the prediction.
     """
     source = reader.source
     preview = replace(preview, epoch=snapshot.epoch)
@@ -359,7 +361,7 @@ def unsafe_plan(
 
 
 def dependents_of(snapshot: Snapshot, reader: Reader) -> tuple[str, ...]:
-    """The dependents as listed in a preview, in creation order."""
+    """The texts by which a preview lists the dependents, in creation order."""
     return tuple(f"{spoken(record.kind)} {record.name}" for record in reader.dependents(snapshot))
 
 
@@ -370,7 +372,8 @@ VALID_SPLITS = "valid splits are: "
 def resolve_splits(
     kind: Connector, snapshot: Snapshot, source: SourceRecord, written: tuple[SplitId, ...], known: Iterable[str]
 ) -> tuple[str, ...]:
-    """The full ids of the splits in a statement. Raises SqlError UNKNOWN_SPLIT with the valid splits."""
+    """The full ids of the splits that a statement names. Raises SqlError UNKNOWN_SPLIT, whose hint lists the valid
+    splits."""
     options = visible(source_options(snapshot, source))
     valid = set(known)
     ids: dict[str, None] = {}

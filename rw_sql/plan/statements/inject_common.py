@@ -54,7 +54,7 @@ def offsets_in_file(inspector: Inspector, target: InjectFromFile) -> OffsetsText
 
 
 def moment_of(inspector: Inspector, target: InjectToTimestamp | InjectBack) -> int:
-    """The time to which a target refers, in milliseconds since 1970."""
+    """The point in time to which the target TO TIMESTAMP or BACK BY refers, in milliseconds since 1970."""
     if isinstance(target, InjectToTimestamp):
         return timestamp_milliseconds(target.timestamp, target.span)
     now = inspector.clock()
@@ -62,7 +62,7 @@ def moment_of(inspector: Inspector, target: InjectToTimestamp | InjectBack) -> i
 
 
 def members_notices(group: str, members: int) -> list[str]:
-    """Notices about a consumer group that has members."""
+    """A notice if the consumer group has active members, because its offsets may then still change."""
     return (
         [f'consumer group "{group}" has {members} active members, so its offsets may still change'] if members else []
     )

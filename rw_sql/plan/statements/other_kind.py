@@ -25,9 +25,9 @@ user's own decision. A hint shortens a statement that contains one of these part
 
 
 def with_the_right_statement(error: OtherKindError, statement: Statement, snapshot: Snapshot) -> OtherKindError:
-    """The error with a hint that begins with the equivalent statement for the object's actual kind, if such a statement
-    exists."""
-    if error.is_completed:  # set when this error came from the lowering of an inner statement
+    """The error. If there is an equivalent statement for the object's actual kind, the error's hint becomes that
+    statement."""
+    if error.is_completed:  # the lowering of an inner statement has already set the hint
         return error
     error.is_completed = True
     text = " ".join(render(statement).split())
@@ -52,7 +52,7 @@ def _is_meant(text: str) -> bool:
 
 
 def _of_its_source(error: OtherKindError, text: str, snapshot: Snapshot) -> str | None:
-    """The same statement for the source that an object reads, directly or through other objects."""
+    """The same statement with the name of the source that an object reads, directly or through other objects."""
     if error.wanted != "source":
         return None
     name, sources = error.other.name, sources_below(snapshot, error.other)
@@ -78,8 +78,8 @@ def sources_below(snapshot: Snapshot, record: ObjectRecord) -> list[str]:
 def _shortened(text: str, name: str) -> str:
     """A statement for a hint.
 
-    It is cut after the object's name if it is long, or if it contains a string or a word of consent (ALLOW,
-    CASCADE), because hints never repeat these.
+    The statement is cut off after the object's name if it is long, or if it contains a string or a word of consent
+    (ALLOW, CASCADE), because hints never repeat strings and words of consent.
     """
     if len(text) <= _LONGEST and not _CONSENT.search(text):
         return text

@@ -1,4 +1,5 @@
-"""Properties of a value that follow from the text of a query: its type, its sign, its path in JSON."""
+"""Derives properties of a value from the text of a query: the value's type and sign, and its path in a JSON
+document."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def is_fraction(node: exp.Expr) -> bool:
 
 
 def is_whole(node: exp.Expr) -> bool:
-    """True if the node is certainly an integer, or a text that must contain one."""
+    """True if the node is certainly an integer, or a text that must contain an integer."""
     from sqlglot import exp
 
     if isinstance(node, exp.Literal):

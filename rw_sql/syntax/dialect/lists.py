@@ -1,5 +1,5 @@
-"""The clauses, operators, functions and types that have the same meaning in RisingWave's and Spark's SQL, by
-sqlglot's names."""
+"""Lists, by sqlglot's names, the clauses, operators, functions and types that have the same meaning in RisingWave's and
+Spark's SQL."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ DROP_DATABASE = "DROP DATABASE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """A name or path that a statement would change. ``verb`` are the words before it, such as ``DROP VIEW``.
+    """A name or path that a statement would change. ``verb`` are the statement's words before the name, such as ``DROP
+    VIEW``.
 
     A path in quotes has one part; a path such as ``delta.`/path` `` has two: a format and the path.
     """

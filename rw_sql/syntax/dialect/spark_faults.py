@@ -75,7 +75,7 @@ class KnownNames:
 
 
 def spark_error(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
-    """The fault as an error that points into ``text``."""
+    """Converts a fault to an error that points into ``text``."""
     condition = fault.condition.partition(".")[0]
     say = _SAYERS.get(condition, _as_spark_says)
     return say(fault, text, known).located(text)
@@ -107,7 +107,7 @@ def _relation(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     parts = name_parts(fault.parameters.get("relationName") or fault.parameters.get("name", ""))
     span = _place(text, fault, parts)
     while len(parts) > 1 and _find(text, parts[:1]) is None:
-        parts = parts[1:]  # words that Spark writes before a name
+        parts = parts[1:]  # drops the words that Spark writes before a name
     name = parts[-1] if parts else ""
     near = near_names(name.lower(), {*known.relations()}, most=1)
     kind = known.others().get(name.lower()) if len(parts) == 1 else None
@@ -238,7 +238,8 @@ def _not_grouped(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
 
 
 def _ungrouped(text: str) -> Span | None:
-    """The first column of a query's list that is outside aggregates, if the query has no GROUP BY."""
+    """The first column outside aggregates in a SELECT list with aggregates, if the select has no GROUP BY; None if
+    there is no such column."""
     try:
         tree = parse_spark(text)
     except SqlglotError:
@@ -433,8 +434,8 @@ _SAYERS: dict[str, Callable[[SparkFault, str, KnownNames], SqlError]] = {
 
 
 def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
-    """The position of the last part of a name: at the position that Spark reports or, if the name is not there, where
-    it occurs in the text. If the name does not occur, the position that Spark reports."""
+    """The position of the last part of a name. The name is searched first at the position that Spark reports, then in
+    the whole text; if it is not found, the result is the position that Spark reports."""
     if not parts:
         return fault.span
     start, end = (fault.span.start, fault.span.end) if fault.span is not None else (0, len(text))

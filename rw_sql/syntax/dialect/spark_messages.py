@@ -21,7 +21,8 @@ _NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
 
 
 def condensed(message: str, text: str = "") -> tuple[str, str | None]:
-    """Spark's message as one sentence, and the rest of its first paragraph, without plans and internal columns."""
+    """The first sentence of Spark's message, and the rest of the message's first paragraph, both without plans and
+    internal columns."""
     told = _CONDITION.sub("", message.strip())
     told = _BEHIND.split(told)[0]
     told = " ".join(_internal_names_out(told, text).split())
@@ -38,7 +39,7 @@ def _shortened(text: str) -> str:
 
 
 def _internal_names_out(message: str, text: str) -> str:
-    """Removes the names of hidden columns from a message, except those that occur in the text."""
+    """Removes the names of hidden columns from a message. A name that the statement's text contains is kept."""
 
     def keep(found: re.Match[str]) -> str:
         return found[0] if found["name"].lower() in text.lower() else ""
@@ -57,7 +58,7 @@ def listed_names(names: str) -> list[str]:
 
 
 def visible_names(names: Iterable[str]) -> list[str]:
-    """The names without those of hidden columns, each once."""
+    """The names without the names of hidden columns and without duplicates."""
     return [name for name in dict.fromkeys(names) if not name.lower().startswith("_rw_")]
 
 

@@ -1,7 +1,7 @@
 """Translates RisingWave's SQL to Spark's, for ``SET query_dialect = 'risingwave'``.
 
-sqlglot parses one dialect and generates the other; this module handles the constructs whose meaning would change.
-Types, functions and operators that are not on the list of supported ones are refused.
+sqlglot parses RisingWave's dialect and generates Spark's; this module handles the constructs whose meaning would
+change. Types, functions and operators that are not in :mod:`.lists` are refused.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class SparkQuery:
     """A query in Spark's SQL and the tables that it reads.
 
-    ``time_column`` is the column of its time windows, if any.
+    ``time_column`` is the column by which the query forms time windows, if it does.
     """
 
     text: str
@@ -55,9 +55,9 @@ class SparkQuery:
 def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQuery:
     """The equivalent query for Spark.
 
-    TUMBLE and HOP become Spark's ``window``. EMIT ON WINDOW CLOSE requires such a window; the result must be run in
-    append mode, with the watermark of its source. Raises SqlError NOT_SUPPORTED for constructs with another meaning
-    in Spark.
+    TUMBLE and HOP become Spark's ``window``. EMIT ON WINDOW CLOSE requires such a window; the resulting query must be
+    run in append mode, with the watermark of its source. Raises SqlError NOT_SUPPORTED for constructs with another
+    meaning in Spark.
     """
     from sqlglot import ErrorLevel, exp, parse_one
     from sqlglot.errors import SqlglotError, UnsupportedError
@@ -87,7 +87,8 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
     if is_emit_on_window_close and writer.time_column is None:
         writer.refuse("EMIT ON WINDOW CLOSE without TUMBLE or HOP", "group by a window's window_start", tree)
     try:
-        # If the generator only warned, it would omit clauses and so change the meaning of the query.
+        # If the generator only warned, it would omit clauses that it does not know, and so change the meaning of the
+        # query.
         text = tree.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError as error:
         raise SqlError(
@@ -168,7 +169,8 @@ class _Writer:
     # Names
 
     def name_columns(self, tree: exp.Query) -> None:
-        """Gives columns their names in RisingWave: ``count`` for ``count(*)``; folds names to lower case."""
+        """Gives unnamed columns the names that RisingWave gives them, such as ``count`` for ``count(*)``, and folds
+        names to lower case."""
         from sqlglot import exp
 
         for identifier in tree.find_all(exp.Identifier):

@@ -29,5 +29,5 @@ _FIRST_WORDS = re.compile(
 
 
 def could_be_ours(text: str) -> bool:
-    """True if the text may be an rw_sql statement, by its first words. Takes less than a microsecond."""
+    """True if the first words show that the text may be an rw_sql statement. Takes less than a microsecond."""
     return _FIRST_WORDS.match(text) is not None

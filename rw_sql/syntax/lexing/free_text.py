@@ -1,4 +1,4 @@
-"""The text of queries and expressions that are cut out of statements."""
+"""The text of the queries and expressions that the parser cuts out of statements."""
 
 from __future__ import annotations
 

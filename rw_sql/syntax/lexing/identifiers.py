@@ -44,7 +44,8 @@ def sql_name(key: str) -> str:
 
 
 def key_parts(key: str) -> tuple[str, ...]:
-    """The parts of an object's name in the catalog: ``(orders,)`` in ``public``, ``(raw, orders)`` elsewhere."""
+    """The parts of an object's name in the catalog: ``(orders,)`` in the schema ``public``, ``(raw, orders)`` in
+    another schema."""
     schema, dot, name = key.partition(".")
     return (schema, name) if dot and schema and name else (key,)
 

@@ -1,5 +1,5 @@
-"""Finds the ends of strings, quoted names, comments and statements in a script, by the quoting rules of either
-rw_sql or Spark."""
+"""Finds where strings, quoted names, comments and statements end in a script, by the quoting rules of either rw_sql or
+Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ SPARKS = re.compile(
 
 
 def lexeme_at(pattern: re.Pattern[str], text: str, position: int) -> tuple[re.Match[str], int, bool]:
-    """The lexeme that begins at a position: the match of its beginning, its end, and whether it is a comment."""
+    """Reads the lexeme that begins at a position. Returns the match of the lexeme's beginning, the position of its end,
+    and whether it is a comment."""
     match = pattern.match(text, position)
     assert match is not None
     end = match.end()

@@ -98,7 +98,7 @@ def could_be_sparks(text: str) -> bool:
     if first == "BEGIN" and second is not None and third is None and near_names(second, ["UNSAFE"]):
         return False
     if first == "SHOW" and third == "FUNCTIONS":
-        return True  # of any scope
+        return True  # SHOW SYSTEM, USER or ALL FUNCTIONS
     if (first, second) == ("SHOW", "CREATE") or (first, second, third) == ("CREATE", "OR", "REPLACE"):
         following = _FOLLOWING.match(text, found.end())
         given = third if second == "CREATE" else following[1].upper() if following is not None else None

@@ -1,6 +1,7 @@
 """Converts text to tokens with one regular expression.
 
-Characters of operators stay separate tokens, because free text is cut out by position.
+Each character of an operator is a separate token. This suffices, because queries and expressions are cut out as text,
+by position.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Token:
         return Span(self.start, self.end, self.line, self.column)
 
 
-# Possessive quantifiers, so that an unterminated string costs one pass and no backtracking.
+# The quantifiers are possessive, so that an unterminated string costs one pass and no backtracking.
 _TOKEN = re.compile(
     rf"""(?P<space>\s++)
     |(?P<comment>--[^\n]*+)

@@ -55,7 +55,7 @@ def _read(place: Place, read: Callable[[QueryReader], None]) -> Token:
     try:
         read(reader)
     except RecursionError as error:
-        # The reader limits the nesting, but Python's stack may already be nearly full when the reader is called.
+        # The reader limits the nesting, but the caller may have filled Python's stack nearly to its limit already.
         raise SqlError(
             TOO_COMPLEX,
             "this is nested too deeply",

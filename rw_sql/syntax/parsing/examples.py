@@ -1,4 +1,5 @@
-"""The example lines of the grammar. A syntax error's hint shows the example that begins like the statement."""
+"""Finds examples in the grammar for hints: a syntax error's hint shows the grammar's example that begins like the
+statement."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def _examples() -> tuple[tuple[str, tuple[Token, ...]], ...]:
 
 
 def _without_consent(text: str) -> tuple[str, tuple[Token, ...]]:
-    """An example and its tokens, up to a clause that gives consent."""
+    """An example and its tokens, cut off before a clause that gives consent, such as ALLOW or CASCADE."""
     tokens = tuple(token for token in scan(text) if token.text)
     for at, token in enumerate(tokens):
         is_switched = token.upper == "WITH" and any(switch.upper in _SWITCHES for switch in tokens[at + 1 : at + 3])

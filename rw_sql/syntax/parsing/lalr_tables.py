@@ -31,8 +31,8 @@ SIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A reduction by a rule: pops ``size`` values, calls ``action`` with those at the indexes ``kept``, and goes to
-    the state for ``origin``."""
+    """A reduction by a rule: pops ``size`` values, calls ``action`` with the values at the indexes ``kept``, and goes
+    to the state for ``origin``."""
 
     action: str
     origin: str
@@ -52,8 +52,8 @@ class Tables:
     table.
 
     ``spelled`` maps a word to the keywords that begin with it, the longest first, each with its words: IF →
-    IF_NOT_EXISTS, IF_EXISTS. ``captures`` maps a state to the terminal to cut out. ``starts`` maps a start rule to the
-    state in which it begins, ``accepts`` to the state in which it is complete.
+    IF_NOT_EXISTS, IF_EXISTS. ``captures`` has, for each state, the terminal whose free text is cut out there.
+    ``starts`` maps a start rule to the state in which it begins, ``accepts`` to the state in which it is complete.
     """
 
     actions: tuple[Actions, ...]
@@ -115,7 +115,8 @@ def load_tables(kept: dict[str, Any]) -> Tables:
 
 
 def _capture(row: Actions) -> str | None:
-    """The terminal to cut out in a state. Only shifts count, because reductions have too many lookaheads."""
+    """The terminal whose free text is cut out in a state. Only shifts count, because a reduction is also listed for
+    terminals that cannot follow."""
     found = [terminal for terminal in CAPTURES if type(row.get(terminal)) is int]
     assert len(found) < 2, f"several terminals would be cut out in one state: {found}"
     return found[0] if found else None

@@ -1,6 +1,6 @@
-"""Hints for statements that are written as in Flink SQL, Materialize, ksqlDB or PostgreSQL.
+"""Hints for statements that use the syntax of Flink SQL, Materialize, ksqlDB or PostgreSQL.
 
-Each hint names the words of rw_sql that have the same meaning, with the names of the statement inserted.
+Each hint shows how rw_sql writes the same thing, with the names from the user's statement.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OF_OTHERS = {
     "STREAM": "CREATE SOURCE reads a topic; CREATE MATERIALIZED VIEW keeps a query over it up to date",
     "SUBSCRIPTION": "CREATE SINK sends the changes of a table or view",
 }
-"""Hints for statements that have no equivalent here, by the unexpected word."""
+"""Hints for statements that rw_sql does not have. The keys are the words that rw_sql does not expect."""
 
 _QUOTES = {"‘": "'", "’": "'", "“": '"', "”": '"'}
 _KEY = re.compile(r"[A-Za-z_][\w.-]*")
@@ -67,7 +67,8 @@ class _Place:
 
 
 def foreign_hint(token: Token, accepted: set[str], before: Sequence[Token], after: Sequence[Token]) -> str | None:
-    """The hint for an unexpected token that another dialect of SQL has there; None if no dialect is recognized.
+    """The hint for a token that rw_sql does not expect here, but another dialect of SQL does; None if no other dialect
+    is recognized.
 
     ``accepted`` are the terminals that the grammar accepts, ``before`` and ``after`` the other tokens of the statement.
     """

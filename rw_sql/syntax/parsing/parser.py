@@ -88,14 +88,14 @@ class Parser:
                     return self.values[-1]
 
     def captured(self, terminal: str | None) -> tuple[str, Token] | None:
-        """Cuts out the free text at this position, if the grammar expects it and it can begin here."""
+        """Cuts out the free text at this position, if the grammar expects free text and such a text can begin here."""
         if terminal is None:
             return None
         token = CAPTURE[terminal](self)
         return None if token is None else (terminal, token)
 
     def reduce(self, rule: Reduction) -> None:
-        """Replaces the rule's symbols on the stacks with its value."""
+        """Reduces by a rule: replaces the symbols of the rule on the stacks by the rule's value."""
         states, values, size = self.states, self.values, rule.size
         if size:
             tail = values[-size:]
@@ -160,7 +160,8 @@ class Parser:
         return needed is None or (after < self.last and tokens[after].upper in needed)
 
     def can_shift(self, terminal: str) -> bool:
-        """True if the grammar accepts this terminal now. Reductions are simulated, because states share lookaheads."""
+        """True if the grammar accepts this terminal now. Reductions are simulated, because the tables also list
+        reductions for terminals that cannot follow."""
         actions, goto = self.tables.actions, self.tables.goto
         action = actions[self.states[-1]].get(terminal)
         if action is None or isinstance(action, int):
@@ -189,7 +190,7 @@ class Parser:
 
 
 def _placed(error: SqlError, token: Token) -> SqlError:
-    """The error of a rule; without a position it refers to the token after the rule."""
+    """An error that a rule's action raised. If the error has no position, it gets that of the token after the rule."""
     if error.span is None:
         error.span = token.span
         if error.message.startswith("expected "):

@@ -72,7 +72,7 @@ def _segments(tokens: list[Token]) -> Iterator[tuple[int, int]]:
 def _parse(text: str, tokens: list[Token], first: int, last: int) -> Statement:
     statement = Parser(text, tokens, first, last).parse()
     start = tokens[first]
-    # The statement is new and not shared yet, so it is modified in place, which is cheaper than a copy.
+    # No other code has the new statement yet, so it is modified in place, which is cheaper than a copy.
     object.__setattr__(statement, "span", Span(start.start, tokens[last - 1].end, start.line, start.column))
     assert isinstance(statement, Statement)
     return statement
@@ -126,8 +126,8 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 
 
 def _piece(text: str, start: int) -> tuple[int, int | None, int]:
-    """The end of the statement that starts here (the position of its ``;``), and its range without surrounding
-    blanks and comments."""
+    """The end of the statement that starts here (the position of its ``;``), and the statement's range without
+    surrounding blanks and comments."""
     pattern = OURS if could_be_ours(text[start : start + 4096]) else SPARKS
     first, last = None, start
     for match, end, is_comment in lexemes(pattern, text, start):

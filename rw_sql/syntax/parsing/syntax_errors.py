@@ -1,6 +1,6 @@
 """Messages of syntax errors: the token found, the expected tokens, and the word that was probably meant.
 
-Where RisingWave has a message for the same error, its wording is used, because users may search for it.
+If RisingWave has a message for the same error, the wording is RisingWave's, because users may search for it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def syntax_error(
 
 
 def _clause_slip(token: Token, accepted: set[str], before: Sequence[Token]) -> SqlError | None:
-    """The error for a mistyped clause of a query, which was parsed as an alias that ends the query."""
+    """The error for a mistyped clause of a query: the parser takes the mistyped word for an alias, with which the query
+    ends."""
     if not before or "$END" not in accepted or not any(other.upper == "SELECT" for other in before):
         return None
     word = before[-1]
@@ -144,7 +145,7 @@ def _wrong_order(token: Token, before: Sequence[Token]) -> SqlError | None:
 
 
 def _of_others(token: Token, expected: str, before: Sequence[Token]) -> str | None:
-    """The hint for a statement that another system has."""
+    """The hint for a statement that exists in another system but not in rw_sql."""
     if token.kind != WORD:
         return None
     if token.upper in ("SOURCES", "SINKS") and before and before[-1].upper in ("PAUSE", "RESUME"):
@@ -175,7 +176,7 @@ def _twice(token: Token, accepted: set[str], before: Sequence[Token]) -> str | N
 def _misplaced(
     token: Token, accepted: set[str], expected: str, before: Sequence[Token], after: Sequence[Token]
 ) -> str | None:
-    """The hint if the error is in the words before a token that is itself correct."""
+    """The hint if not the unexpected token but something before it is wrong, such as a missing bracket."""
     words = [other.upper for other in before]
     if {"RPAR", "COMMA"} <= accepted and (token.kind == END or token.upper in _CLAUSES):
         return "write ) at the end" if token.kind == END else f"write ) before {token.upper}"
@@ -220,13 +221,13 @@ def _where(token: Token, before: Sequence[Token], expected: str = "") -> str:
 
 
 def _legible(token: Token) -> str:
-    """The token within a sentence of a hint: punctuation in quotes."""
+    """The token as written in a sentence of a hint: punctuation is put in quotes."""
     text = found(token)
     return text if any(character.isalnum() for character in text) else f'"{text}"'
 
 
 def _said(expected: str) -> str:
-    """The expected words, in the form of a hint."""
+    """The expected words, as a hint words them."""
     if expected == 'TO or "="':
         return "= and a value"
     for term, spoken in _SPOKEN:

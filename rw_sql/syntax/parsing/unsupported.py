@@ -1,4 +1,4 @@
-"""Statements that parse but have no meaning in rw_sql, with alternatives.
+"""Refuses statements that parse but have no meaning in rw_sql, and names alternatives.
 
 Such statements never run. For all other statements, the planner decides.
 """

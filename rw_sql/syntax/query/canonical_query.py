@@ -1,4 +1,4 @@
-"""One canonical text for all spellings of a query, independent of layout, comments, letter case, and the names of
+"""Computes a canonical text of a query, which is the same for all layouts, comments, letter cases, and aliases of
 relations."""
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def _fold_relations(tree: exp.Expr) -> None:
 
 
 def _drop_aliases(tree: exp.Expr) -> None:
-    """Replaces aliases by the relations' own names, if each relation is read once and no other item has its name or its
-    alias."""
+    """Replaces the aliases of relations by the relations' names, if each relation is read only once and no other item
+    of FROM has its name or its alias."""
     from sqlglot import exp
 
     tables = [table for table in tree.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]

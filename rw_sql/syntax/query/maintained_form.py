@@ -1,9 +1,9 @@
-"""A view's query in the forms that its job can maintain, with its classification.
+"""Classifies a view's query, and rewrites it to the forms that the view's job can maintain.
 
-If the rows of a view are replaced, its table needs the columns that identify them. If the query does not select an
-identifying column, the form adds it as a hidden column, whose name begins with ``_rw_key_``. Conditions of HAVING, or
-of WHERE around an aggregation, become the column KEEP, because a row that stops matching must leave the table. All
-texts are Spark's SQL.
+If the rows of a view are replaced, its table needs the columns that identify a row. If the query does not select an
+identifying column, the form adds it as a hidden column, whose name begins with ``_rw_key_``. The conditions of HAVING,
+and of a WHERE around an aggregation, become the column KEEP, because a row that no longer matches must be removed from
+the table. All texts are Spark's SQL.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class Form:
 class ViewQuery:
     """A parsed query.
 
-    ``kind`` classifies its core; ``why`` is the reason if the kind is OTHER. The forms are derived from :attr:`text`,
-    so they have the meaning of the original query only if :attr:`text` does. The *core* is the query itself, or the
-    innermost query inside selects that only choose columns and rows.
+    ``kind`` classifies the query's core; ``why`` is the reason if the kind is OTHER. The forms are derived from
+    :attr:`text`, so they have the meaning of the original query only if :attr:`text` has this meaning. The *core* is
+    the query itself, or the innermost query inside selects that only choose columns and rows.
     """
 
     kind: str
@@ -98,15 +98,16 @@ class ViewQuery:
         return core is not None and not core.args.get("joins") and isinstance(read_by(core), exp.Table)
 
     def upserted(self) -> Form | None:
-        """An aggregation as a stream of changed groups, with KEEP; None if that is not possible."""
+        """The form of an aggregation whose result is a stream of changed groups, with KEEP; None if there is no such
+        form."""
         if self.kind not in (GROUPS, ONE_ROW):
             return None
         chain = copied(self._chain)
         return self._kept(chain, None) if count_distinct_by_sets(chain[-1]) else None
 
     def signed_arguments(self) -> tuple[str, ...] | None:
-        """The arguments of count, sum and avg if an aggregation of a single relation has no other aggregates; else
-        None."""
+        """The arguments of count, sum and avg in an aggregation of a single relation; None if the query has other
+        aggregates or is no such aggregation."""
         if self.kind not in (GROUPS, ONE_ROW) or not self.is_direct:
             return None
         found = [signable(call) for call in aggregates_of(self._chain[-1])]
@@ -115,7 +116,8 @@ class ViewQuery:
         return tuple(spark_sql(argument) for argument in found if argument is not None and argument.args)
 
     def probe(self, arguments: Sequence[str]) -> str:
-        """A query over the core's input that selects expressions, so that Spark's analysis of it shows their types."""
+        """A query that selects expressions from the core's input. Spark's analysis of the query shows the types of the
+        expressions."""
         from sqlglot import exp
 
         core = copy_of(self._chain[-1])
@@ -123,10 +125,10 @@ class ViewQuery:
         return spent_sql(only(core, listed))
 
     def signed(self, types: Mapping[str, str]) -> Form | None:
-        """The aggregation over signed changes of its relation, with counts, sums and KEEP.
+        """The form of an aggregation that counts and sums the signed changes of its relation, with KEEP.
 
-        ``types`` are the Spark types of the expressions from :meth:`signed_arguments`. None if subtraction is not
-        exact.
+        ``types`` are the Spark types of the expressions from :meth:`signed_arguments`. None if removed values cannot be
+        subtracted exactly.
         """
         chain = copied(self._chain)
         core = chain[-1]
@@ -169,7 +171,8 @@ class ViewQuery:
         return _formed(chain, names, has_keep=None)
 
     def touched_groups(self, keys: Sequence[str], columns: Sequence[str]) -> str | None:
-        """For an aggregation with groups: a query that returns the group of each input row, as columns named ``keys``.
+        """A query that returns the group of each input row, in columns named ``keys``; None if the query is not an
+        aggregation with groups.
 
         ``columns`` are the columns of the input.
         """
@@ -183,7 +186,8 @@ class ViewQuery:
         return spent_sql(only(core, listed))
 
     def touched_rows(self) -> str | None:
-        """For a DISTINCT over a single relation: a query that returns the result row of each input row."""
+        """A query that returns the result row of each input row; None if the query is not a DISTINCT over a single
+        relation."""
         if self.kind != DISTINCT or len(self._chain) != 1 or not self.is_direct:
             return None
         core = copy_of(self._chain[0])
@@ -191,7 +195,8 @@ class ViewQuery:
         return spent_sql(core)
 
     def with_keys(self, keys: Sequence[str]) -> Form | None:
-        """Filters and projections of one relation, with the columns by which its rows are replaced."""
+        """The form of a query that filters and projects one relation, with the columns by which the relation's rows are
+        replaced."""
         from sqlglot import exp
 
         if self.kind != ROWS or not self.is_direct:
@@ -208,10 +213,10 @@ class ViewQuery:
         return _formed(chain, names, has_keep=None)
 
     def partitioned(self) -> tuple[Form, str] | None:
-        """For a join of two relations on equal columns: the form with these columns, and a query that selects their
-        values from the rows of both sides.
+        """The form of a join of two relations that includes the columns on which they are joined, and a query that
+        selects the values of these columns from both sides.
 
-        None for a join without such columns, or of more than two relations.
+        None for any other query, including a join of more than two relations and a join without such columns.
         """
         from sqlglot import exp
 
@@ -296,7 +301,7 @@ def _backquoted(name: str) -> str:
 
 
 def _resolve_ordinals(core: exp.Select) -> None:
-    """Replaces ordinals: ``GROUP BY 1`` becomes the expression."""
+    """Replaces the ordinals in GROUP BY: ``1`` becomes the expression of the first select item."""
     from sqlglot import exp
 
     group = core.args["group"]
@@ -311,8 +316,8 @@ def _resolve_ordinals(core: exp.Select) -> None:
 
 
 def _unaliased(core: exp.Select, key: exp.Expr, columns: Sequence[str]) -> exp.Expr:
-    """A group key with the expressions of the select items that it names. As in Spark, a column of the input has
-    precedence."""
+    """A group key in which the names of select items are replaced by the items' expressions. As in Spark, a name that
+    is also a column of the input means that column."""
     from sqlglot import exp
 
     known = {column.lower() for column in columns}
@@ -333,9 +338,10 @@ def _group_keys(core: exp.Select) -> list[tuple[exp.Expr, str | None]]:
 
 
 def _add_keys(core: exp.Select, keys: Sequence[tuple[exp.Expr, str | None]]) -> list[str]:
-    """The names of the keys in a select; adds missing keys to the select.
+    """The names that the keys have as columns of a select. Keys that are not selected are added to the select as hidden
+    columns.
 
-    Each key comes with the qualifier that a select item may omit, or None.
+    Each key is paired with the qualifier that a select item may omit, or with None.
     """
     from sqlglot import exp
 
@@ -380,7 +386,7 @@ def _formed(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool
 
 
 def _carry(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> tuple[str, ...]:
-    """Adds keys, and KEEP, to the selects around a core, from the inside out; returns their final names.
+    """Adds the keys and KEEP to the selects around a core, from the inside out; returns the final names of the keys.
 
     If ``has_keep`` is None, conditions of the selects are left unchanged.
     """

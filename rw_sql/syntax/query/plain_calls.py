@@ -32,8 +32,8 @@ _HIDDEN = "\ue000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
-    """One of sqlglot's parsers, and the words that have a special meaning to it: ``calls`` before a bracket, ``words``
-    anywhere.
+    """One of sqlglot's parsers, and the words that have a special meaning for the parser: ``calls`` only before a
+    bracket, ``words`` anywhere.
 
     A subclass with fewer functions would be simpler, but a Python class cannot inherit from sqlglot's compiled classes,
     which ``sqlglot[c]`` and ``sqlglot[rs]`` install.
@@ -85,8 +85,8 @@ def parse_plain(tokens: list[Token], query: str, dialect: str) -> list[exp.Expr 
 
 
 def without_window_clause(tokens: list[Token]) -> None:
-    """Marks the word of each call ``window(…)`` as a name, because right after GROUP BY, sqlglot takes the word for the
-    clause WINDOW."""
+    """Marks the word ``window`` in each call ``window(…)`` as a name; otherwise, sqlglot takes the word right after
+    GROUP BY for the clause WINDOW."""
     for word, bracket in pairwise(tokens):
         if word.token_type == TokenType.WINDOW and bracket.token_type == TokenType.L_PAREN:
             word.token_type = TokenType.VAR

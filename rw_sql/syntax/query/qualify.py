@@ -33,8 +33,8 @@ def with_schemas(text: str, dialect: str, name_of: Callable[[str, int, int], str
 
 
 def written_relations(text: str) -> list[tuple[tuple[str, ...], int, int, bool]]:
-    """The relations in a Spark statement, in order: the parts of each name (folded unless quoted), its range, and
-    whether it has an alias. Empty for a text that sqlglot cannot parse."""
+    """The relations in a Spark statement, in the order of the text: for each, the parts of its name (folded unless
+    quoted), the name's range, and whether the relation has an alias. Empty for a text that sqlglot cannot parse."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 

@@ -32,7 +32,8 @@ def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: 
         raise SqlError(
             NOT_SUPPORTED,
             f'a query that reads "{old}" already uses the name "{new}" in WITH',
-            hint=f"drop it, and create it again with another name for WITH {quoted(new)} AS (…)",
+            hint="drop the object with this query, and create it again with another name for WITH "
+            f"{quoted(new)} AS (…)",
         )
     is_called_alike = called[-1] == written[-1]
     for table in _readings(tree, old):
@@ -47,13 +48,14 @@ def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: 
             raise SqlError(
                 NOT_SUPPORTED,
                 f'a query that reads {name.name.upper()} of "{old}" names its columns {old}.…',
-                hint=f"drop it and create it again with an alias: {name.name.upper()}({old}, …) AS {called[-1][:1]}",
+                hint="drop the object with this query, and create it again with an alias: "
+                f"{name.name.upper()}({old}, …) AS {called[-1][:1]}",
             )
         argument = name.expressions[0]
         column = argument.this if isinstance(argument, exp.Alias) else argument
         edits.append((*_range(column.args.get("table"), column.this, written), _text(written, dialect)))
     if edits and len(called) > 1:
-        # Removes the schema in front of a column's relation, because the relation's alias has no schema.
+        # Removes the schema from the qualifier of a column, because the relation now has an alias, which has no schema.
         for column in tree.find_all(exp.Column):
             schema, relation = column.args.get("db"), column.args.get("table")
             if schema is not None and relation is not None and f"{schema.name}.{relation.name}".lower() == old.lower():
@@ -64,7 +66,7 @@ def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: 
 
 
 def _range(schema: exp.Expr | None, name: exp.Expr, new: tuple[str, ...]) -> tuple[int, int]:
-    """The range of a name, without its schema if that is ``public`` and does not change."""
+    """The range of a name. Excludes the schema if it is ``public`` and does not change."""
     start, end = _place(name)
     if schema is None or (len(new) == 1 and schema.name.lower() == PUBLIC):
         return start, end

@@ -65,7 +65,8 @@ _WHOLE = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 def signed(found: exp.Expr, types: Mapping[str, str]) -> exp.Expr | None:
-    """An aggregate over signed changes. Removed rows are subtracted, which is only exact for exact number types."""
+    """An aggregate over signed changes, which subtracts removed rows. None for number types for which subtraction is
+    not exact."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found

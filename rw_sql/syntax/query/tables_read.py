@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=256)
 def table_names(query: str) -> tuple[str, ...]:
-    """The tables that a query reads, without duplicates, in order.
+    """The tables that a query reads, without duplicates, in the order of the text.
 
     Names are in the catalog's form, folded unless quoted.
 
@@ -132,7 +132,8 @@ def repeated_tables(query: str) -> frozenset[str]:
 
 
 def may_use_column(query: str, column: str) -> bool:
-    """True if a query may use a column of its input, because it contains that name (ignoring case) or ``*``.
+    """True if a query may use a column of its input: that is assumed if the query contains the column's name (ignoring
+    case) or ``*``.
 
     A ``*`` in count() is ignored. The query must be valid.
     """

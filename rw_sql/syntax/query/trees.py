@@ -115,7 +115,7 @@ def _select_of(node: exp.Expr) -> exp.Select | None:
 
 
 def aggregates_of(select: exp.Select) -> list[exp.Expr]:
-    """The aggregates of a select itself, each with its FILTER."""
+    """The aggregates of a select, without those of its subqueries, each with its FILTER."""
     from sqlglot import exp
 
     found = []
@@ -171,7 +171,7 @@ def expression(text: str) -> exp.Expr:
 
 
 def only(core: exp.Select, listed: list[exp.Expr]) -> exp.Select:
-    """A select of these expressions over the core's input, row by row."""
+    """A select that computes these expressions for each row of the core's input."""
     core.set("expressions", listed)
     for name in ("group", "having", "distinct"):
         core.set(name, None)
@@ -183,7 +183,7 @@ def spark_sql(tree: exp.Expr) -> str:
 
 
 def spent_sql(tree: exp.Expr) -> str:
-    """Like :func:`spark_sql`, for a tree that is not used afterwards, so that sqlglot may modify it instead of a
+    """Like :func:`spark_sql`, for a tree that the caller no longer uses: sqlglot modifies the tree itself instead of a
     copy."""
     return tree.sql(dialect="spark", normalize_functions=False, copy=False)
 
@@ -228,7 +228,7 @@ def copied(chain: Sequence[exp.Select]) -> list[exp.Select]:
 
 
 def equal_columns(join: exp.Join, left: str, right: str) -> list[tuple[exp.Column, exp.Column]]:
-    """The pairs of columns that a join equates, the left side's first."""
+    """The pairs of columns on which a join is an equality join; the first column of a pair belongs to the left side."""
     from sqlglot import exp
 
     condition = join.args.get("on")

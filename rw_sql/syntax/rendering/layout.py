@@ -18,8 +18,8 @@ _widest = ContextVar("_widest", default=WIDEST_LINE)
 
 @contextmanager
 def one_clause_per_line() -> Iterator[None]:
-    """A context manager inside which statements with several clauses, and lists, are always broken into lines, so
-    that comments fit in between."""
+    """A context manager. Inside it, lists and statements with several clauses are always broken into lines, so that
+    there is room for comments."""
     token = _widest.set(-1)
     try:
         yield
@@ -46,7 +46,8 @@ class _Piece:
 
 
 class Clauses:
-    """A statement's text in pieces, each of which may begin a line, with lists that may be broken into lines."""
+    """A statement's text in pieces. A line may begin before each piece, and a list in a piece may be broken into
+    lines."""
 
     def __init__(self, head: str) -> None:
         self._pieces = [_Piece(head)]
@@ -64,7 +65,8 @@ class Clauses:
         return self
 
     def text(self) -> str:
-        """The text: on one line if it is short, otherwise with one clause and one list item per line."""
+        """The text: on one line if it is short, otherwise with one clause per line, and long lists with one item per
+        line."""
         short = self._pieces[0].flat()
         for piece in self._pieces[1:]:
             short += (", " if piece.comma else " ") + piece.flat()

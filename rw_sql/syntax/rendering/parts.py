@@ -97,7 +97,8 @@ def reason_text(reason: str | None) -> str:
 
 
 def switches_text(**switches: str | bool | None) -> list[str]:
-    """The switches that differ from their defaults; the caller passes None for defaults."""
+    """The text of each switch that differs from its default. The caller passes None for a switch with the default
+    value."""
     shown = {True: "true", False: "false"}
     return [
         f"{name.upper()} = {shown[value] if isinstance(value, bool) else literal(value)}"
@@ -148,7 +149,7 @@ def column_list(
     constraints: Sequence[TableConstraint],
     watermarks: Sequence[Watermark],
 ) -> list[str]:
-    """A column list's items: columns with ``*`` at its position, then constraints, then watermarks."""
+    """The items of a column list: the columns, with ``*`` at its position, then constraints, then watermarks."""
     items = [column_text(column) for column in columns]
     if wildcard is not None:
         items.insert(wildcard, "*")

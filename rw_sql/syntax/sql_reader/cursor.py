@@ -1,4 +1,4 @@
-"""A position in a list of tokens, and the errors raised there."""
+"""Reads a list of tokens one by one, and raises errors at the current token."""
 
 from __future__ import annotations
 

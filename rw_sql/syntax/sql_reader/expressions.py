@@ -238,8 +238,8 @@ class ExpressionReader(FormReader):
         return ahead == 0 or self._is_set_operation(ahead)
 
     def _is_set_operation(self, ahead: int) -> bool:
-        """True if the parenthesis here encloses one side of a UNION, EXCEPT or INTERSECT, or is followed by ORDER BY
-        or LIMIT."""
+        """True if the query in the parentheses that begin here is one side of a UNION, EXCEPT or INTERSECT, or is
+        followed by ORDER BY or LIMIT."""
         depth = 0
         at = self.at
         while at < self.last:
@@ -330,8 +330,8 @@ class ExpressionReader(FormReader):
             self.mentioned.append(first)
 
     def arrow_parameters(self, begun: int) -> set[str]:
-        """The parameters of all arrows between token ``begun`` and this position: ``x -> x + 1``, ``(x, y) -> x +
-        y``."""
+        """The parameters of all lambdas between token ``begun`` and this position, such as ``x -> x + 1`` and ``(x, y)
+        -> x + y``."""
         found: set[str] = set()
         for at in range(begun + 1, self.at - 1):
             if self.tokens[at].text != "-" or self.tokens[at + 1].text != ">":
@@ -387,7 +387,8 @@ class ExpressionReader(FormReader):
             else:
                 self.name()
         if is_apart or self.peek().start > self.tokens[self.at - 1].end:
-            # Spark reads a (b).c and a(b) .c as a field of a call's result; in other dialects, a comma is missing.
+            # In ``a (b).c`` and ``a(b) .c``, Spark reads ``.c`` as a field of the call's result; in other dialects,
+            # such a text lacks a comma.
             self.closed = self.at
 
     def _arguments(self) -> None:

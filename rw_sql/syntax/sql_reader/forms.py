@@ -75,7 +75,7 @@ class FormReader(TypeReader):
             self.fail("date/time field")
 
     def _lacks_unit(self) -> bool:
-        """True if the word in ``INTERVAL '1' word`` is a misspelled unit, not an alias."""
+        """True if a word follows that is a misspelled unit, not an alias, as in ``INTERVAL '1' huors``."""
         return self.tokens[self.at - 1].value.strip().isdecimal() and bool(self.word()) and self.is_name()
 
     def _precision(self) -> None:
@@ -115,7 +115,8 @@ class FormReader(TypeReader):
             self.expression()
 
     def _begins_arguments(self) -> bool:
-        """True for Spark's array function, as in ``EXISTS (xs, x -> x > 1)``."""
+        """True if the arguments of Spark's array function EXISTS follow, as in ``EXISTS (xs, x -> x > 1)``, not a
+        query."""
         following = self.peek(1).text
         return (self.is_name() and following in (",", ".")) or (self.word() == "ARRAY" and following in ("(", "["))
 

@@ -11,7 +11,7 @@ NOWHERE = Span(start=0, end=0, line=1, column=1)
 
 
 def at() -> Span:
-    """Declares a span field of a statement or part: its position in the text, which equality ignores."""
+    """Declares a field for the position of a statement or part in its text. Equality ignores the field."""
     return field(default=NOWHERE, compare=False, repr=False)
 
 
@@ -218,8 +218,8 @@ class CdcTable:
 class ColumnDefinition:
     """A column of a source or table; ``generated`` is the expression of ``AS expr``.
 
-    ``field`` is the name in ``FROM field``: the record field from which a table's column is read, if the names
-    differ.
+    ``field`` is the name in ``FROM field``: the record field from which a table's column is read, if its name differs
+    from the column's.
 
     ``other_constraints`` are in canonical text: UNIQUE, CHECK, REFERENCES, COLLATE and named constraints. They are
     parsed but not enforced.

@@ -42,7 +42,8 @@ class Confirm(Statement):
 class Flush(Statement):
     """``FLUSH``: waits until all records that exist at the call have reached every running dependent.
 
-    Paused objects, and jobs STALLED for five seconds, are listed in the result and not waited for.
+    FLUSH does not wait for paused objects, nor for jobs that stay STALLED for some seconds and several retries; the
+    result lists them.
     """
 
 

@@ -77,7 +77,7 @@ class ShowMetrics(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowLineage(Statement):
-    """``SHOW LINEAGE [OF n]``: the objects, each with the objects that it reads.
+    """``SHOW LINEAGE [OF n]``: all objects, each with the objects that it reads.
 
     With OF, only the objects on which ``n`` depends, and its dependents.
     """

@@ -57,8 +57,8 @@ class DropSource(Statement):
 class AlterSourceUnsafeSet(Statement):
     """``ALTER SOURCE n UNSAFE SET (k = v, …) [, UNSET (k, …)] [ALLOW …] [WITH (VALIDATE = bool)] [REASON 'text']``.
 
-    ``allow`` lists the effects that a confirmation in advance may cover (here and in RESET and UNDO): GAPS,
-    DUPLICATES.
+    ``allow`` lists the predicted effects that a confirmation in advance may cover: GAPS, DUPLICATES. RESET and UNDO
+    have the same clause.
     """
 
     name: Name
@@ -202,7 +202,7 @@ class InjectShift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectBack:
-    """``BACK BY INTERVAL 'text'``: to the first record at or after now minus the interval."""
+    """``BACK BY INTERVAL 'text'``: to the first record at or after the current time minus the interval."""
 
     interval: str
     span: Span = at()
@@ -242,9 +242,10 @@ class InjectSourceOffsets(Statement):
 class InjectCheckpointOffsets(Statement):
     """``INJECT CHECKPOINT OFFSETS 'path' target …``: moves the positions of a job that rw_sql does not run.
 
-    From WITH: ``options`` are the options for the brokers (``properties.…`` and ``connection``), ``tables`` the
-    Delta tables that the job reads. ``is_exactly`` removes all Kafka splits that are not named. ``watch`` is the
-    time for which the files must stay unchanged. ``is_assumed_stopped`` asserts that the job is stopped.
+    The other fields come from WITH: ``options`` are the options for the brokers (``properties.…`` and ``connection``),
+    ``tables`` the Delta tables that the job reads. ``is_exactly`` removes all Kafka splits that are not named.
+    ``watch`` is the time for which the checkpoint's files must stay unchanged. ``is_assumed_stopped`` asserts that the
+    job is stopped.
     """
 
     path: str

@@ -35,8 +35,8 @@ class Webhook:
 class CreateTable(Statement):
     """``CREATE TABLE [IF NOT EXISTS] n [(columns)] … [INCLUDE …] [WITH (…)] [FORMAT …] [AS query | FROM s TABLE 't']``.
 
-    ``column_names`` have no types, because ``AS query`` determines them; ``wildcard`` is the index of ``*`` among
-    the columns. ``on_conflict`` is ``DO UPDATE FULL``, ``DO NOTHING`` or ``DO UPDATE IF NOT NULL``.
+    ``column_names`` are columns without types, because ``AS query`` determines the types; ``wildcard`` is the index of
+    ``*`` among the columns. ``on_conflict`` is ``DO UPDATE FULL``, ``DO NOTHING`` or ``DO UPDATE IF NOT NULL``.
     """
 
     name: Name
@@ -146,8 +146,8 @@ class AlterTableWatermark(Statement):
 class AlterTableColumn(Statement):
     """``ALTER TABLE n ALTER [COLUMN] c change``.
 
-    ``change`` is SET NOT NULL, DROP NOT NULL, SET DEFAULT, DROP DEFAULT or TYPE. ``expression`` is the one after SET
-    DEFAULT, or after USING in TYPE.
+    ``change`` is SET NOT NULL, DROP NOT NULL, SET DEFAULT, DROP DEFAULT or TYPE. ``expression`` is the expression after
+    SET DEFAULT or, for TYPE, after USING.
     """
 
     name: Name

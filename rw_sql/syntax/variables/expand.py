@@ -79,8 +79,8 @@ def expand(
 
 
 def has_variables(text: str) -> bool:
-    """True if a statement contains variables or backslash commands outside its strings, so that it may not parse
-    before they are replaced."""
+    """True if a statement contains variables or backslash commands outside strings. Such a statement may not parse
+    until these are replaced."""
     for match, end, is_comment in lexemes(OURS, text, 0):
         at, piece = match.start(), match[0]
         if is_comment:
@@ -189,8 +189,8 @@ class _Expander:
                 end = copied = reference.end
                 self._refer(reference, origin)
             elif has_braced and not is_comment and (found := BRACED.search(text, at)) and found.start() < end:
-                # A string or a quoted name is one piece, which may contain several variables. A value outside quotes
-                # may continue after its piece.
+                # A string or a quoted name is one piece, which may contain several variables. Outside quotes, a
+                # variable may extend beyond the end of its piece.
                 while found is not None and found.start() < end:
                     self._append(text[copied : found.start()], origin, copied, found.start(), is_copied=True)
                     copied = found.end()
@@ -221,15 +221,15 @@ class _Expander:
         return "".join(self._out[self._statement :])
 
     def _rules(self, text: str, copied: int, *, is_apart: bool) -> re.Pattern[str]:
-        """The quoting rules of the current statement. At ``copied``, the statement continues or, if ``is_apart``,
-        begins."""
+        """The quoting rules of the current statement. The statement's text continues at ``copied`` or, if ``is_apart``,
+        begins there."""
         if self._pattern is None:
             words = ("" if is_apart else self._so_far()) + text[copied : copied + _FIRST_WORDS]
             self._pattern = OURS if could_be_ours(words[:_FIRST_WORDS]) else SPARKS
         return self._pattern
 
     def _style(self) -> Style:
-        """The style in which values are quoted at the current end of the text."""
+        """The style in which values are quoted at the place that the expansion has reached."""
         if self._pattern is SPARKS:
             return "spark"
         so_far = self._so_far()

@@ -45,7 +45,7 @@ class Reference:
 
 
 def reference_at(text: str, at: int) -> Reference | None:
-    """The reference that begins with the ``:`` at a position; None if the colon has another meaning."""
+    """The reference that begins with the colon at a position; None if the colon has another meaning."""
     if at > 0 and _BEFORE.match(text, at - 1):
         return None
     found = _REFERENCE.match(text, at)
@@ -70,7 +70,8 @@ def replacement(reference: Reference, variables: Mapping[str, str], style: Style
         case "raw":
             return value
         case "literal":
-            # Spark reads a backslash in '…' as an escape; a doubled quote means the same to both.
+            # In '…', a backslash is an escape for Spark but not for rw_sql; a doubled quote stands for one quote in
+            # both.
             return literal(value if style == "ours" else value.replace("\\", "\\\\"))
         case "name":
             # A name that needs no quotes is written without them, because all dialects then read it in the

@@ -54,8 +54,7 @@ class Echo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """An error of the expansion, located in its file, and the position in the expanded text where the faulty text was
-    left out."""
+    """An error of the expansion, located in its file, and the position of the faulty text in the expanded text."""
 
     at: int
     error: SqlError
@@ -78,14 +77,14 @@ class Expanded:
     def variables_after(self, before: Mapping[str, str]) -> dict[str, str]:
         """The variables after the script, given the variables before it.
 
-        They are the initial variables of the next file.
+        The next file begins with these variables.
         """
         merged = {**before, **self.settings}
         return {name: value for name, value in merged.items() if value is not None}
 
     def source(self, start: int, end: int) -> tuple[Origin, Span]:
-        """The origin of ``[start, end)`` of the expanded text: the file that contains the start, and the position in
-        that file."""
+        """The origin of the range ``[start, end)`` of the expanded text: the file from which the range's start comes,
+        and the position in that file."""
         first = self._piece(start)
         begin = min(first.start + start - first.at, len(first.origin.text)) if first.is_copied else first.start
         last = self._piece(max(start, end - 1))

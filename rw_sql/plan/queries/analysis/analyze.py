@@ -24,14 +24,14 @@ def analyze(
     is_stored: bool = False,
     dialect: str = "spark",
 ) -> Analysis:
-    """The output columns of a query and the errors in it, as far as they are certain without Spark.
+    """Finds a query's output columns and errors, as far as they are certain without Spark.
 
-    ``inputs`` are the columns of the relations that the query may read, by name (None: the relation exists, its
-    columns are not known). Names are compared without case. ``is_relation`` returns whether Spark has a relation
-    with a name that is not in ``inputs``; names may be qualified as in the query. Without ``is_relation``, such a
-    name is a finding, unless it has a schema other than ``public``. ``is_function`` returns whether a function
-    exists that is not built into Spark, by its folded name. With ``is_stored``, the columns become a table's
-    columns, so each needs a unique name. With ``dialect`` ``"risingwave"``, functions are left unchecked.
+    ``inputs`` maps the names of the relations that the query may read to their columns (None: the relation exists, but
+    its columns are not known). Names are compared without case. ``is_relation`` returns whether Spark has a relation
+    with a name that is not in ``inputs``; names may be qualified as in the query. Without ``is_relation``, such a name
+    is a finding, unless it has a schema other than ``public``. ``is_function`` returns whether a function with a folded
+    name exists that is not built into Spark. With ``is_stored``, the columns become a table's columns, so each needs a
+    unique name. With ``dialect`` ``"risingwave"``, functions are left unchecked.
 
     A query that sqlglot cannot parse has no findings and no columns, and is not complete.
     """

@@ -1,4 +1,4 @@
-"""Types of columns as sqlglot trees, and the fields inside them."""
+"""Reads types of columns as sqlglot trees, and finds the fields, elements and keys in a type."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ class ExpressionChecker(NameChecker):
     def _lambda(
         self, node: exp.Lambda, kinds: Sequence[exp.DataType | None], scope: Scope, place: str
     ) -> exp.DataType | None:
-        """Checks a lambda whose first parameters have these types; returns the type of its result."""
+        """Checks a lambda; returns the type of its result. ``kinds`` are the types of its first parameters."""
         given = [*kinds, *[None] * len(node.expressions)]
         names = [parameter.name.lower() for parameter in node.expressions]
         scope.parameters += zip(names, given, strict=False)
@@ -275,7 +275,7 @@ class ExpressionChecker(NameChecker):
         return kind
 
     def _is_of_outer(self, node: exp.Expr) -> bool:
-        """True if an aggregate's columns belong to an outer query, so that the aggregate belongs to that query."""
+        """True if the columns in an aggregate belong to an outer query. The aggregate then belongs to that query."""
         columns = [self.resolved.get(id(column)) for column in node.find_all(exp.Column)]
         return bool(columns) and all(column is not None and column.is_outer for column in columns)
 

@@ -1,4 +1,4 @@
-"""The records that an analysis returns."""
+"""The result of an analysis: findings and columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The columns that the FROM clause of a select provides to its expressions, and the lookup of names among them."""
+"""The columns that the FROM clause of a select provides, and how names in the select's expressions are looked up among
+them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ class Attribute:
     """A column that expressions can name. Attributes with the same ``origin`` are the same column under two names.
 
     ``qualifier`` is the folded name of its relation. ``is_hidden`` marks the second of two columns that USING merges; a
-    query can use it only with its qualifier.
+    query can use this column only with its qualifier.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Attribute:
 class Output:
     """The columns of a query or relation.
 
-    With ``is_open``, there may be further, unknown columns anywhere among them.
+    ``is_open``: there may be further columns that are not known, between the known ones too.
 
     A column without a name has the name ``""``. ``is_missing``: no such relation exists.
     """
@@ -45,8 +46,8 @@ class Output:
     is_missing: bool = False
 
     def read_as(self, qualifier: str) -> Output:
-        """The columns as an outer query sees them, with new origins. Columns with equal origins get equal new
-        origins."""
+        """The columns as an outer query sees them. They get new origins, which are equal where the old ones were
+        equal."""
         origins: dict[int, object] = {}
         return Output(
             [
@@ -68,7 +69,7 @@ OPEN = "open"
 
 
 class Frame:
-    """The columns of a FROM in their order, and the names of its relations."""
+    """The columns that a FROM clause provides, in their order, and the names of the clause's relations."""
 
     __slots__ = ("_by_name", "attributes", "is_open", "is_unsure", "relations")
 
@@ -98,7 +99,7 @@ class Frame:
         self.is_unsure |= other.is_unsure
 
     def replace(self, attributes: Iterable[Attribute]) -> None:
-        """Gives other columns to the same relations."""
+        """Replaces the columns and keeps the relations."""
         self.attributes = list(attributes)
         self._by_name = None
 
@@ -131,7 +132,8 @@ class Frame:
         found = self.visible(parts[0])
         if found:
             return found, 1
-        # Unless all columns are known, a.b may be a field of a column with the same name as a relation.
+        # If some columns are unknown, ``a.b`` may also be a field of an unknown column that is called like the relation
+        # ``a``.
         is_of_known = len(parts) > 1 and self.relations.get(parts[0]) is False
         return OPEN if (self.is_unsure if is_of_known else self.is_open) else None
 

@@ -1,4 +1,4 @@
-"""The functions of Spark: their kinds and their numbers of arguments."""
+"""Describes Spark's functions: the kind of each, and how many arguments it takes."""
 
 from __future__ import annotations
 

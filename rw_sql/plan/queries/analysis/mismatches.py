@@ -1,4 +1,5 @@
-"""Finds values whose type a clause, an operator, a cast or a function does not accept, if the type is certain.
+"""Finds values of a type that a clause, an operator, a cast or a function does not accept. Values whose type is not
+certain are not checked.
 
 A value is reported only if Spark's analyzer refuses it both with and without ANSI mode.
 """
@@ -55,7 +56,7 @@ _UNIT_IN_INTERVAL = re.compile(r"[a-z]+", re.IGNORECASE)
 def condition(kind: exp.DataType | None, written: str, place: str) -> tuple[str, str] | None:
     """The message and the hint for a value that is not a condition; ``place`` is the clause.
 
-    Spark casts the value of HAVING to BOOLEAN, so only a value without such a cast is reported there.
+    In HAVING, Spark casts the value to BOOLEAN, so a value is reported there only if it cannot be cast.
     """
     is_certain = types.has_parts(kind) or (place not in _CASTING and kind is not None and types.is_scalar(kind))
     if kind == types.BOOLEAN or not is_certain:
@@ -127,7 +128,8 @@ def first_argument(name: str, kind: exp.DataType | None, written: str) -> tuple[
 
 
 def interval(text: str) -> tuple[str, str] | None:
-    """The message and the hint if Spark cannot read the length of a time window; units may be plural."""
+    """The message and the hint if Spark cannot read the length of a time window. Units may be in the singular or the
+    plural."""
     given = [unit.lower() for unit in _UNIT_IN_INTERVAL.findall(text) if unit.lower() != "interval"]
     unknown = [unit for unit in given if unit.removesuffix("s") not in _UNITS]
     if _INTERVAL.fullmatch(text) and not unknown:

@@ -25,8 +25,8 @@ _LISTED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The names available to a query: relations with their columns by folded name (None: unknown columns), other
-    relations, and functions besides Spark's.
+    """The names that a query may use: relations by folded name, with their columns (None: unknown), further relations,
+    and functions that are not Spark's.
 
     ``has_functions`` is False if the query's functions are not Spark's and are therefore not checked.
     """

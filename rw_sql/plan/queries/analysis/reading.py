@@ -47,7 +47,8 @@ class Text:
         return min(filter(None, map(self.place, node.walk())), default=None)
 
     def keyword(self, before: tuple[int, int] | None, kinds: Iterable[TokenType]) -> tuple[int, int] | None:
-        """The position of the last word of these kinds before a position; the given position if there is none."""
+        """The position of the last word of these kinds that precedes a position; if there is none, the given
+        position."""
         if before is None:
             return None
         wanted = tuple(kinds)

@@ -28,7 +28,7 @@ _NARROW = ("SEMI", "ANTI")
 
 
 def _where_else(name: str, others: Sequence[str]) -> str | None:
-    """The hint for a name that exists in other schemas."""
+    """The hint for an unknown relation whose name exists in other schemas."""
     if not others:
         return None
     written = [other if "." in other else f"{PUBLIC}.{other}" for other in others]

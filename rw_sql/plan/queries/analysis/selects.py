@@ -69,7 +69,7 @@ class QueryChecker(RelationChecker):
             own[name] = self._renamed(output, alias)
 
     def _anchor(self, part: exp.CTE, outer: Scope | None) -> Output:
-        """The columns of a recursive query: those of its first part."""
+        """The columns of a recursive query, which are the columns of the first query of its UNION."""
         if not isinstance(part.this, exp.SetOperation):
             return Output(is_open=True)
         return self._renamed(self.query(part.this.left, outer), part.args["alias"])
@@ -264,7 +264,7 @@ class QueryChecker(RelationChecker):
                 if position is not None and name in ("order", "sort"):
                     self._at_position(key, position, output, (), "ORDER BY")
                 elif not isinstance(node, exp.Select) and any(c.table for c in key.find_all(exp.Column)):
-                    self.report.leave()  # names may be qualified by a relation of the set operation's first query
+                    self.report.leave()  # names may be qualified by a relation in the first query of the set operation
                 elif not (isinstance(key, exp.Column) and not key.table and key.name.lower() == "all"):
                     self.expression(key, scope, ORDER_BY)
         for name in ("limit", "offset"):

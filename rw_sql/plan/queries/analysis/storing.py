@@ -91,7 +91,8 @@ def _last_place(item: exp.Expr, text: Text) -> tuple[int, int] | None:
 
 
 def _named_items(select: exp.Select, output: Output) -> Iterator[tuple[exp.Expr, str]]:
-    """The items of a select with the names of their columns. A star is repeated for each column to which it expands."""
+    """Pairs of an item of a select and the name of its column. A star occurs once for each column to which it
+    expands."""
     stars = [i for i, item in enumerate(select.expressions) if isinstance(item, exp.Aliases) or item.is_star]
     many = len(output.columns) - (len(select.expressions) - len(stars))
     if not stars:

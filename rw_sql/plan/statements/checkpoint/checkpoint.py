@@ -1,4 +1,4 @@
-"""Lowers SHOW CHECKPOINT and INJECT CHECKPOINT OFFSETS, which show and move a foreign job."""
+"""Lowers SHOW CHECKPOINT and INJECT CHECKPOINT OFFSETS, which show and set the positions of a foreign job."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ _MOST_NAMED = 12
 
 
 def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW CHECKPOINT: the position of each split. If the statement names the upstream, also the upstream's bounds."""
+    """SHOW CHECKPOINT: shows the position of each split and, if the statement names the upstream, the upstream's
+    bounds."""
     context = look_around(statement, snapshot, inspector)
     checkpoint = context.checkpoint
     watermark = _moment(checkpoint.watermark_ms)
@@ -184,8 +185,8 @@ def _watch_seconds(statement: InjectCheckpointOffsets) -> float:
 
 
 def _checked(statement: InjectCheckpointOffsets, context: InjectContext, each: NewPosition) -> NewPosition:
-    """Checks that the upstream has the new position, or that the statement allows clamping it to the upstream's
-    bounds."""
+    """Checks that the upstream has the new position. If it does not, and the statement allows clamping, returns the
+    nearest position that the upstream has."""
     target, position = each.target, each.position
     source = context.checkpoint.source(target.source)
     if source.is_in_snapshot:
@@ -240,7 +241,7 @@ def _clamped(wanted: tuple[NewPosition, ...], moved: tuple[NewPosition, ...]) ->
 def _dropped(
     statement: InjectCheckpointOffsets, context: InjectContext, moved: tuple[NewPosition, ...]
 ) -> tuple[Target, ...]:
-    """With EXACTLY: the splits that are removed from the checkpoint's Kafka sources."""
+    """The splits that EXACTLY removes from the checkpoint's Kafka sources; empty without EXACTLY."""
     if not statement.is_exactly:
         return ()
     sources = {each.target.source for each in moved if each.target.kind == KAFKA}
@@ -258,7 +259,7 @@ def _dropped(
 def _require_files(
     statement: InjectCheckpointOffsets, inspector: Inspector, context: InjectContext, moved: tuple[NewPosition, ...]
 ) -> tuple[str, ...]:
-    """Checks that the files to be re-read still exist, because Spark silently skips missing files."""
+    """Checks that the files that will be read again still exist, because Spark skips missing files without an error."""
     notices: list[str] = []
     for each in moved:
         if each.target.kind != FILE or each.target.position is None or each.position >= each.target.position:
@@ -339,7 +340,7 @@ def _plan(
 
 
 def _unallowed(statement: InjectCheckpointOffsets, rows: tuple[SplitPreview, ...]) -> tuple[str, ...]:
-    """The words that ALLOW lacks, for predicted effects and for effects that cannot be counted."""
+    """The words that ALLOW lacks. A word is needed for a predicted effect, and for an effect that cannot be counted."""
     gaps = duplicates = False
     for row in rows:
         if row.old is None or row.old == row.new:
@@ -357,7 +358,7 @@ def _offsets(
     moved: tuple[NewPosition, ...],
     dropped: tuple[Target, ...],
 ) -> dict[str, str | None]:
-    """The new offset of each moved source in Spark's form; it contains all splits of the source."""
+    """The new offset of each moved source in Spark's form, which contains all splits of the source."""
     made: dict[str, str | None] = {}
     for source in context.checkpoint.sources:
         to = {each.target.local: each.position for each in moved if each.target.source == source.name}
@@ -391,9 +392,10 @@ def lower_undo_checkpoint(
     watch_seconds: float = WATCH_SECONDS,
     is_assumed_stopped: bool = False,
 ) -> Plan:
-    """Reverts the newest rewrite of a checkpoint, if the job has not been started since.
+    """Reverts the newest rewrite of a checkpoint, if the job has not planned a batch since.
 
-    With ``of``, this must be the rewrite made by that operation.
+    ``of`` is the statement that made the rewrite to undo: raises SqlError if the newest rewrite was made by another
+    one.
     """
     look = inspector.checkpoints.look(path)
     checkpoint = look.checkpoint

@@ -1,4 +1,5 @@
-"""The facts needed to show or move a checkpoint: its content, and the bounds of its sources' upstreams."""
+"""Collects the facts that are needed to show or rewrite a checkpoint: its content, and the bounds of its sources'
+upstreams."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ class Target:
 class InjectContext:
     """A checkpoint and its upstreams. ``upstream`` is None if no brokers are given.
 
-    ``tables`` and ``lists`` map the names of sources to their Delta tables and their lists of files.
+    ``tables`` maps the names of Delta sources to their tables, ``lists`` the names of file sources to their lists of
+    files.
     """
 
     look: CheckpointLook
@@ -69,7 +71,8 @@ class InjectContext:
         return self.look.checkpoint
 
     def bounds(self, target: Target) -> tuple[int, int] | None:
-        """The first and last valid position (the end is a valid position); None if unknown."""
+        """The first and the last valid position in the upstream; None if unknown. The end of the upstream is a valid
+        position."""
         match target.kind:
             case "kafka":
                 seen = self.upstream.splits.get(target.local) if self.upstream is not None else None
@@ -102,10 +105,11 @@ class InjectContext:
         )
 
     def resolve(self, written: SplitId) -> Target:
-        """The split with the name in a statement. Raises SqlError UNKNOWN_SPLIT, with the existing splits.
+        """The split that a name in a statement refers to. Raises SqlError UNKNOWN_SPLIT, whose hint lists the existing
+        splits.
 
-        A new partition is accepted for a Kafka source if only that source reads its topic, or if it is the only Kafka
-        source.
+        A partition that the checkpoint does not contain is accepted if only one Kafka source reads its topic, or if
+        there is only one Kafka source.
         """
         name = written.id.strip()
         targets = self.targets()
@@ -211,7 +215,7 @@ def look_around(
 
 
 def require_brokers(context: InjectContext, statement: InjectCheckpointOffsets) -> None:
-    """Raises SqlError UPSTREAM_UNREACHABLE if brokers are given and do not answer."""
+    """Raises SqlError UPSTREAM_UNREACHABLE if the statement names brokers that do not answer."""
     upstream = context.upstream
     if upstream is not None and not upstream.is_reachable:
         raise SqlError(
@@ -242,7 +246,8 @@ def _topics(checkpoint: Checkpoint, named: tuple[SplitId, ...]) -> tuple[str, ..
 def _tables(
     statement: InjectCheckpointOffsets | ShowCheckpoint, inspector: Inspector, checkpoint: Checkpoint
 ) -> dict[str, DeltaTable]:
-    """The given Delta tables, assigned to the sources by the table ids in their offsets."""
+    """The given Delta tables by the name of the source that reads each; the table ids in the sources' offsets determine
+    which."""
     tables: dict[str, DeltaTable] = {}
     for path in statement.tables:
         try:

@@ -58,7 +58,7 @@ _SPARK_NAMES = {DELTA: "reservoirVersion", FILE: "logOffset", KAFKA: "offset"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPosition:
-    """A split and its new position; ``span`` is where the position is written in the statement."""
+    """A split and its new position; ``span`` is the place of that position in the statement's text."""
 
     target: Target
     position: int
@@ -77,7 +77,7 @@ class ResolvedTarget:
 class Written:
     """One entry of VALUES or of a file: a split, and its position as text (a number, or a state as JSON).
 
-    If ``text`` is None, the position is the upstream's ``bound``: its start or its end.
+    If ``text`` is None, ``bound`` is the position: the start or the end of the split in the upstream.
     """
 
     split: SplitId
@@ -103,7 +103,8 @@ def read_target(
     context: InjectContext,
     written: tuple[Written, ...],
 ) -> ResolvedTarget:
-    """Resolves the target; ``written`` are its entries, if it has any. Raises SqlError at the first error."""
+    """Resolves the target. ``written`` are the target's entries, if it is VALUES or a file. Raises SqlError at the
+    first error."""
     target = statement.target
     require_offsets_written(statement)
     if isinstance(target, InjectValues | InjectFromFile):
@@ -170,7 +171,7 @@ def _file(inspector: Inspector, target: InjectFromFile) -> tuple[Written, ...]:
 def _written(
     statement: InjectCheckpointOffsets, context: InjectContext, entries: tuple[Written, ...]
 ) -> ResolvedTarget:
-    """The entries of VALUES or of a file as positions, without splits that FOR SPLITS excludes."""
+    """Converts the entries of VALUES or of a file to positions. Splits that FOR SPLITS excludes are left out."""
     targets = resolve_all(context, [entry.split for entry in entries])
     chosen = resolve_all(context, statement.splits)
     moved = []
@@ -187,7 +188,8 @@ def _written(
 
 
 def _number(context: InjectContext, target: Target, entry: Written) -> int:
-    """Reads a bare number, or a state as JSON in the form of rw_sql or of Spark for that source."""
+    """Reads a position: a bare number, or a state as JSON, either in rw_sql's form or in Spark's form for that kind of
+    source."""
     text = (entry.text or "").strip()
     if text.lstrip("+-").isdecimal() or target.kind == KAFKA:
         try:
@@ -321,7 +323,7 @@ def _source(
 def _at(
     inspector: Inspector, context: InjectContext, chosen: tuple[Target, ...], milliseconds: int, span: Span
 ) -> ResolvedTarget:
-    """The first position at or after a time: for Kafka by the records' times, for Delta by the commits'."""
+    """The position of the first record (Kafka) or of the first version (Delta) at or after a time."""
     found: dict[Target, int] = {}
     kafka = [each for each in chosen if each.kind == KAFKA]
     for each in chosen:

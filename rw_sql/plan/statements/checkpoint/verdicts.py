@@ -24,7 +24,7 @@ _COUNTING = frozenset({"aggregation", "session windows", "stream-stream join", "
 def previewed(
     inspector: Inspector, context: InjectContext, moved: tuple[NewPosition, ...], dropped: tuple[Target, ...]
 ) -> tuple[tuple[SplitPreview, ...], tuple[str, ...]]:
-    """The table of all splits of the checkpoint, and further notices for the operator."""
+    """The rows of the preview, one for each split of the checkpoint, and notices for the operator."""
     sparse = context.upstream.sparse if context.upstream is not None else {}
     positions = {each.target: each.position for each in moved}
     rows: list[SplitPreview] = []
@@ -115,7 +115,8 @@ def _of_delta(inspector: Inspector, context: InjectContext, target: Target, new:
 
 
 def _of_numbers(context: InjectContext, target: Target, new: int) -> Verdict:
-    """The effect in the source's own units (offsets or versions), if rows cannot be counted."""
+    """The verdict on a move whose rows cannot be counted: names the files or versions that are read again or
+    skipped."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
     if target.kind == FILE:
@@ -131,7 +132,7 @@ def _of_numbers(context: InjectContext, target: Target, new: int) -> Verdict:
 def _unread(context: InjectContext, positions: Mapping[Target, int]) -> Iterable[str]:
     """Messages about partitions that are neither in the checkpoint nor in the statement.
 
-    The job begins to read such partitions by itself.
+    The job will discover such partitions and read them from their first record.
     """
     if context.upstream is None:
         return
@@ -141,7 +142,8 @@ def _unread(context: InjectContext, positions: Mapping[Target, int]) -> Iterable
 
 
 def _subscription(context: InjectContext, moved: tuple[NewPosition, ...], dropped: tuple[Target, ...]) -> Iterable[str]:
-    """Messages about the job's own options, which must be changed too if topics are added or removed."""
+    """Messages about the option ``subscribe`` of the job, which must be changed too if partitions are added or
+    removed."""
     changed = {each.target.source for each in moved if each.target.position is None} | {
         target.source for target in dropped
     }
@@ -153,7 +155,7 @@ def _subscription(context: InjectContext, moved: tuple[NewPosition, ...], droppe
 
 
 def state_notices(checkpoint: Checkpoint, rows: Iterable[SplitPreview]) -> tuple[str, ...]:
-    """The effect of repeated records on operator state."""
+    """Notices about the effect of repeated records, given that the job keeps the state of its operators."""
     is_back = any(row.old is not None and row.new is not None and row.new < row.old for row in rows)
     if not is_back:
         return ()

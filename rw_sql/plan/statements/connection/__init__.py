@@ -1,4 +1,5 @@
-"""Statements on connections and secrets, and changes of connector options, which restart the objects that use them.
+"""Statements on connections and secrets, and statements that change connector options. The objects that use a changed
+option restart.
 
 Imports: ``common`` and the rooms of ``plan`` below ``statements``. Begin with ``connection``.
 """

@@ -1,4 +1,5 @@
-"""Operations on objects that can use a connection (sources and sinks): definition, checks, and changed records."""
+"""Common operations on sources and sinks, the objects that can use a connection: reads and checks a definition, and
+makes the changed record."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def effect_of_change(
     is_validated: bool,
     is_switchable: bool = True,
 ) -> Effect:
-    """Looks at the upstream or target of a changed source or sink. Raises SqlError if that cannot be used."""
+    """Looks at the upstream of a changed source, or at the target of a changed sink. Raises SqlError if it cannot be
+    used."""
     moved = after(snapshot, (change,))
     record = change.record
     if isinstance(user, SourceRecord) and isinstance(record, SourceRecord):

@@ -75,7 +75,7 @@ _REFUSED = (("ssh", "SSH tunnels are not supported"), ("privatelink", "PrivateLi
 
 
 def _refuse_detours(word: str, span: Span) -> None:
-    """Refuses options for indirect access, such as tunnels; the error names the option."""
+    """Refuses options for access through tunnels and PrivateLink; the error names the option."""
     for part, message in _REFUSED:
         if part in word.lower():
             hint = "give an address that Spark and this process can reach directly"
@@ -182,8 +182,8 @@ def _require_answer(
         return
     if is_of_sources(kind):
         if captures_changes(connection_source(kind)) and "database.name" not in dict(planned):
-            # Without a database, the server cannot be contacted yet: a source names the database when it uses the
-            # connection.
+            # A connection without a database cannot be tested yet, because a login needs one; a source that uses the
+            # connection names it.
             return
         upstream = inspector.upstreams.look(connection_source(kind), planned)
         if not upstream.is_reachable:
@@ -198,8 +198,8 @@ def _require_answer(
 
 
 def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """VALIDATE {CONNECTION | SOURCE | SINK} n: fails if the server does not answer, or lacks an object that the
-    definition names."""
+    """VALIDATE {CONNECTION | SOURCE | SINK} n: raises SqlError if the server does not answer, or lacks an object that
+    the definition names."""
     if statement.kind == "SOURCE":
         source = find_source(snapshot, statement.name)
         upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
@@ -236,7 +236,7 @@ def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector
 
 
 def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Plan:
-    """DROP CONNECTION: refused while objects use the connection, unless CASCADE drops these objects too."""
+    """DROP CONNECTION: refused while objects use the connection; with CASCADE, these objects are dropped too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("connection", name) is None:
         return nothing(statement, name, f'connection "{name}" does not exist')
@@ -246,10 +246,10 @@ def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Plan
 
 
 def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: ConnectorSpec) -> CreateConnection:
-    """The connection's definition with the changes merged in. DROP and RESET both restore the default.
+    """The connection's definition after the changes. DROP and RESET both restore the default.
 
-    Setting an option removes its alternatives. The parser ensures that each option is changed once. Raises SqlError if
-    an option is set and its alternative dropped, or if the type is changed.
+    Setting an option removes the options that are alternatives to it. The parser ensures that each option is changed
+    only once. Raises SqlError if an option is set while an alternative to it is dropped, or if the type is changed.
     """
     sets = {option.key: option for change in statement.changes for option in change.options}
     drops = {dropped.key: dropped.span for change in statement.changes for dropped in change.keys}
@@ -288,7 +288,7 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
 def _check_altered(
     statement: AlterConnectionOptions, snapshot: Snapshot, merged: CreateConnection
 ) -> tuple[str, PlannedOptions]:
-    """Like check_connection, but an error in unchanged parts points at this statement."""
+    """Like check_connection, but an error in a part that the statement does not change points at the statement."""
     options = [option for change in statement.changes for option in change.options]
     written = [span for option in options for span in option.places]
     try:
@@ -309,9 +309,9 @@ def _check_altered(
 
 
 def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: SourceRecord) -> None:
-    """Like check_source for a source that uses the connection.
+    """Checks with check_source that a source which uses the connection accepts the change.
 
-    The error is reported as a conflict with this statement.
+    The error points at the statement that changes the connection, and names the source.
     """
     try:
         check_source(moved, definition_of(user))
@@ -334,10 +334,11 @@ def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: S
 
 
 def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER CONNECTION: validates the connection and the resulting configuration of every dependent before the
-    commit.
+    """ALTER CONNECTION: before the commit, validates the changed connection, and every object that uses it with the
+    changed options.
 
-    If the change may lead to another cluster, it is an unsafe operation, with a preview and a confirmation.
+    If the change may lead to another cluster, the statement is an unsafe operation: it shows a preview and needs a
+    confirmation.
     """
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("connection", name) is None:

@@ -99,7 +99,8 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: I
 
 
 def _alter_connection(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """RisingWave's ALTER CONNECTION … CONNECTOR WITH: the same as SET, but only for alterable options."""
+    """ALTER CONNECTION … CONNECTOR WITH, which RisingWave has: does the same as SET, but accepts only alterable
+    options."""
     record = find_connection(snapshot, statement.name)
     spec = connection_spec(record.connector)
     sets = AlterConnectionOptions(
@@ -144,8 +145,8 @@ def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
             )
         seen.add(option.key)
     spans = {option.key: option.key_place for option in statement.options}
-    # This check comes before any hint that repeats the statement, because the value of an unknown option may be a
-    # secret.
+    # Unknown options are refused here, before any hint can repeat the statement, because the value of an unknown option
+    # may be a secret.
     for error in find_option_errors(spec, dict.fromkeys(seen, ""), spans):
         if error.kind is UNKNOWN_PROPERTY:
             raise error
@@ -175,7 +176,7 @@ def _refuse_those_of_the_connection(statement: AlterConnector, snapshot: Snapsho
 
 
 def _require_alterable(statement: AlterConnector, spec: ConnectorSpec, of: str, instead: str) -> None:
-    """Raises SqlError NOT_ALTERABLE with the statement to use. Unknown options are left to other checks."""
+    """Raises SqlError NOT_ALTERABLE, whose hint is ``instead``. Unknown options are left to other checks."""
     for option in statement.options:
         known = spec.option(option.key)
         if known is not None and not known.is_alterable:
@@ -192,7 +193,7 @@ def _one_line(statement: Statement) -> str:
 
 
 def _check_merged(statement: AlterConnector, snapshot: Snapshot, merged: Definition) -> None:
-    """Like check_connected, but an error in unchanged parts points at this statement."""
+    """Like check_connected, but an error in a part that the statement does not change points at the statement."""
     written = [span for option in statement.options for span in option.places]
     try:
         check_connected(snapshot, merged)

@@ -1,4 +1,4 @@
-"""Lowers CREATE, ALTER and DROP SECRET. Plans, operations and result rows never contain the value."""
+"""Lowers CREATE, ALTER and DROP SECRET. Plans, operations and result rows never contain a secret's value."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _seal(inspector: Inspector, name: str, content: object) -> str:
 
 
 def _public(statement: CreateSecret) -> str:
-    """The definition without the value."""
+    """A secret's definition without the secret's value."""
     return render(replace(statement, content=None, if_not_exists=False))
 
 
@@ -177,9 +177,9 @@ def _put(
 
 
 def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER SECRET: validates every source and sink that uses the secret with the new value.
+    """ALTER SECRET: validates, with the new value, every source and sink that uses the secret.
 
-    They restart afterwards.
+    These sources and sinks restart after the commit.
     """
     secret = find_secret(snapshot, statement.name)
     if secret.backend != "meta" or statement.options:
@@ -215,7 +215,7 @@ def _has(options: PlannedOptions, secret: SecretRecord) -> bool:
 
 
 def lower_drop_secret(statement: DropSecret, snapshot: Snapshot) -> Plan:
-    """DROP SECRET: refused while objects use the secret, unless CASCADE drops these objects too."""
+    """DROP SECRET: refused while objects use the secret; with CASCADE, these objects are dropped too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("secret", name) is None:
         return nothing(statement, name, f'secret "{name}" does not exist')

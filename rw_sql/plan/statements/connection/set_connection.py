@@ -40,9 +40,9 @@ _KEY = "connection"
 def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER {SOURCE | SINK} s SET CONNECTION {c | NONE}: validates the result before storing it.
 
-    If a property has the same value in the object and in the new connection, it is removed from the object. NONE copies
+    A property that has the same value in the object and in the new connection is removed from the object. NONE copies
     the connection's properties to the object, so that its job does not change. If the change may lead to a different
-    upstream, this is an unsafe operation, with a preview and a confirmation.
+    upstream, the statement is an unsafe operation: it shows a preview and needs a confirmation.
     """
     source = find_connected(snapshot, statement.kind, statement.name)
     current = connected_definition(source)
@@ -97,7 +97,7 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
 
 
 def _detached(current: Definition, old: ConnectionRecord | None) -> Definition:
-    """The definition with the connection's properties written out in place of the connection's name."""
+    """The definition without the connection: the connection's properties are written out in place of its name."""
     names = names_in_connection(current)
     given = connection_definition(old.definition).options if old is not None else ()
     moved = [replace(each, key=names.get(each.key, each.key)) for each in given]
@@ -110,8 +110,8 @@ def _detached(current: Definition, old: ConnectionRecord | None) -> Definition:
 def _attached(
     statement: AlterSetConnection, snapshot: Snapshot, current: Definition, new: ConnectionRecord
 ) -> Definition:
-    """The definition with the connection's name. Raises SqlError if the definition and the connection set
-    different values of a property."""
+    """The definition with the connection's name in place of the properties that the connection sets. Raises SqlError if
+    the definition and the connection set a property to different values."""
     given = dict(options_given(snapshot, new, names_in_connection(current)))
     own = dict(own_options(snapshot, current))
     if other := [key for key in own if key in given and own[key] != given[key]]:
@@ -138,7 +138,7 @@ def _written(value: str) -> str:
 
 
 def _check(statement: AlterSetConnection, snapshot: Snapshot, merged: Definition) -> None:
-    """Like check_connected, but errors point at this statement."""
+    """Like check_connected, but every error points at the statement."""
     try:
         check_connected(snapshot, merged)
     except SqlError as error:

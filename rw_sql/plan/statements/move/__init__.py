@@ -1,6 +1,7 @@
 """Statements that move positions (the core of the product): UNSAFE SET, RESET, INJECT, SKIP, blocks, UNDO, REWIND.
 
-Each builds a preview of duplicates and gaps, requires a confirmation, and is recorded in the log of operations.
+Each statement builds a preview of duplicates and gaps, requires a confirmation, and is recorded in the log of
+operations.
 
 Imports: ``table``, ``connection``, ``checkpoint`` and the rooms of ``plan`` below ``statements``. Begin with
 ``unsafe_set_and_reset``, then ``inject`` and ``inject_targets`` (a new target goes there).

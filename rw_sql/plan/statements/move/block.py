@@ -73,7 +73,8 @@ SHOWN_INSIDE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """The collected statements of a block: the plan of each, all changes in order, and the catalog after them."""
+    """The collected statements of a block: the plan of each statement, all changes in the order of the statements, and
+    the catalog after them."""
 
     plans: tuple[Plan, ...]
     changes: tuple[Change, ...]
@@ -117,7 +118,8 @@ def lower_inside(
 
 
 def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector: Inspector, lower: Lower) -> Plan:
-    """The block as one operation: the combined effect of its statements on the positions of each source."""
+    """The plan of the block, as one operation. The preview shows the combined effect of the block's statements on the
+    positions of each source."""
     collected = _located(statement, snapshot, inspector, lower)
     effect = effect_of(snapshot, snapshot.epoch + 1, "", collected.changes)
     affected = tuple(dict.fromkeys(id_ for plan in collected.plans for id_ in plan.affected))
@@ -169,11 +171,12 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector
 
 
 def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
-    """The positions that a block sets in paused sources, as text for the confirmation token.
+    """The positions that a block sets for paused sources, as a text that becomes part of the confirmation token.
 
-    The token becomes invalid if, for example, TO LATEST resolves to other offsets.
+    The token therefore becomes invalid if, for example, TO LATEST resolves to other offsets when the block is run
+    again.
 
-    Running sources are not included, because they move from the position that they have reached at the commit.
+    Running sources are left out: their positions change until the commit, so the token would never be valid.
     """
     put = (change for change in changes if isinstance(change, PutSplitStates))
     return ";".join(
@@ -184,7 +187,7 @@ def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
 
 
 def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> tuple[str, ...]:
-    """The words that are missing in a statement's ALLOW for the effect of the block."""
+    """The words for the predicted effect of the whole block that a statement of the block lacks in its ALLOW."""
     comes = predicted_words(split for move in moves for split in move.preview.splits)
     lacking = {word for plan in collected.plans for word in plan.unallowed}
     return tuple(word for word in comes if word in lacking)
@@ -194,13 +197,13 @@ def _located(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector: Inspecto
     try:
         return collect(statement.statements, snapshot, inspector, lower)
     except SqlError as error:
-        # The error's position refers to the text of an earlier statement, not to that of COMMIT.
+        # The error's position is in the text of an earlier statement; the text of this call is COMMIT.
         error.span = statement.span
         raise
 
 
 def _moved(effect: Effect, snapshot: Snapshot, then: Snapshot) -> tuple[int, ...]:
-    """The sources that a block changes in other ways than by pausing or resuming them."""
+    """The sources that a block changes; pausing and resuming a source does not count."""
     ids = [id_ for id_, record in effect.objects.items() if record is not None and record.kind != "pause"]
     found = touched_sources((*effect.splits, *effect.states), ids, then)
     return tuple(id_ for id_ in found if snapshot.get(id_) is not None)

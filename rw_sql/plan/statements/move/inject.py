@@ -156,13 +156,13 @@ def _checked(
     upstream: Upstream,
     positions: Positions,
 ) -> SplitState:
-    """The requested state after checking that it is valid for this split; the range of its offset is not checked."""
+    """The requested state. Checks that the state is valid for this split, but not that the upstream has the offset."""
     if isinstance(entry.state, int):
         state = SplitState(split=split, offset=entry.state)
     else:
         state = _decoded(statement, kind, split, entry)
     seen, old = upstream.splits.get(split), positions.states.get(split)
-    # If the upstream does not respond, the split is assumed to have the incarnation that was read last.
+    # If the upstream does not answer, the split is assumed to be the incarnation that was read last.
     is_of = seen or (
         None
         if old is None
@@ -187,14 +187,16 @@ def _checked(
         known = (old.cluster, old.incarnation) if old else (state.cluster, state.incarnation)
         return replace(state, cluster=known[0], incarnation=known[1], term=None)
     found = at_offset(seen, state.offset)
-    # An upstream that no longer reports an identity has the one that was read, because unknown values count as equal.
+    # If the upstream no longer reports the split's incarnation, the incarnation that was read last is kept, because
+    # unknown values count as equal.
     return found if found.incarnation or old is None else replace(found, incarnation=old.incarnation)
 
 
 def _in_range(
     statement: InjectSourceOffsets, kind: Connector, state: SplitState, seen: UpstreamSplit | None, span: Span
 ) -> SplitState:
-    """The state to store: within the upstream's bounds, or clamped to them if the statement allows it."""
+    """The state to store. An offset outside the upstream's bounds is clamped to them if the statement allows it;
+    otherwise, raises SqlError."""
     if seen is None or seen.start <= state.offset <= seen.end:
         return state
     if "CLAMP" in statement.allow:

@@ -1,4 +1,5 @@
-"""Resolves the target of an INJECT for each split: written values, a file, a group, a checkpoint, a time."""
+"""Resolves the target of an INJECT to a position for each split. A target is written values, a file, a consumer group,
+a checkpoint, a time, and so on."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ _MOST_NAMED = 8
 class RequestedOffset:
     """One split and its new position: a state as written, a computed offset, or a reset (None).
 
-    ``span`` is its position in the statement's text.
+    ``span`` is the place of the entry in the statement's text.
     """
 
     split: SplitId
@@ -82,7 +83,8 @@ class ResolvedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectContext:
-    """The facts for resolving a target: the source, the selected splits, and the state of the upstream."""
+    """What is needed to resolve a target: the source, the selected splits (``chosen``), and the state of the
+    upstream."""
 
     snapshot: Snapshot
     source: SourceRecord
@@ -216,7 +218,7 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: Inj
         try:
             read = context.kind.read_positions(text) if text else {}
         except (ValueError, TypeError, AttributeError, KeyError):
-            continue  # The query reads another kind of source, whose offsets have another form.
+            continue  # The offset belongs to another kind of source, which the query also reads.
         for split, offset in read.items():
             if split not in context.chosen:
                 others.add(split)
@@ -247,9 +249,9 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: Inj
 
 
 def _new(missing: Iterable[str], offsets: Iterable[str], context: InjectContext) -> str:
-    """The end of the notice about splits without a position in the checkpoint: those that the upstream added after the
-    checkpoint's query stopped. The query would read such splits from the first record; the source may have started at
-    their end."""
+    """The end of the notice about splits without a position in the checkpoint: names those that were added to a topic
+    after the checkpoint's query had stopped. The query would read such a split from the first record, but the source
+    may have started at its end."""
     topics = {context.kind.split_topic(split) for split in offsets}
     new = [split for split in missing if context.kind.split_topic(split) in topics]
     if not new:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def put_records(changes: Sequence[Change]) -> dict[int, ObjectRecord]:
-    """The records in changes, by id."""
+    """The records that the changes put into the catalog, by id."""
     return {change.record.id: change.record for change in changes if isinstance(change, PutObject)}
 
 
@@ -44,7 +44,8 @@ def checked(
     """Checks that the restored definitions are valid in the current catalog; returns the changes with derived fields
     recomputed.
 
-    A connection or secret in a definition may have been dropped since, or re-created with another id.
+    A connection or secret that a definition names may have been dropped since, or dropped and created again with
+    another id.
     """
     try:
         by_id = {id_: _as_named_now(snapshot, _in_its_group(snapshot, r)) for id_, r in put_records(changes).items()}
@@ -85,8 +86,9 @@ def _in_its_group(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
 
 
 def _as_named_now(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """An earlier record of a pause, with the present name of its source. Raises ValueError if the source was dropped,
-    because no statement could remove the pause of a source that does not exist."""
+    """The record, unless it is the earlier record of a pause: that record gets the present name of the paused source.
+    Raises ValueError if this source was dropped, because no statement could remove the pause of a source that does not
+    exist."""
     if not isinstance(record, PauseRecord) or record.source_id is None:
         return record
     source = snapshot.get(record.source_id)

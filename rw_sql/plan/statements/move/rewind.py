@@ -1,8 +1,8 @@
 """Lowers REWIND SOURCE, which restores a source and its dependents to their state just before an operation.
 
-The catalog changes equal those of UNDO for the operation and all later operations: definition, assignments, positions.
-Rows and operator state come from the rewind point that the owner made at the operation. The owner restores them before
-any reader continues.
+The changes of the catalog (definition, assignments, positions) are those of an UNDO of the operation and of all later
+ones. Rows and operator state come from the rewind point that the owner created for the operation. The owner restores
+them before any reader continues.
 """
 
 from __future__ import annotations
@@ -57,17 +57,18 @@ _NAMING = ("RENAME ", "SET SCHEMA ", "SWAP ")
 
 
 def rewind_statement(source: SourceRecord, operation: int) -> str:
-    """The statement that rewinds to just before an operation."""
+    """The text of the statement that rewinds a source to its state just before an operation."""
     return f"{REWIND} {sql_name(source.name)} TO OPERATION {operation}"
 
 
 def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """REWIND SOURCE: restores the log, the views and their state as they were just before an operation.
+    """REWIND SOURCE: restores the source's log, its views and their state as they were just before an operation.
 
     The source then continues.
 
-    Refused if there is no rewind point, if the point's data no longer exist, or if the upstream no longer has the
-    records to continue with. Also refused if a sink has sent rows since then, unless ALLOW DUPLICATES is given.
+    Refused if there is no rewind point, if the data of the rewind point no longer exist, or if the upstream no longer
+    has the records to continue with. Also refused if a sink has sent rows since the operation, unless ALLOW DUPLICATES
+    is given.
     """
     source = find_source(snapshot, statement.name)
     require_movable(source, statement.name.span)
@@ -152,10 +153,10 @@ def _before(
     point: RewindPoint,
     records: Sequence[OperationRecord],
 ) -> BeforeImage:
-    """The state to restore: the value of the source's record, splits and positions just before the operation.
+    """The state to restore: the source's record, splits and positions as they were just before the operation.
 
-    Every split that had a position gets the position that it had reached, even if no operation has changed the position
-    since.
+    Every split that had a position gets the position that it had reached then, even if no later operation has set its
+    position.
     """
     fragment = ingest_fragment(source.id)
     objects: dict[int, ObjectRecord | None] = {}
@@ -179,7 +180,7 @@ def _before(
         states[split] = StoredState(
             fragment=fragment, split=split, state=text, epoch=statement.operation, log_version=point.log_version
         )
-    # If the point has no position for a split, the split had no position or had been reset.
+    # A split without a position in the rewind point had no position then, or its position had been reset.
     states = {
         split: row for split, row in states.items() if row is None or row.state == FORGOTTEN or split in point.states
     }
@@ -194,8 +195,8 @@ def _require_same_name(
     records: Sequence[OperationRecord],
     images: Sequence[BeforeImage],
 ) -> None:
-    """Raises SqlError if the source had another name: its readers use the present name, and another object may have the
-    former name."""
+    """Raises SqlError if the source had another name then, because its readers use the present name and another object
+    may have the former name."""
     if given_back.name == source.name:
         return
     history = History.of(records)
@@ -233,7 +234,7 @@ def _require_same_connections(
         if not isinstance(old, ConnectionRecord) or now is None or now == old:
             continue
         history = History.of(records)
-        # Operations that were undone, and their undos, are ignored.
+        # Operations that were undone, and the undos themselves, are ignored.
         positions = [
             record
             for record, _ in reversed(changed)
@@ -328,8 +329,8 @@ def _plan(
     )
     changes: tuple[Change, ...] = (
         *base,
-        # The sink's batches continue the numbers of the copied checkpoint. With a new generation, they cannot be
-        # mistaken for batches that were already sent.
+        # The restored sink numbers its batches from those in its copied checkpoint on, so numbers repeat. The new
+        # generation keeps the target from taking these batches for batches that were already sent.
         *(PutObject(record=replace(sink, generation=sink.generation + 1)) for sink in sinks),
         PutObject(record=rewind),
     )
@@ -392,7 +393,7 @@ def _plan(
 
 
 def _taken_back(snapshot: Snapshot, source: SourceRecord, look: RewindLook) -> tuple[str, ...]:
-    """The number of rows that the rewind removes, per table."""
+    """Notices about the rows of each table: how many the rewind removes, and how many the table has afterwards."""
     rows = []
     for table in look.tables:
         record = snapshot.get(table.object_id)

@@ -1,4 +1,4 @@
-"""The effects of a set of changes on each sink concerned, for the previews of UNDO and blocks."""
+"""Determines how changes of the catalog affect sinks, for the previews of UNDO and of blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEY = "connection"
 class SinkImpact:
     """The effect on a sink whose properties change.
 
-    ``doubt`` is the reason why the sink may write to a different target after the change, or not at all.
+    ``doubt`` is the reason why, after the change, the sink may write to a different target or may not be able to write.
     """
 
     sink: SinkRecord
@@ -49,9 +49,10 @@ class SinkImpact:
 def sink_impacts_of(
     snapshot: Snapshot, then: Snapshot, inspector: Inspector, ids: Iterable[int]
 ) -> tuple[SinkImpact, ...]:
-    """The effects on the sinks among these objects and on the sinks that use a connection among them, sorted by name.
+    """How the change affects the sinks among these objects, and the sinks that use one of these objects as a
+    connection; sorted by name.
 
-    ``then`` is the catalog after the changes. Sinks without a difference are left out.
+    ``then`` is the catalog after the changes. Sinks whose properties do not change are left out.
     """
     found: dict[int, SinkRecord] = {}
     for id_ in ids:

@@ -1,4 +1,4 @@
-"""Lowers SKIP RECORD, which skips one record that its source cannot read."""
+"""Lowers SKIP RECORD, which skips one record that a source cannot read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def lower_skip_record(statement: SkipRecord, snapshot: Snapshot, inspector: Insp
     source = find_source(snapshot, statement.name)
     require_movable(source, statement.name.span)
     if has_wide_offsets(source.connector):
-        # The next number after a position may not be the offset of a record.
+        # Offsets are not consecutive, so the position after the skipped record is not known.
         raise SqlError(
             NOT_SUPPORTED,
             f"the offsets of a {source.connector} source do not count records: the record after a position is unknown",
@@ -80,8 +80,8 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
         if sparse:
             what = "the record at"
             notices.append(_may_be_no_record(source.name, split, statement.offset, sparse))
-    # The new position does not take over the term (leader epoch) of the old position, because the skipped record may
-    # belong to a later term.
+    # The new position gets the split's current term (leader epoch), not the term of the old position, because the
+    # skipped record may belong to a later term.
     new = replace(old, offset=offset, term=at_offset(seen, offset).term)
     after: dict[str, SplitState | None] = {name: positions.states.get(name) for name in assigned}
     rows = preview_splits(kind, upstream, positions, {**after, split: new})
@@ -121,8 +121,8 @@ def _behind_transaction(
     old: SplitState,
     end: int,
 ) -> int:
-    """The position after the next transaction of a change data capture source. SKIP RECORD names a transaction by the
-    position before it, because positions count bytes and a transaction is read whole or not at all."""
+    """The position after the transaction that a change data capture source would read next. SKIP RECORD identifies the
+    transaction by the position before it: positions count bytes, and a transaction is read as a whole."""
     source = reader.source
     name, split = sql_name(source.name), literal(old.split)
     if statement.offset != old.offset:
@@ -151,7 +151,7 @@ def _behind_transaction(
 
 
 def _may_be_no_record(source: str, split: str, offset: int, why: str) -> str:
-    """A notice for topics in which an offset may have no record, so that a skip may skip nothing."""
+    """The notice for a topic in which some offsets have no record, so that SKIP RECORD may skip nothing."""
     return (
         f"some offsets of {split} have no record ({why}): if {offset} has none, nothing is skipped, and the record "
         f"that follows is read; to skip that record, inject its offset + 1: INJECT SOURCE OFFSETS {sql_name(source)} "

@@ -76,7 +76,7 @@ operations with a common key depend on each other."""
 
 
 def undone_by(record: OperationRecord) -> int | None:
-    """The operation that this one undoes; None if it is not an undo."""
+    """The epoch of the operation that this operation undoes; None if this operation is not an undo."""
     if record.kind != UNDO:
         return None
     statement = parse_statement(record.statement)
@@ -85,7 +85,7 @@ def undone_by(record: OperationRecord) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Operations, and which of them are in effect.
+    """Tells which operations are in effect. ``undoes`` maps each undo to the operation that it undoes.
 
     An undone operation is not in effect, unless its undo was undone too.
     """
@@ -99,7 +99,7 @@ class History:
         return History(undoes={epoch: target for epoch, target in found.items() if target is not None})
 
     def undo_of(self, epoch: int) -> int | None:
-        """The operation that currently undoes this one, or None."""
+        """The undo of this operation that is in effect; None if there is none."""
         return next((undo for undo, target in self.undoes.items() if target == epoch and self.is_in_effect(undo)), None)
 
     def is_in_effect(self, epoch: int) -> bool:
@@ -113,7 +113,7 @@ def undo_statement(record: OperationRecord, history: History) -> str | None:
 
 
 def _why_never(record: OperationRecord) -> str | None:
-    """The reason why operations of this kind can never be undone."""
+    """The reason why an operation can never be undone; None if it can be undone under the right conditions."""
     if record.kind == DISCOVERY:
         return "the splits would be discovered again"
     if record.kind == REWIND:
@@ -143,7 +143,7 @@ def _changes_names(record: OperationRecord) -> bool:
 
 
 def touched_keys(record: OperationRecord) -> frozenset[Key]:
-    """The keys of all things that an operation changed."""
+    """A key for each thing that an operation changed."""
     before = before_from_json(record.before)
     put = put_records(changes_from_json(record.changes))
     keys: set[Key] = set()
@@ -151,7 +151,7 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
         found: ObjectRecord | None = old or put.get(id_)
         if follows_source(old, put.get(id_)):
             continue
-        # Every PAUSE creates a new pause object, so the key is the paused source.
+        # Every PAUSE creates a new object, so the key is the paused source.
         keys.add(("hold", found.source_id) if isinstance(found, PauseRecord) else ("object", id_))
     keys |= {("split", fragment, split) for fragment, splits in before.splits.items() for split in splits}
     keys |= {("state", fragment, split) for fragment, states in before.states.items() for split in states}
@@ -159,8 +159,8 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
 
 
 def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozenset[int]:
-    """The sources whose upstream may be different because an operation changed unsafe properties of the source or its
-    connection."""
+    """The sources that may read a different upstream since an operation, because it changed unsafe properties of the
+    source or of its connection."""
     put = put_records(changes_from_json(record.changes))
     found: set[int] = set()
     for id_, old in before_from_json(record.before).objects.items() if record.is_unsafe else ():
@@ -173,9 +173,9 @@ def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozense
 
 
 def _left_sources(record: OperationRecord) -> frozenset[int]:
-    """The sources from which an operation removed splits, as RESET SOURCE SPLITS does after a move to other topics.
+    """The sources of which an operation removed splits, as RESET SOURCE SPLITS does after a move to other topics.
 
-    An undo of that move would lack these splits.
+    After an undo of that move, the source would lack these splits.
     """
     return frozenset(
         fragment_source(change.fragment)
@@ -229,7 +229,7 @@ def _require_undoable(
     if undo is not None:
         raise _refused(statement, f"operation {undo} has already undone it", f"{UNDO} {undo} restores it")
     if record.kind in UNDONE_REBUILDS or _changes_names(record):
-        return  # their dependencies are checked in the catalog
+        return  # whether these can be undone is checked with the current catalog
     keys, moved = touched_keys(record), _redirected_sources(record, snapshot)
     later = [
         found
@@ -237,8 +237,9 @@ def _require_undoable(
         if found.epoch > record.epoch
         and found.kind != DISCOVERY
         and history.is_in_effect(found.epoch)
-        # The undo of an operation after ``record`` is left out, because it only removed that operation's effect. The
-        # undo of an operation before ``record`` counts, because it may have changed what ``record`` changed.
+        # Leaves out the undo of an operation that came after ``record``, because such an undo only removed that
+        # operation's effect. The undo of an operation that came before ``record`` counts, because it may have changed
+        # what ``record`` had changed.
         and history.undoes.get(found.epoch, 0) <= record.epoch
         and not _only_changes_group(found)
         and (keys & touched_keys(found) or moved & _left_sources(found))
@@ -258,8 +259,8 @@ def _in_order(later: Sequence[OperationRecord], record: OperationRecord) -> str:
 
 
 def _only_changes_group(record: OperationRecord) -> bool:
-    """True if an operation changed nothing but resource groups. Such an operation does not prevent an undo if the
-    object is in its former group again, which ``checked`` requires."""
+    """True if an operation changed nothing but resource groups. Such an operation does not prevent the undo of an
+    earlier one: ``checked`` only requires that the object is in its former group again."""
     put = put_records(changes_from_json(record.changes))
     before = before_from_json(record.before)
     if before.splits or before.states or not before.objects:
@@ -277,8 +278,8 @@ def _only_changes_group(record: OperationRecord) -> bool:
 
 
 def _with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspector) -> BeforeImage:
-    """The before-image with the positions that the splits had reached, instead of the positions last set by
-    statements."""
+    """The before-image in which splits have the positions that they had reached before the operation, not the positions
+    that statements had last set."""
     before = before_from_json(record.before)
     predicted = prediction_from_json(record.prediction)
     states: dict[str, dict[str, StoredState | None]] = {}
@@ -376,8 +377,9 @@ def _require_readable(
 ) -> tuple[str, ...]:
     """Raises SqlError if a source could not continue at its restored positions.
 
-    Returns notices about two kinds of sources: an earlier operation moved the source to another cluster and must be
-    undone too before the source can continue; or the source's brokers do not report their cluster.
+    Returns notices. One kind is about a source that an earlier operation moved to another cluster: that operation must
+    be undone too before the source can continue. The other kind is about a source whose brokers do not report their
+    cluster.
     """
     notices: list[str] = []
     for move in moves:
@@ -404,7 +406,8 @@ def _require_readable(
 
 
 def _positions_before(record: OperationRecord, move: SourceImpact) -> Iterator[str]:
-    """The statement that sets the positions which a source had before an operation, if the operation stored them."""
+    """A notice with the statement that sets the positions which a source had before an operation, if the operation
+    stored these positions."""
     known = prediction_from_json(record.prediction).get(move.reader.fragment)
     kind = connector(move.source.connector)
     stood = {} if known is None else {split: kind.decode_state(split, text) for split, text in known.stood.items()}
@@ -423,7 +426,8 @@ def _later_moves(
 ) -> list[OperationRecord]:
     """The operations after ``record`` that moved a source, newest first.
 
-    They set the source's present upstream or positions, so the source could not continue after an undo of ``record``.
+    The source's present upstream or positions come from these operations, so the source could not continue after an
+    undo of ``record`` alone.
     """
     records = inspector.operations(since=record.epoch)
     history = History.of(records)
@@ -446,10 +450,10 @@ def _set_positions(record: OperationRecord) -> frozenset[str]:
 def _redirect_before(
     snapshot: Snapshot, inspector: Inspector, record: OperationRecord, move: SourceImpact
 ) -> OperationRecord | None:
-    """The operation before ``record`` that moved a source to the cluster which it reads now; None if the positions that
-    become unreadable do not belong to another cluster."""
+    """The operation before ``record`` that moved a source to the cluster that the source reads now; None if the
+    unreadable positions do not belong to another cluster."""
     statuses = {found.status for found in move.unreadable}
-    # The other cluster may have fewer partitions.
+    # A partition may also be missing, because one cluster may have fewer partitions than the other.
     if OTHER_CLUSTER not in statuses or not statuses <= {OTHER_CLUSTER, GONE}:
         return None
     records = inspector.operations()

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import UndoOperation
 
 KINDS = (ALTER_QUERY, REBUILD, SWAP)
-"""The operations that this module undoes: a view's new query or rebuild, and the owner's swap that completed one."""
+"""The operations that this module undoes: those that start a rebuild of a view (with a new query or the same one), and
+the owner's swap that completes a rebuild."""
 
 Made = TypeVar("Made", MaterializedViewRecord, RebuildRecord)
 
@@ -52,9 +53,9 @@ def lower_undo_rebuild(
     kind: str,
     refused: Refused,
 ) -> Plan:
-    """Cancels a rebuild that has not been swapped in yet, or reactivates the table from before the swap.
+    """Cancels a rebuild whose table has not been swapped in yet; after the swap, reactivates the table from before it.
 
-    ``records`` are the operations since the undone one. If neither is possible, raises the error that ``refused``
+    ``records`` are the operations since the one to undo. If neither is possible, raises the error that ``refused``
     builds from the reason.
     """
     if record.kind == SWAP:
@@ -75,7 +76,7 @@ def _put(record: OperationRecord, wanted: type[Made]) -> list[Made]:
 
 
 def _serves(record: OperationRecord, begun: dict[int, int]) -> bool:
-    """True if an operation is the swap that activated these generations of views."""
+    """True if an operation is the swap by which views got these generations of their tables."""
     served = {view.id: view.generation for view in _put(record, MaterializedViewRecord)}
     return record.kind == SWAP and all(served.get(id_) == generation for id_, generation in begun.items())
 
@@ -87,7 +88,8 @@ def _given_up(statement: UndoOperation, snapshot: Snapshot, rebuilds: Sequence[R
         changes.append(DropObject(id=rebuild.id))
         view = snapshot.get(rebuild.view_id)
         if isinstance(view, MaterializedViewRecord):
-            # The folder of that generation contains its rows, so the next table needs a later generation.
+            # The folder of the cancelled generation may contain rows, so the view's next table needs a later
+            # generation.
             last = max(view.last_generation, rebuild.generation)
             changes.append(PutObject(record=replace(view, last_generation=last)))
             names.append(view.name)
@@ -103,7 +105,8 @@ def _back(
     kind: str,
     refused: Refused,
 ) -> Plan:
-    """The plan that reactivates the tables from before a swap. These tables are kept until the next swap."""
+    """The plan that reactivates the tables that a swap replaced. These tables are kept until the next swap, but at most
+    for the time in ``rollback_window``."""
     before = before_from_json(swap.before).objects
     pairs: list[tuple[MaterializedViewRecord, MaterializedViewRecord]] = []
     for served in _put(swap, MaterializedViewRecord):
@@ -164,7 +167,8 @@ def _require_free(snapshot: Snapshot, view: MaterializedViewRecord, group: set[i
     others = [reader for reader in snapshot.readers_of(view.id) if reader.id not in group]
     if others:
         named = ", ".join(f'{spoken(reader.kind)} "{reader.name}"' for reader in others)
-        raise refused(f"{named} has already read the new rows", "drop it, run UNDO, and create it again")
+        hint = "drop the objects that have read them, run UNDO, and create the objects again"
+        raise refused(f"{named} has already read the new rows", hint)
 
 
 def _require_same_inputs(
@@ -175,8 +179,8 @@ def _require_same_inputs(
     later: Sequence[OperationRecord],
     refused: Refused,
 ) -> None:
-    """Raises ``refused`` unless the old table can continue: its inputs must exist and still have the rows that the
-    table has read."""
+    """Raises the error from ``refused`` unless the old table can continue: its inputs must exist and still have the
+    rows from which it was computed."""
     for id_ in old.inputs:
         if snapshot.get(id_) is None:
             raise refused(f'materialized view "{now.name}" previously read an object that no longer exists', None)
@@ -210,7 +214,7 @@ def _require_same_query(then: Snapshot, inspector: Inspector, view: Materialized
         )
     except SqlError as error:
         raise refused(f"its previous query is no longer valid: {error.message}", None) from error
-    # In views that an earlier version of rw_sql created, columns may be not nullable; the comparison ignores this.
+    # In views that an earlier version of rw_sql created, columns may be non-nullable; the comparison ignores this.
     if found.inputs != view.inputs or nullable_schema(found.schema) != nullable_schema(view.schema):
         raise refused(
             f'a name in the previous query of materialized view "{view.name}" now refers to another object', None

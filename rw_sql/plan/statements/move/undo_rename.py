@@ -47,7 +47,7 @@ class Renaming:
 
     @property
     def is_move(self) -> bool:
-        """True if the schema changed but not the name inside the schema."""
+        """True if the object was moved to another schema and kept its name there."""
         return self.old.rpartition(".")[2] == self.new.rpartition(".")[2]
 
 
@@ -76,8 +76,8 @@ def lower_undo_rename(
     kind: str,
     refused: Callable[[str, str | None], SqlError],
 ) -> Plan:
-    """The plan that gives the object its former name. If the object has another name by now, or its former name or
-    schema is not available, raises the error that ``refused`` makes from the reason."""
+    """The plan that gives the object its former name. Raises the error that ``refused`` builds from the reason if the
+    object has yet another name by now, if its former name is taken, or if its former schema does not exist."""
     record = snapshot.get(renaming.id)
     if not isinstance(record, _RECORDS):
         raise refused(f'"{renaming.new}" was dropped since', None)

@@ -19,7 +19,8 @@ _KINDS = ("table", "materialized_view", "source", "sink")
 
 
 def swapped_pair(record: OperationRecord) -> tuple[tuple[int, str], tuple[int, str]] | None:
-    """The two objects whose names an operation (or its undo) exchanged, with these names; None for other operations."""
+    """The ids of the two objects whose names an operation (or its undo) exchanged, each with the name that the
+    operation gave it; None for other operations."""
     if not record.kind.startswith(("SWAP ", "UNDO ")):
         return None
     put = {c.record.id: c.record for c in changes_from_json(record.changes) if isinstance(c, PutObject)}
@@ -44,7 +45,7 @@ def lower_undo_swap(
 ) -> Plan:
     """The plan that restores the former names of two objects.
 
-    Raises ``refused`` if the objects have been renamed since.
+    Raises ``refused`` if one of the objects has been renamed or dropped since.
     """
     found = [snapshot.get(id_) for id_, _ in pair]
     one, other = found

@@ -110,7 +110,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
 def _check_merged(
     statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, merged: CreateSource
 ) -> None:
-    """Like check_source, but an error in unchanged parts points at this statement."""
+    """Like check_source, but an error in a part that the statement does not change points at the statement."""
     try:
         check_source(snapshot, merged)
     except SqlError as error:
@@ -134,7 +134,7 @@ def lower_alter_source_unsafe_set(
 ) -> Plan:
     """UNSAFE SET: merges properties into the definition.
 
-    A running source restarts once; a paused source applies them at RESUME.
+    A running source restarts once; a paused source uses the new properties after RESUME.
     """
     is_of_table = isinstance(statement, AlterTableUnsafeSet)
     source = find_source_of(snapshot, "TABLE" if is_of_table else "SOURCE", statement.name)
@@ -236,8 +236,8 @@ def _spell(key: str, old: str, new: str) -> str:
 
 
 def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """RESET SOURCE SPLITS: discards the assignment (and the states of orphans), and adopts the upstream's current
-    splits."""
+    """RESET SOURCE SPLITS: discards the assignment of splits, and the positions of splits that the upstream no longer
+    has; then adopts the upstream's current splits."""
     source = find_source(snapshot, statement.name)
     require_movable(source, statement.name.span)
     return for_each_reader(snapshot, source, lambda reader: _reset(statement, snapshot, inspector, reader))
@@ -263,8 +263,8 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspecto
         return _rediscovered(statement, snapshot, inspector, reader, chosen, positions, changes)
     forgotten = chosen if statement.is_forgetting_offsets else set()
     if marked := sorted(forgotten & set(positions.states)):
-        # The states are marked instead of removed, so that a reset split is not mistaken for a new partition when it is
-        # discovered again.
+        # The positions are marked as forgotten and not removed: otherwise, a reset split would be taken for a new
+        # partition when it is discovered again.
         changes.append(PutSplitStates(fragment=fragment, states=dict.fromkeys(marked, FORGOTTEN)))
     rows = preview_splits(kind, upstream, positions, {**positions.states, **dict.fromkeys(forgotten)})
     note = "the splits are unknown until RESUME or the next discovery finds them"
@@ -325,8 +325,8 @@ def _rediscovered(
         changes.append(states_change(fragment, source.connector, fresh, positions.log_version))
     again = cdc_tables(snapshot, source) if fresh else ()
     if again:
-        # The changes between the old and the new position are unknown, so only a new snapshot shows which rows the
-        # tables lack.
+        # The tables lack the changes between the old and the new position; only a new snapshot shows which rows these
+        # are.
         changes.append(PutObject(record=replace(source, snapshot=snapshot.epoch + 1)))
     answers = [ResultRow(object=source.name, change="FORGOTTEN", detail=split) for split in gone]
     for split in taken:

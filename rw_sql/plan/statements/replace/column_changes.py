@@ -1,5 +1,5 @@
-"""Compares two column lists of a table: finds the columns to rename, drop and add, or the reason why such changes do
-not suffice."""
+"""Compares two column lists of a table: finds the columns to rename, drop and add, or the reason why such changes
+cannot turn one list into the other."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _by_name(table: CreateTable) -> dict[str, ColumnDefinition]:
 def _renamed(old: dict[str, ColumnDefinition], new: dict[str, ColumnDefinition]) -> dict[str, str]:
     """Maps old names to new names.
 
-    A new column that is read from the same field as a removed column counts as that column renamed.
+    If a new column is read from the same field as a removed column, the removed column counts as renamed.
     """
     gone = {field_of(column): column for name, column in old.items() if name not in new and column.generated is None}
     found: dict[str, str] = {}

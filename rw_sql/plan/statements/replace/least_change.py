@@ -1,5 +1,5 @@
-"""The least change from one definition of an object to another: statements that alter it in place, or the reason why
-that is impossible."""
+"""Finds the least change from one definition of an object to another: statements that alter the object in place, or the
+reason why that is impossible."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _PARAMETERS = (SOURCE_RATE_LIMIT, BARRIER_INTERVAL, GROUP_OPTION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastChange:
-    """Statements that alter an object in place, in order; empty if nothing has to change.
+    """Statements that alter an object in place, in the order in which they are run; empty if nothing has to change.
 
     ``refusal`` is the reason why the object cannot be altered in place; ``needs_rebuild``: a rebuild can make the
     change.
@@ -88,12 +88,13 @@ class _OptionChanges:
 
 
 def least_change(current: Create, wanted: Create, connections: Mapping[str, CreateConnection]) -> LeastChange:
-    """The statements that convert one definition to another of the same kind and name, or the reason why none do.
+    """The statements that convert one definition to another of the same kind and name, or the reason why there are
+    none.
 
-    ``connections`` are the future definitions of connections, by name. If a definition takes its columns from a schema,
-    the columns that the object took over at its creation are used instead.
+    ``connections`` has, by name, the definitions that connections will have. If a definition takes its columns from a
+    schema, the columns that the object took over at its creation are used instead.
     """
-    # Two branches, because the type checker must know that both statements are of the same class.
+    # There are two branches so that the type checker knows that both statements are of the same class.
     if isinstance(current, CreateSource) and isinstance(wanted, CreateSource):  # noqa: SIM114
         wanted = with_taken_columns(current, wanted)
     elif isinstance(current, CreateTable) and isinstance(wanted, CreateTable):

@@ -1,5 +1,5 @@
-"""Definitions in a normal form that ignores layout, the order of properties, defaults, and options that only matter
-at creation."""
+"""Compares definitions in a normal form that ignores layout, the order of properties, defaults, and options that matter
+only at creation."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def spec_of(statement: CreateSource | CreateTable | CreateSink) -> ConnectorSpec
 
 
 def own_options(statement: Definition | CreateConnection, spec: ConnectorSpec | None = None) -> dict[str, Option]:
-    """The WITH list by key, without values that repeat a default or matter only at creation."""
+    """The options of the WITH list by key. Options that repeat a default or that matter only at creation are left
+    out."""
     options = {
         option.key: option
         for option in statement.options
@@ -122,8 +123,8 @@ def _folded(known: OptionSpec, text: str) -> object:
 def as_written_before(
     current: CreateSource | CreateTable, wanted: CreateSource | CreateTable
 ) -> CreateSource | CreateTable:
-    """``wanted``, with its omitted parts taken from ``current``: the names of the objects that the reader creates
-    upstream, the columns for ``*``, and the names of INCLUDE columns."""
+    """``wanted``, in which omitted parts are taken from ``current``: the names of the objects that the reader creates
+    upstream, the columns for which ``*`` stands, and the names of INCLUDE columns."""
     kind = names_upstream(connector_of(wanted) or "") if isinstance(wanted, CreateSource) else None
     if kind is not None and isinstance(current, CreateSource) and connector_of(current) == connector_of(wanted):
         written = {option.key for option in wanted.options}
@@ -146,7 +147,8 @@ def plain_column(column: ColumnDefinition) -> ColumnDefinition:
 
 
 def with_taken_columns(current: TakingT, wanted: TakingT) -> TakingT:
-    """A definition that takes its columns from a schema, with the columns that the object took over at its creation."""
+    """``wanted``. If it takes its columns from a schema, they are replaced by the columns that ``current`` took over at
+    its creation."""
     if stored_schema(current) is None or not has_schema(wanted):
         return wanted
     if any(column.generated is None for column in wanted.columns):

@@ -56,11 +56,11 @@ _KINDS: dict[type[Replaceable], tuple[str, Callable[[str], Replaceable]]] = {
 def lower_create_or_replace(
     statement: Replaceable, snapshot: Snapshot, inspector: Inspector, lower: Lower, query_dialect: str
 ) -> Plan:
-    """CREATE OR REPLACE: the same as CREATE if the object does not exist; otherwise the least change of the existing
-    object.
+    """CREATE OR REPLACE: does the same as CREATE if the object does not exist; otherwise changes the existing object as
+    little as possible.
 
-    ``lower`` lowers each of the statements. Refused if the existing object cannot be changed to this definition in
-    place.
+    ``lower`` lowers each statement of that change. Refused if no statements can change the existing object to this
+    definition in place.
     """
     if statement.if_not_exists:
         raise SqlError(
@@ -75,7 +75,7 @@ def lower_create_or_replace(
     if record is None or (kind == "source" and snapshot.table_of(record.id) is not None):
         created = lower(replace(statement, or_replace=False), snapshot, inspector)
         return replace(created, statement=statement)
-    # A view that is being rebuilt is compared by its future definition.
+    # For a view that is being rebuilt, the future definition is compared.
     to_be = next((r.view for r in snapshot.all("rebuild") if r.view_id == record.id and r.view is not None), record)
     current = definition_of(getattr(to_be, "definition"))  # noqa: B009 - every kind above has one
     connections = {found.name: connection_definition(found.definition) for found in snapshot.all("connection")}
@@ -132,8 +132,8 @@ def _as_one(
             then = after(then, plan.operation.changes)
     operations = [plan.operation for plan in plans if plan.operation is not None]
     if len(operations) <= 1:
-        # If only one statement changes the catalog, the operation has its kind, because rewinds and undos depend on the
-        # kind.
+        # If only one statement changes the catalog, the operation gets that statement's kind, because rewinds and undos
+        # depend on the kind.
         operation = replace(operations[0], statement=render(statement)) if operations else None
         (one,) = [plan for plan in plans if plan.operation is not None] or plans[:1]
         return replace(one, statement=statement, operation=operation)

@@ -37,7 +37,8 @@ schemas."""
 
 
 def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """CREATE SCHEMA: creates a namespace in the catalog, and a Spark database with views of its objects."""
+    """CREATE SCHEMA: creates a namespace in the catalog. Sessions then show the namespace as a Spark database with
+    views of its objects."""
     name = _schema_name(statement.name)
     if is_schema(snapshot, name):
         if statement.if_not_exists:
@@ -67,7 +68,8 @@ def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspect
 
 
 def _require_fit(snapshot: Snapshot, written: ast.Name, name: str) -> None:
-    """Raises SqlError INVALID_SCHEMA_NAME for a name that is invalid for a Spark database or already used otherwise."""
+    """Raises SqlError INVALID_SCHEMA_NAME for a name that is reserved or that a Spark database cannot have, and for a
+    name with which an existing object, whose name contains a dot, would look like an object of the new schema."""
     why = None
     if name in _OF_SPARK or name.startswith(("rw_", "pg_")):
         why = "the name is reserved"
@@ -105,8 +107,8 @@ def _schema_name(name: ast.Name) -> str:
 
 
 def lower_drop_schema(statement: ast.DropSchema, snapshot: Snapshot) -> Plan:
-    """DROP SCHEMA: refused while the schema contains objects, unless CASCADE drops them and all their dependents
-    too."""
+    """DROP SCHEMA: refused while the schema contains objects; with CASCADE, these objects and all their dependents are
+    dropped too."""
     name = _schema_name(statement.name)
     if name == PUBLIC:
         raise SqlError(
@@ -146,8 +148,8 @@ def lower_drop_schema(statement: ast.DropSchema, snapshot: Snapshot) -> Plan:
 
 
 def _drops(snapshot: Snapshot, inside: tuple[ObjectRecord, ...]) -> tuple[tuple[Change, ...], tuple[ResultRow, ...]]:
-    """The drops of objects with all their dependents, each planned on the catalog that results from the drops before
-    it."""
+    """The changes that drop the objects and all their dependents. Each drop is planned on the catalog that results from
+    the drops before it."""
     then = snapshot
     changes: tuple[Change, ...] = ()
     rows: tuple[ResultRow, ...] = ()

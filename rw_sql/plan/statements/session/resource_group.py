@@ -52,9 +52,10 @@ _CLUSTER = (
 
 
 def lower_alter_resource_group(statement: AlterSet | AlterReset, snapshot: Snapshot) -> Plan:
-    """ALTER … SET RESOURCE_GROUP TO g, RESET RESOURCE_GROUP: the old owner stops the job, then the new one starts it.
+    """ALTER … SET RESOURCE_GROUP TO g, RESET RESOURCE_GROUP: the owner of the old group stops the object's job, then
+    the owner of the new group starts it.
 
-    A table moves with its source.
+    A table and its source move together.
     """
     if statement.is_deferred:
         raise SqlError(
@@ -72,7 +73,7 @@ def lower_alter_resource_group(statement: AlterSet | AlterReset, snapshot: Snaps
     if all(new.resource_group == old.resource_group for old, new in zip(found, moved, strict=True)):
         return nothing(statement, first.name, f"it is already in resource group {first.resource_group}")
     ids = {record.id for record in found}
-    # The rebuilds change too, because a swap replaces the view's record by that of its rebuild.
+    # The records of rebuilds change too, because a swap replaces the view's record by the one in its rebuild.
     rebuilds = [
         replace(rebuild, view=_moved(rebuild.view, wanted, snapshot))
         for rebuild in snapshot.all("rebuild")
@@ -147,12 +148,12 @@ def _moved(record: _Moved, wanted: tuple[Option, ...], snapshot: Snapshot) -> _M
 
 
 def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> None:
-    """Raises SqlError CONCURRENT_CHANGE if a plan moves a source or a dependent of it to another resource group, or
-    creates or rebuilds a dependent, while a REWIND of the source is not complete.
+    """Raises SqlError CONCURRENT_CHANGE if a REWIND of a source is not complete, and a plan moves the source or one of
+    its dependents to another resource group, or creates or rebuilds a dependent.
 
     During the REWIND, the owner of the source's group replaces the tables and checkpoints of these jobs, so no other
-    owner may run them. A new dependent would begin in the log before the commit that restores the log, and no stream
-    can read that commit.
+    owner may run them. A new dependent would begin to read the log before the commit that restores the log, and no
+    stream can read past that commit.
     """
     rewinds = snapshot.all("rewind")
     if plan.operation is None or not rewinds:
@@ -176,8 +177,8 @@ def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> N
 
 
 def _meets_rewind(record: ObjectRecord, snapshot: Snapshot, concerned: set[int]) -> str:
-    """The part of an error message that names the change which a REWIND of ``concerned`` forbids; empty if the REWIND
-    allows the new record."""
+    """The change that the new record makes, as part of an error message, if a REWIND that affects the objects
+    ``concerned`` forbids it; otherwise an empty text."""
     if isinstance(record, RebuildRecord):
         is_new = snapshot.get(record.id) != record
         inputs = () if record.view is None else record.view.inputs
@@ -191,7 +192,7 @@ def _meets_rewind(record: ObjectRecord, snapshot: Snapshot, concerned: set[int])
 
 
 def lower_show_cluster(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW CLUSTER: each resource group that has objects or ever had an owner, with its owner."""
+    """SHOW CLUSTER: lists each resource group that has objects or ever had an owner, with its newest owner."""
     owners = inspector.jobs.owners()
     jobs: dict[str, int] = {}
     for record in grouped(snapshot):

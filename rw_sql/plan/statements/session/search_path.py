@@ -71,7 +71,8 @@ def _parts(text: str) -> list[str]:
 
 
 def path_set(statement: ast.SetParameter) -> tuple[str, ...] | None:
-    """The schemas that ``SET search_path = …`` names; None for DEFAULT. Raises SqlError INVALID_PARAMETER."""
+    """The schemas that a statement ``SET search_path = …`` names; None for DEFAULT. Raises SqlError
+    INVALID_PARAMETER."""
     if statement.value is None:
         return None
     found: list[str] = []
@@ -94,10 +95,11 @@ def path_set(statement: ast.SetParameter) -> tuple[str, ...] | None:
 def resolved(
     statement: ast.Statement, snapshot: Snapshot, path: tuple[str, ...], query_dialect: str = "spark"
 ) -> ast.Statement:
-    """The statement with unqualified names qualified where they refer to an object outside ``public``.
+    """The statement. An unqualified name that refers to an object outside ``public``, or to a new object there, is
+    qualified.
 
-    Raises SqlError if no schema of the path exists for a new object, or if a name only exists in schemas outside the
-    path.
+    Raises SqlError for a new object if no schema of the path exists, and for a relation in a query that exists only in
+    ``public`` while ``public`` is not in the path.
     """
     if path == DEFAULT_PATH or isinstance(statement, _NOT_OBJECTS):
         return statement
@@ -179,7 +181,8 @@ class _Resolver:
         if len(name.parts) > 1:
             return name
         schema = self._schema_with(name.last, kinds)
-        # If no schema of the path contains the name, an object of another schema must not be found instead.
+        # If no schema of the path contains the name, the name is qualified all the same, so that it does not refer to
+        # an object of ``public``.
         return _in(schema or (PUBLIC if PUBLIC in self._path or not self._path else self._path[0]), name)
 
     def _schema_with(self, last: str, kinds: tuple[str, ...]) -> str | None:
@@ -250,5 +253,5 @@ class _Explicit(_Resolver):
 
     def _relation(self, query: ast.Query, name: str, start: int, end: int) -> str | None:
         if self._schema_with(name, RELATION_KINDS) is None:
-            return None  # The relation is Spark's own.
+            return None  # the relation is Spark's
         return f"{PUBLIC}.{query.text[start:end]}"

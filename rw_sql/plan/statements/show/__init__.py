@@ -1,4 +1,4 @@
-"""SHOW and DESCRIBE: the columns of every listing, and how their values are computed.
+"""SHOW and DESCRIBE: defines the columns of every listing, and computes their values.
 
 Imports: ``view``, ``move`` and the rooms of ``plan`` below ``statements``. Begin with ``objects``; ``jobs``,
 ``splits`` and ``continuity`` list the rest.

@@ -1,9 +1,10 @@
-"""SHOW SOURCE CONTINUITY: the gaps and duplicates that operations were predicted to cause, and those in the log.
+"""SHOW SOURCE CONTINUITY compares the gaps and duplicates that were predicted for operations with those that the log
+shows.
 
-The log's commits show which offsets each run read, in order. An operation divides the runs: those that started at its
-epoch or later show its effect. Duplicates are offsets that the later runs read again. A gap is the range of offsets
-between the newest record read before the operation and the first record read after it, if none of the range was ever
-read. Between two operations there must be neither gaps nor duplicates.
+The log's commits show which offsets each run read, in the order of the runs. An operation divides the runs: those that
+started at its epoch or later show its effect. Duplicates are offsets that these later runs read again. A gap consists
+of the offsets between the newest record read before the operation and the first record read after it, as far as they
+were never read. Between two operations there must be neither gaps nor duplicates.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ UNBROKEN = "UNBROKEN"
 BROKEN = "BROKEN"
 
 READING = "READING"
-"""The value in the column of the operation's kind, for rows about the normal reading between operations."""
+"""The value that the column for the operation's kind has in rows about the reading between operations."""
 
 COLUMNS = (
     ("operation", "BIGINT"),
@@ -67,7 +68,8 @@ SplitIdentity = tuple[str | None, str | None]
 
 @dataclass(slots=True)
 class _Read:
-    """What has been read of a split so far: per incarnation, the ranges and the end of the newest range.
+    """What has been read from a split so far: for each incarnation, the ranges of offsets and the end of the newest
+    range.
 
     ``last`` is the last offset read.
     """
@@ -79,7 +81,7 @@ class _Read:
 
 @dataclass(slots=True)
 class _Stretch:
-    """What the runs between two operations read of one split.
+    """What the runs between two operations read from one split.
 
     ``first`` is the first offset read, ``next`` the offset after the newest read. ``duplicates`` and ``gaps`` compare
     the offsets read with those read before the first of the two operations; ``inner_duplicates`` and ``inner_gaps``
@@ -100,7 +102,8 @@ class _Stretch:
 class Observed:
     """The observed effect of one operation on one split, from the log.
 
-    ``is_known`` is False if the split's incarnation had not been read before; the counts then mean nothing.
+    ``is_known`` is False if no records of the split's incarnation had been read before; the counts then have no
+    meaning.
     """
 
     duplicates: int
@@ -113,8 +116,8 @@ class Observed:
 def stretches(
     commits: Iterable[CommittedRanges], epochs: Sequence[int]
 ) -> tuple[Mapping[tuple[int, str], Observed], Mapping[str, tuple[int, int]]]:
-    """Returns the duplicates and gaps per (operation's epoch, split), and the duplicates and gaps between operations
-    per split.
+    """Returns two mappings: from (operation's epoch, split) to the observed effect of the operation, and from split to
+    the duplicates and gaps that occurred between operations.
 
     ``epochs`` ascend; ``commits`` are in log order.
     """
@@ -165,8 +168,8 @@ def _begin(before: _Read, life: SplitIdentity, start: int) -> _Stretch:
 
 
 def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW SOURCE CONTINUITY: compares prediction and observation per operation and split, and reports the reading
-    between operations."""
+    """SHOW SOURCE CONTINUITY: one row per operation and split compares prediction and observation; further rows are
+    about the reading between operations."""
     source = find_source(snapshot, statement.name)
     all_records = tuple(reversed(operations_on(inspector, source)))
     rows: list[tuple[object, ...]] = []
@@ -180,8 +183,8 @@ def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snap
 
 
 def _shown(column: str, value: object) -> object:
-    """A value for a source whose offsets do not fit into 64 bits: offsets are shown as texts, and differences of
-    offsets as NULL."""
+    """A value as shown for a source whose offsets do not fit into 64 bits: an offset becomes a text, a difference of
+    offsets becomes NULL."""
     if column in _OFFSETS:
         return None if value is None else str(value)
     return None if column in ("duplicates", "gaps") and isinstance(value, int) and value >= MOST_COUNTED else value
@@ -216,7 +219,7 @@ def _rows_of(
 
 
 def taken_back(records: Iterable[OperationRecord]) -> frozenset[int]:
-    """The operations whose rows a later REWIND removed, by epoch."""
+    """The epochs of the operations whose rows a later REWIND removed."""
     found: set[int] = set()
     listed = sorted(records, key=lambda record: -record.epoch)
     for record in listed:

@@ -1,4 +1,4 @@
-"""The states of the jobs and of their objects, as SHOW statements, the status page and the metrics show them."""
+"""Determines the states of jobs and of their objects, as SHOW statements, the status page and the metrics show them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class JobState:
 def job_states(
     snapshot: Snapshot, statuses: Mapping[str, JobStatus], made: Mapping[str, BackfillProgress]
 ) -> Iterator[JobState]:
-    """The jobs of the catalog: of shared sources, tables and views, sinks, and rebuilds of views. ``made`` are the
+    """The states of all jobs: those of shared sources, tables, views and sinks, and those of rebuilds. ``made`` are the
     unfinished backfills."""
     records: tuple[SourceRecord | MaterializedViewRecord | SinkRecord, ...] = (
         *snapshot.all("source"),
@@ -74,10 +74,10 @@ def job_states(
 
 
 def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str, JobStatus]) -> tuple[str, str]:
-    """A source's state and the reason for it: PAUSED, THROTTLED, IDLE (nothing reads it), or the state reported by
-    the owner.
+    """A source's state and the reason for it: PAUSED, THROTTLED, IDLE (nothing reads the source), or the state that the
+    owner reported; WAITING if no owner has reported one.
 
-    With several readers, the worst state is shown.
+    If the source has several readers, the state is that of the first reader that is not RUNNING.
     """
     holds = pauses_of(snapshot, source.id)
     if holds:
@@ -104,10 +104,11 @@ def view_state(
     status: JobStatus | None,
     made: Mapping[str, BackfillProgress] | None = None,
 ) -> tuple[str, str]:
-    """A view's state and the reason for it: PAUSED if a source that it reads directly is paused, otherwise the state
-    reported by the owner.
+    """A view's state and the reason for it: PAUSED or THROTTLED if that is the state of a source that the view reads
+    directly; otherwise the state that the owner reported, or WAITING if it has reported none.
 
-    BACKFILLING if the view is in ``made`` and running.
+    The state is BACKFILLING if the job is RUNNING and ``made`` contains the view's backfill. A table without a
+    connector is IDLE, and a refreshable table has its own states.
     """
     refresh = refresh_of(snapshot, view.id) if isinstance(view, TableRecord) else None
     if refresh is not None and source_of(snapshot, refresh) is not None:
@@ -126,7 +127,8 @@ def view_state(
 
 
 def sink_state(sink: SinkRecord, status: JobStatus | None) -> tuple[str, str]:
-    """A sink's state and the reason for it: PAUSED, or the state reported by the owner."""
+    """A sink's state and the reason for it: PAUSED, or the state that the owner reported; WAITING if it has reported
+    none."""
     if sink.is_paused:
         return "PAUSED", sink.pause_reason or "PAUSE SINK"
     return (status.state, status.reason or "") if status else ("WAITING", "")

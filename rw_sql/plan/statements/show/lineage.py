@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def lower_show_lineage(statement: ShowLineage, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW LINEAGE [OF n], in creation order; ``n`` is a table, source, view, sink, connection or Delta table."""
+    """SHOW LINEAGE [OF n]: the rows are in creation order; ``n`` is a table, source, view, sink, connection or Delta
+    table."""
     of = None
     if statement.name is not None:
         name = object_name(statement.name)

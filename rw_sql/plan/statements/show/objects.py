@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW SOURCES, TABLES, MATERIALIZED VIEWS, SINKS, CONNECTIONS, SECRETS, JOBS."""
+    """SHOW SOURCES and the other statements that list the objects of a kind, the schemas or the jobs."""
     if statement.where is not None:
         raise SqlError(
             NOT_SUPPORTED,
@@ -86,6 +86,27 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: In
                 span=statement.span,
                 hint="supported are SHOW SOURCES, SHOW MATERIALIZED VIEWS, SHOW SINKS and SHOW JOBS",
             )
+
+
+def _matches(statement: ShowObjects, snapshot: Snapshot, name: str) -> bool:
+    """True if an object is selected by FROM and by the pattern. The pattern may match the object's name with or without
+    the schema."""
+    if statement.schema is not None and schema_of(snapshot, name) != statement.schema:
+        return False
+    return _is_like(statement, name) or _is_like(statement, bare_name(snapshot, name))
+
+
+def _is_like(statement: ShowObjects, name: str) -> bool:
+    if statement.like is not None and not re.fullmatch(_pattern(statement.like), name):
+        return False
+    return statement.ilike is None or re.fullmatch(_pattern(statement.ilike), name, re.IGNORECASE) is not None
+
+
+def _pattern(like: str) -> str:
+    """A pattern of LIKE as a regular expression; a character after a backslash has no special meaning."""
+    words = {"%": ".*", "_": "."}
+    letters = re.findall(r"\\.|.", like, re.DOTALL)
+    return "(?s:" + "".join(words.get(letter, re.escape(letter[-1])) for letter in letters) + ")"
 
 
 def _show_schemas(statement: ShowObjects, snapshot: Snapshot) -> Plan:
@@ -248,7 +269,8 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot, search_path: tu
                 hint="SHOW CREATE supports SOURCE, TABLE, MATERIALIZED VIEW, SINK, CONNECTION and SECRET",
             )
     columns = (("name", "STRING"), ("create_sql", "STRING"))
-    # The text is parsed and rendered again, because an earlier version may have stored another canonical form.
+    # The definition is parsed and rendered again, because an earlier version of rw_sql may have stored another
+    # canonical form.
     made = parse_statement(definition)
     if isinstance(made, CreateSource | CreateTable | CreateSink):
         made = replace(made, format=without_schema(made.format))

@@ -1,5 +1,5 @@
-"""The operations on an object under all names that it has had: the log of operations contains the name that the object
-had at the time of each operation."""
+"""Finds the operations on an object under all names that the object has had: the log has, for each operation, the name
+that the object had at that time."""
 
 from __future__ import annotations
 

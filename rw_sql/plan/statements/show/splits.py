@@ -49,7 +49,7 @@ SLOT_COLUMNS = (
 
 
 def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW SOURCE SPLITS: the start and the position of each split, per reader, compared with the upstream's bounds.
+    """SHOW SOURCE SPLITS: for each reader and split, the start and the position, compared with the upstream's bounds.
 
     ``start`` is the position last set by a statement or by discovery; ``lag_ms`` is the age of the oldest unread
     record, NULL if unknown.
@@ -76,15 +76,16 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, in
 
 
 def _shown(column: str, value: object) -> object:
-    """A value for a source whose offsets do not fit into 64 bits: offsets are shown as texts, and differences of
-    offsets as NULL."""
+    """A value as shown for a source whose offsets do not fit into 64 bits: an offset becomes a text, a difference of
+    offsets becomes NULL."""
     if column in _OFFSETS:
         return None if value is None else str(value)
     return None if column == "lag" and isinstance(value, int) and value >= MOST_COUNTED else value
 
 
 def _with_slot(connector_name: str, row: tuple[object, ...], slot: SlotDetails | None) -> tuple[object, ...]:
-    """A row with the columns of a change data capture source: its position as the server writes it, and its slot."""
+    """A row with the additional columns for a change data capture source: the position in the server's notation, and
+    the slot."""
     position = row[2]
     if not isinstance(position, int):
         return (*row, None, *((None,) * 4 if slot is None else (slot.name, slot.status, slot.retained_bytes, None)))
@@ -106,8 +107,8 @@ def _rows_of(
     positions = inspector.positions.of(source.id, fragment)
     assigned, stored = snapshot.splits(fragment), snapshot.states(fragment)
     named = frozenset(named_splits(snapshot, source, assigned))
-    # If a topic is missing, its splits are unknown, so they do not count as orphans (splits that the source no longer
-    # names).
+    # If a topic is missing upstream, the state of its splits is unknown. They do not count as orphans, which are splits
+    # that the source no longer names.
     tells = upstream.is_reachable and not upstream.missing
     lags = {split: _records_waiting(positions.states.get(split), seen) for split, seen in upstream.splits.items()}
     waiting = {split: positions.states[split].offset for split, lag in lags.items() if lag}
@@ -138,7 +139,7 @@ def _rows_of(
 
 
 def _records_waiting(state: SplitState | None, seen: UpstreamSplit) -> int | None:
-    """The number of unread offsets; None if the split is not read, or has no end."""
+    """The number of unread offsets; None if the split is not read, has no end, or has another identity upstream."""
     if state is None or seen.is_endless or identity_status(state, seen) != OK:
         return None
     return seen.behind(state.offset)

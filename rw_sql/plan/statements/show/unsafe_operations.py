@@ -34,12 +34,14 @@ def _find(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW UNSAFE OPERATIONS [FOR n]: the audit log, newest first. ``n`` may be the name of a dropped source.
+    """SHOW UNSAFE OPERATIONS [FOR n]: lists the unsafe operations, newest first. ``n`` may be the name of a dropped
+    source.
 
     Operations on an existing object are listed under all names that it has had.
 
-    The column ``undo`` is the statement that would undo an operation; whether the undo is possible is checked only when
-    the statement is run. ``rewind`` is the statement that also restores the rows, if there is a rewind point.
+    The column ``undo`` has the statement that would undo an operation; whether the undo is possible is checked only
+    when that statement is run. The column ``rewind`` has the statement that also restores the rows, if there is a
+    rewind point.
     """
     name = object_name(statement.name) if statement.name else None
     known = None if name is None else _find(snapshot, name)

@@ -166,7 +166,7 @@ def _relation_input(statement: CreateSink, name: Name, snapshot: Snapshot, inspe
 
 
 def _grouped_by_key(statement: CreateSink, view: MaterializedViewRecord) -> str:
-    """The hint for a sink from a view without a key: the view that has the same rows with a key."""
+    """The hint for a sink that needs a key, from a view that has none: creates a view that groups the rows by a key."""
     columns = [name for name, _ in schema_columns(view.schema)]
     texts = [option_text(option.value) for option in statement.options if option.key == "primary_key"]
     named = {word.strip().lower() for text in texts for word in text.split(",")}
@@ -245,7 +245,7 @@ def _put(statement: PauseSink | ResumeSink, snapshot: Snapshot, record: SinkReco
 
 
 def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Plan:
-    """PAUSE SINK: the pause survives restarts, and the sink keeps its positions."""
+    """PAUSE SINK: stops the sink, also across restarts. The sink keeps its positions."""
     sink = find_sink(snapshot, statement.name)
     if sink.is_paused:
         return nothing(statement, sink.name, "already paused")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def lower_refresh_source_schema(statement: AlterRefreshSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER SOURCE … REFRESH SCHEMA. Existing views do not see the new columns, which are NULL in existing rows.
+    """ALTER SOURCE … REFRESH SCHEMA. The new columns are NULL in existing rows, and existing views do not see them.
 
     Raises SqlError if columns would be dropped or changed.
     """
@@ -56,7 +56,7 @@ def lower_refresh_source_schema(statement: AlterRefreshSchema, snapshot: Snapsho
 
 
 def schema_rows(name: str, change: SchemaChange) -> tuple[ResultRow, ...]:
-    """The result rows about the difference: one per column."""
+    """The result rows about a change of the schema: one per new column."""
     if not change.added:
         return (
             ResultRow(

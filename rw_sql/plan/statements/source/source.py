@@ -81,8 +81,7 @@ def lower_create_source(
     is_shared: bool = True,
     is_of_table: bool = False,
 ) -> Plan:
-    """CREATE SOURCE: checks everything, including the upstream, and resolves the start positions of the splits to
-    offsets.
+    """CREATE SOURCE: checks everything, including the upstream, and resolves the splits' start positions to offsets.
 
     ``is_shared`` is the default for the property ``shared``. For a source that is not shared, each view resolves the
     start positions itself. Only the source of a table may have a change format.
@@ -150,7 +149,8 @@ def lower_create_source(
 def _with_upstream_names(
     statement: CreateSource, snapshot: Snapshot, inspector: Inspector, kind: NamingConnector
 ) -> CreateSource:
-    """The statement, completed by generated names for the objects that the source's reader creates upstream."""
+    """The statement with names for the objects that the source's reader creates upstream. Names that the statement
+    omits are generated."""
     given = visible(plan_options(snapshot, statement))
     token = f"{snapshot.next_id:x}{inspector.clock():x}"
     made = kind.filled_in(given, token)
@@ -159,7 +159,7 @@ def _with_upstream_names(
 
 
 def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspector) -> CreateSource:
-    """The definition with the columns of its upstream, if it omits them and the connector can list them."""
+    """The definition. If it omits the columns and the connector can list those of the upstream, they are added."""
     if statement.columns or not lists_columns(statement):
         return statement
     blank = columns_of({"no_column_yet": "INT"}, statement.name.span)
@@ -207,7 +207,7 @@ def _paused_at_birth(statement: CreateSource) -> bool:
 
 
 def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Plan:
-    """DROP SOURCE: refused while views read the source, unless CASCADE drops them too."""
+    """DROP SOURCE: refused while other objects read the source; with CASCADE, these objects are dropped too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("source", name) is None:
         return nothing(statement, name, f'source "{name}" does not exist')
@@ -227,7 +227,7 @@ def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Plan:
 
 
 def forget_source(snapshot: Snapshot, source: SourceRecord) -> list[Change]:
-    """The changes for the splits, positions, pauses and rewinds of a dropped source."""
+    """The changes that remove the splits, positions, pauses and rewinds of a dropped source."""
     fragment = ingest_fragment(source.id)
     changes: list[Change] = [
         UnassignSplits(fragment=fragment, splits=tuple(snapshot.splits(fragment))),
@@ -278,7 +278,7 @@ def _kept_upstream(snapshot: Snapshot, source: SourceRecord | None) -> tuple[Res
 
 
 def lower_pause_source(statement: PauseSource, snapshot: Snapshot) -> Plan:
-    """PAUSE SOURCE: the pause survives restarts."""
+    """PAUSE SOURCE: stops the source's readers, also across restarts."""
     return _pause(statement, snapshot, find_source(snapshot, statement.name))
 
 
@@ -288,8 +288,8 @@ def lower_pause_all_sources(statement: PauseAllSources, snapshot: Snapshot) -> P
 
 
 def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """RESUME SOURCE: removes the source's own pause, and adopts the splits of topics that were added to its
-    properties during the pause."""
+    """RESUME SOURCE: removes the source's own pause, and adopts splits that the source does not read yet, such as those
+    of topics that were added to its properties during the pause."""
     source = find_source(snapshot, statement.name)
     own = [record for record in snapshot.all("pause") if record.source_id == source.id]
     held = [record for record in snapshot.all("pause") if record.source_id is None]
@@ -331,8 +331,8 @@ def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
 def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """RESUME ALL SOURCES: reverts PAUSE ALL SOURCES. Sources that were paused individually stay paused.
 
-    Like RESUME SOURCE, it adopts topics that were added to the properties, so that ``latest`` refers to the time of
-    this statement.
+    Like RESUME SOURCE, the statement adopts topics that were added to a source's properties, so that ``latest`` refers
+    to the time of this statement.
     """
     held = [record for record in snapshot.all("pause") if record.source_id is None]
     if not held:

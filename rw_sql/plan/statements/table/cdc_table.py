@@ -71,8 +71,8 @@ def lower_create_cdc_table(
     fragment = ingest_fragment(source.id)
     since = max((row.epoch for row in snapshot.states(fragment).values()), default=0)
     offset = max((state.offset for state in positions.states.values()), default=0)
-    # This process's clock is precise enough, because the clocks of two processes differ by less than an hour, and
-    # ``live_from`` contains the hour before.
+    # ``live_from`` contains the hour before the current one. This process's clock is precise enough for that, because
+    # the clocks of two processes differ by less than an hour.
     hour = inspector.clock() // _MS_PER_HOUR
     record = replace(
         table_record(snapshot, inspector, source, stored, query_dialect),
@@ -141,8 +141,8 @@ def lower_alter_table_rate_limit(statement: AlterSet, snapshot: Snapshot) -> Pla
 def require_upstream_column(
     statement: CreateTable, field: str, snapshot: Snapshot, inspector: Inspector, source: SourceRecord
 ) -> None:
-    """Raises SqlError unless the upstream table has the table's key and the column ``field``, with a type that fits the
-    declared one."""
+    """Raises SqlError unless the upstream table has the primary key that the table declares, and a column ``field``
+    whose type fits the declared type."""
     options = source_options(snapshot, source)
     table = _table_name(statement, change_connector(source.connector).table_prefix)
     upstream = inspector.upstreams.describe_table(source.connector, options, table, is_needed=False)

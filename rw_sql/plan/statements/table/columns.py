@@ -1,7 +1,7 @@
 """Lowers ALTER TABLE … ADD, DROP and RENAME COLUMN; existing rows are not rewritten.
 
-An added column is NULL in existing rows until records replace these rows; objects that are older than the column do
-not see it. A dropped column stays in the table's files, hidden. A renamed column keeps its old name in the files and
+An added column is NULL in existing rows until records replace these rows; objects that were created before the column
+do not see it. A dropped column stays in the table's files, hidden. A renamed column keeps its old name in the files and
 in the source (because records use that name); only the table's definition has the new name.
 """
 
@@ -78,7 +78,8 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
     if statement.if_not_exists and column.name in (name for name, _ in table_columns(written)):
         return nothing(statement, table.name, f'column "{column.name}" already exists')
     _check_column(column)
-    # A table of a database is read again, so values of an earlier column in the log do not matter.
+    # After the addition, a table of a database is read again, so values that the log has of an earlier column with this
+    # name do not matter.
     gone = {name.lower() for name in (*table.dropped_columns, *table.dropped_fields) if not is_captured}
     if column.generated is None and field_of(column).lower() in gone:
         raise SqlError(
@@ -89,8 +90,8 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
         )
     definition = replace(written, columns=(*written.columns, column))
     if is_captured:
-        # Checks only the new column: another column that is missing upstream already stalls the source, and must not
-        # prevent this addition.
+        # Checks only the new column. If another column is missing upstream, the source is stalled already; that must
+        # not prevent this addition.
         require_upstream_column(definition, field_of(column), snapshot, inspector, source)
     else:
         check_runnable(definition)
@@ -134,7 +135,7 @@ def lower_refresh_table_schema(statement: AlterRefreshSchema, snapshot: Snapshot
 def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER TABLE … DROP COLUMN: removes the column from the definitions of table and source.
 
-    Refused while views or sinks may use it.
+    Refused while views or sinks may use the column.
     """
     table = find_table(snapshot, statement.name)
     source = _source(snapshot, table, statement.name)
@@ -177,7 +178,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspe
 def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER TABLE … RENAME COLUMN: records and files keep the old name; the definition maps the new name to it.
 
-    Refused while views or sinks may use it, like DROP COLUMN.
+    Like DROP COLUMN, it is refused while views or sinks may use the column.
     """
     table = find_table(snapshot, statement.name)
     source = _source(snapshot, table, statement.name)
@@ -330,7 +331,8 @@ def _no_such_column(
 
 
 def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: CreateTable, left: CreateTable) -> None:
-    """Raises SqlError if the column identifies rows, or if the source would have no columns left."""
+    """Raises SqlError if a column cannot be dropped: it identifies rows or versions, is the only column that is read
+    from records, or is NOT NULL in the files."""
     name, of_table = statement.column, f'table "{table.name}"'
     refused = (
         (name in primary_key(written), f'column "{name}" identifies the rows of {of_table}'),
@@ -352,8 +354,8 @@ def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: 
 
 
 def _required(schema: str) -> frozenset[str]:
-    """The columns that are not nullable in a table's files. In tables of older versions, these are the columns with a
-    DEFAULT."""
+    """The columns that are not nullable in a table's files. Only tables that older versions of rw_sql created have such
+    columns: those with a DEFAULT."""
     return frozenset(field["name"] for field in json.loads(schema)["fields"] if not field["nullable"])
 
 
@@ -402,7 +404,7 @@ def _redefined(
 
 
 def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTableRenameColumn) -> None:
-    """Raises SqlError if a view or sink that sees the column uses the new name for something else."""
+    """Raises SqlError if a view or sink that sees the column may already use the new name for something else."""
     old, new = statement.column, statement.new_column
     knowing = [
         record
@@ -422,7 +424,8 @@ def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTab
 
 
 def _queries(record: ObjectRecord) -> tuple[str, ...]:
-    """The query of a view or sink, and the queries of its maintenance, which also name the keys."""
+    """The query of a view or sink and, for a view, the queries of its maintenance, in which the columns of its keys
+    occur too."""
     if isinstance(record, MaterializedViewRecord):
         kept = record.maintenance
         return tuple(query for query in (record.query, kept.query, kept.touched) if query)

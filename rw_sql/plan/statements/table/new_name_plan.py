@@ -1,4 +1,4 @@
-"""The plan by which one object gets another name, for RENAME TO, SET SCHEMA and the undo of both."""
+"""Plans the change of one object's name, for RENAME TO, SET SCHEMA and the undo of both."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def new_name_plan(
 ) -> Plan:
     """The plan that renames an object to ``new``.
 
-    ``kind`` is the operation's kind, ``change`` the word for the change in the object's result row.
+    ``kind`` is the operation's kind, ``change`` the word for this change in the object's result row.
     """
     changes: list[Change]
     readers: tuple[ObjectRecord, ...]

@@ -42,7 +42,7 @@ _STAND_IN = "__rw_renamed_{}"
 
 
 def renamed(snapshot: Snapshot, names: Mapping[int, str], span: Span) -> tuple[list[Change], tuple[Named, ...]]:
-    """The changes that rename objects, and the readers of these objects (which continue to read the same objects).
+    """The changes that rename objects, and the readers of these objects. The readers continue to read the same objects.
 
     Raises SqlError at ``span`` if a reader's query cannot be rewritten to the new name.
     """
@@ -73,7 +73,8 @@ def renamed(snapshot: Snapshot, names: Mapping[int, str], span: Span) -> tuple[l
 
 
 def _own(snapshot: Snapshot, record: Named, new: str) -> list[Change]:
-    """An object's own record under a new name, together with other records that contain the name."""
+    """The changes of the records that contain an object's name: the object's own record and, for example, those of its
+    rebuilds and pauses."""
     match record:
         case TableRecord():
             return _table(snapshot, record, new)
@@ -104,14 +105,14 @@ def _source(snapshot: Snapshot, source: SourceRecord, new: str) -> list[Change]:
 
 
 def _table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
-    """The table, its source, and the records of their pauses, which all have the same name."""
+    """The changes of a table, its source, and the records of their pauses, all of which contain the table's name."""
     definition = replace(table_definition(table.definition), name=Name.of(new))
     kept = table.maintenance
     changed = replace(
         table,
         name=new,
         definition=render(definition),
-        # The source of a change data capture table has another name, which does not change.
+        # A table of a change data capture source does not share its source's name, so its query does not change.
         query=table.query if definition.cdc_table is not None else reading(table.query, new),
         maintenance=kept if definition.cdc_table is not None else replace(kept, query=reading(kept.query, new)),
     )
@@ -126,7 +127,7 @@ def _table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
 
 
 def _of_source(table: TableRecord, names: Mapping[str, str]) -> TableRecord:
-    """A table of a change data capture source with the source's new name."""
+    """The record of a table of a change data capture source, with the source's new name."""
     written = table_definition(table.definition)
     if written.cdc_table is None or written.cdc_table.source.key not in names:
         return table
@@ -143,7 +144,7 @@ def _of_source(table: TableRecord, names: Mapping[str, str]) -> TableRecord:
 def _reading(
     reader: MaterializedViewRecord | SinkRecord, names: Mapping[str, str]
 ) -> MaterializedViewRecord | SinkRecord:
-    """A view or sink with the new names of its inputs in its query."""
+    """The record of a view or sink, with the new names of its inputs in its query."""
     if isinstance(reader, SinkRecord):
         sink = sink_definition(reader.definition)
         query = None if sink.query is None else _renamed(sink.query, names, "risingwave")

@@ -1,5 +1,5 @@
-"""Lowers REFRESH TABLE: checks the same conditions as RisingWave, in the same order and with the same messages, and
-sets the state that starts a refresh."""
+"""Lowers REFRESH TABLE: checks the same conditions as RisingWave, in the same order and with the same messages; then
+sets the state by which the table's job starts a refresh."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SPOKEN = {"source": "Source", "materialized_view": "MaterializedView", "sink": 
 
 
 def lower_refresh_table(statement: RefreshTable, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """REFRESH TABLE: makes the table equal to its current upstream. Returns at once; the table's job does the work."""
+    """REFRESH TABLE: makes the table equal to its upstream. Returns at once; the table's job does the work."""
     record = _require_refreshable(statement, snapshot)
     _require_idle(statement, snapshot, record)
     change = begun(record, inspector.clock())

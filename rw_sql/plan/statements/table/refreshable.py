@@ -1,4 +1,5 @@
-"""Lowers CREATE TABLE … WITH (refresh_mode = 'FULL_RELOAD'): a table whose upstream is read as a whole on request.
+"""Lowers CREATE TABLE … WITH (refresh_mode = 'FULL_RELOAD'), for a table whose upstream is read as a whole at each
+refresh.
 
 No other object can read the table's source, and no rows are loaded before the first REFRESH TABLE.
 """
@@ -173,11 +174,11 @@ def lower_create_refreshable(
     *,
     must_fit: bool = True,
 ) -> Plan:
-    """Creates the table, its source and its state (IDLE) in one commit. Does not read rows from upstream.
+    """Creates the table, its source and its refresh state (IDLE) in one commit. Does not read rows from upstream.
 
     With ``must_fit``, the upstream must answer and have the columns with compatible types.
 
-    ``make`` returns the table's record for the source.
+    ``make`` returns the record of the table, given the record of the source.
     """
     check_refreshable(statement)
     name, span = statement.name.key, statement.name.span

@@ -1,4 +1,4 @@
-"""A table and its source: keeps the table's definition consistent with changes of the source."""
+"""Keeps a table's definition consistent with the changes of its source."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def added_fields(snapshot: Snapshot, source: SourceRecord) -> int:
 
 
 def with_tables(snapshot: Snapshot, plan: Plan) -> Plan:
-    """A plan that changes the definitions of tables together with those of their sources."""
+    """The plan, with changes added for the definitions of the tables whose sources it changes."""
     operation = plan.operation
     if operation is None:
         return plan
@@ -72,7 +72,7 @@ def without_tables(changes: tuple[Change, ...]) -> tuple[Change, ...]:
 
 
 def follows_source(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
-    """True if a table changed only in its definition, as it does after a change of its source's properties."""
+    """True if nothing but a table's definition changed, as after a change of the properties of the table's source."""
     if not isinstance(old, TableRecord) or not isinstance(new, TableRecord):
         return False
     return replace(old, definition=new.definition) == new

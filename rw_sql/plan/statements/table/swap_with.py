@@ -25,10 +25,10 @@ SWAP_NAMES = "SWAP {}"
 
 
 def lower_alter_swap(statement: AlterSwap, snapshot: Snapshot) -> Plan:
-    """SWAP WITH: after the commit, new readers of one name read the other object; existing readers keep their
-    objects.
+    """SWAP WITH: after the commit, each name refers to the other object for new readers; existing readers keep reading
+    the same objects.
 
-    The rows of both objects, and the positions of the objects and their readers, are kept.
+    Both objects keep their rows, and the objects and their readers keep their positions.
     """
     one = _find(statement, statement.name, snapshot)
     other = _find(statement, statement.other, snapshot)
@@ -74,7 +74,7 @@ def _goes_on(snapshot: Snapshot, reader: Named, one: Named, other: Named) -> Res
 
 
 def _find(statement: AlterSwap, name: Name, snapshot: Snapshot) -> Named:
-    """Like find_named, but for an object of another kind, the error states that the kinds differ."""
+    """Like find_named. If the object is of another kind, the error states that the two kinds differ."""
     wanted = statement.kind.lower().replace(" ", "_")
     last = object_name(name)
     found = find_relation(snapshot, last) or snapshot.find("sink", last)

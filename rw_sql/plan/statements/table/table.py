@@ -1,5 +1,5 @@
-"""Lowers CREATE TABLE, DROP TABLE and DROP CONNECTOR. A table with a connector is a source and the rows made from its
-records."""
+"""Lowers CREATE TABLE, DROP TABLE and DROP CONNECTOR. A table with a connector consists of a source and of the rows
+that result from the source's records."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _with_columns(query: str, more: tuple[tuple[str, str], ...]) -> str:
 
 
 def reading(query: str, name: str) -> str:
-    """A table's query with its source renamed."""
+    """A table's query in which the table's source has another name."""
     return f"{query.rpartition(' FROM ')[0]} FROM {_quoted(name)}"
 
 
@@ -209,7 +209,7 @@ def _refused(statement: CreateTable, why: str, hint: str | None) -> SqlError:
 def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Plan:
     """DROP TABLE: drops the table and its source.
 
-    Refused while views or sinks read the table, unless CASCADE drops them too.
+    Refused while views or sinks read the table; with CASCADE, these are dropped too.
     """
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("table", name) is None:

@@ -68,8 +68,8 @@ def lower_new_definition(
 ) -> Plan:
     """Rebuilds a view with another definition while queries read its old rows; also rebuilds the views that read it.
 
-    Refused if a column that another view reads would disappear or change its type. Also refused if sinks depend on the
-    view, because rows that were sent cannot be withdrawn.
+    Refused if one of these other views could not keep its columns and their types. Also refused if sinks depend on the
+    view, because they cannot remove the rows that they have sent.
     """
     span = definition.name.span
     definition = replace(definition, or_replace=False, if_not_exists=False)
@@ -155,8 +155,8 @@ def _rebuilds(
     under_way: Mapping[int, RebuildRecord],
     now: int,
 ) -> list[RebuildRecord]:
-    """The rebuilds of views, each with the view's new definition and the histories that the rebuild reads. Replaces
-    rebuilds that are in progress."""
+    """The records of the rebuilds, each with the view's new definition and with the histories that the rebuild reads.
+    They replace the records of rebuilds that are in progress."""
     found: list[RebuildRecord] = []
     next_id = then.next_id
     for old, new, histories in remade:
@@ -178,8 +178,8 @@ def _rebuilds(
 
 
 def is_rebuild_stalled(snapshot: Snapshot, inspector: Inspector, view: MaterializedViewRecord) -> bool:
-    """True if the rebuild of a view, or of a view that is rebuilt with it, is STALLED, for example because records of
-    its history have expired. The statement may then start the rebuild again."""
+    """True if the rebuild of the view, or the rebuild of a view that depends on it, is STALLED, for example because
+    records of a history have expired. The statement then starts the rebuilds again."""
     ids, statuses = {view.id, *(found.id for found in snapshot.dependents_of(view.id))}, inspector.jobs.statuses()
     jobs = [rebuild_job(rebuild) for rebuild in snapshot.all("rebuild") if rebuild.view_id in ids]
     return any(job in statuses and statuses[job].state == "STALLED" for job in jobs)
@@ -212,7 +212,8 @@ def _made(
 def _carried_over(
     then: Snapshot, inspector: Inspector, view: MaterializedViewRecord, reader: MaterializedViewRecord, span: Span
 ) -> tuple[MaterializedViewRecord, PlannedHistories]:
-    """The rebuild of a view that reads the altered view. Raises SqlError if that view would not keep its columns."""
+    """The new record and the histories of a view that reads the altered view. Raises SqlError if the reading view would
+    not keep its columns."""
     named = f'materialized view "{reader.name}"'
     definition = view_definition(reader.definition)
     try:
@@ -240,9 +241,9 @@ def _carried_over(
 
 
 class ReaderCannotFollowError(SqlError):
-    """The error for a view that cannot get another query, because a view that reads it would not keep its columns.
+    """A view cannot get another query, because a view that reads it would not keep its columns.
 
-    ``reader_id`` is the id of the view that reads it, and ``why`` is the reason.
+    ``reader_id`` is the id of the reading view, and ``why`` is the reason.
     """
 
     def __init__(self, view: MaterializedViewRecord, reader: MaterializedViewRecord, why: str, span: Span) -> None:
@@ -273,8 +274,8 @@ def _require_no_sinks(view: MaterializedViewRecord, sinks: list[SinkRecord], spa
 def _require_alone(
     snapshot: Snapshot, view: MaterializedViewRecord, under_way: dict[int, RebuildRecord], span: Span
 ) -> None:
-    """Raises SqlError if the view is being rebuilt together with another view, because both must be swapped
-    together."""
+    """Raises SqlError if the view reads, directly or through other views, a view that is being rebuilt, because the
+    tables of both would have to be swapped together."""
     for rebuild in under_way.values():
         other = rebuild.view_id
         if other != view.id and view.id in {found.id for found in snapshot.dependents_of(other)}:
@@ -312,7 +313,8 @@ def _require_shared(snapshot: Snapshot, view: MaterializedViewRecord, span: Span
 
 
 def _feeds(snapshot: Snapshot, found: PlannedQuery) -> list[Change]:
-    """The inputs whose rows are replaced, as records in which the change feed is enabled for the new query."""
+    """The changes that enable the change feeds of inputs whose rows are replaced, because the new query needs these
+    feeds."""
     inputs = [record for record in map(snapshot.get, found.inputs) if isinstance(record, MaterializedViewRecord)]
     return [
         PutObject(record=replace(record, has_change_feed=True))

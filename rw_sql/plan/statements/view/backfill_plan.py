@@ -45,8 +45,8 @@ _OWN = (MODE, TIME, RATE_LIMIT, VIEW_PARALLELISM, GROUP_OPTION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewOptions:
-    """A view's WITH list: the start of its history, the backfill's maximum number of records per second, the number of
-    partitions of its state, and its resource group.
+    """A view's WITH list: where the view's history starts, how many records per second the backfill may read, the
+    number of partitions of the view's state, and the view's resource group.
 
     Without ``startup``, the history begins where the sources began; without ``parallelism``, the warehouse's setting
     applies.
@@ -60,7 +60,7 @@ class ViewOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedHistories:
-    """The histories to store in the catalog, for the inputs whose log the view does not simply read from the beginning.
+    """The histories to store in the catalog. An input whose log the view reads from the beginning has none.
 
     ``offsets`` is the number of offsets that the backfill reads.
     """
@@ -107,7 +107,7 @@ Limited = TypeVar("Limited", bound="CreateMaterializedView | CreateTable")
 def with_rate_limit(statement: Limited, limit: str) -> Limited:
     """The statement with the session's rate limit, if there is one and the statement has none.
 
-    Among tables, only those of a database have a backfill, which is their snapshot.
+    Of tables, only those of a change data capture source have a backfill: their snapshot.
     """
     is_filled = not isinstance(statement, CreateTable) or statement.cdc_table is not None
     if limit == NO_LIMIT or not is_filled or any(option.key == RATE_LIMIT for option in statement.options):
@@ -155,11 +155,11 @@ def plan_histories(
     spans: Mapping[str, Span],
     span: Span,
 ) -> PlannedHistories:
-    """The histories of a view that is created (or rebuilt) now over these inputs.
+    """The histories of a view over these inputs that is created or rebuilt now.
 
-    ``startup`` are the view's own startup options, ``spans`` their positions; ``name`` and ``span`` are the view's. An
-    input has no history if the view needs exactly the rows of the input's log; the view then reads the log from the
-    beginning.
+    ``startup`` are the view's own startup options, and ``spans`` their places in the statement; ``name`` and ``span``
+    are the name of the view and its place. An input has no history if the view needs exactly the rows that the input's
+    log has; the view then reads the log from the beginning.
     """
     sources = [record for record in map(snapshot.get, inputs) if isinstance(record, SourceRecord)]
     given = dict(startup)
@@ -288,8 +288,8 @@ def _starts(
     upstream: Upstream | None,
 ) -> dict[str, int]:
     """The start of each split's history."""
-    # The offsets at which the source began: its startup mode as resolved at that time, or a position set before the
-    # first record was read.
+    # The offsets at which the source began to read: those to which its startup mode was resolved then, or the positions
+    # that were set before the first record was read.
     began = {
         split: min([positions.states[split].offset, *(piece.start for piece in of_split)])
         for split, of_split in pieces.items()
@@ -322,9 +322,9 @@ def _latest(
 ) -> dict[str, int]:
     """The offset for ``latest``, per split.
 
-    This is the end offset at the time of CREATE SOURCE, or the first lost offset if the log has lost earlier records
-    since. For a partition added to a topic later, it is the offset of the first record; for a topic that the source was
-    moved to, the offset at which the source began to read.
+    For a split that existed at CREATE SOURCE, this is the end offset at that time or, if the upstream has since lost
+    records before that end, the first lost offset. For a partition that was added to a topic later, it is the offset of
+    the first record. For a topic to which the source was moved, it is the offset at which the source began to read.
     """
     born = History.from_text(source.birth).splits if source.birth else ()
     ends = {split.split: split for split in born}
@@ -365,7 +365,7 @@ def is_plain(positions: Positions, splits: Iterable[SplitHistory]) -> bool:
 
 
 def _term(state: SplitState, upstream: Upstream) -> int | None:
-    """A term of the split's log (Kafka: leader epoch) in which all records before a position were in the log.
+    """A term (Kafka: leader epoch) of the split's log in which the log had all records before a position.
 
     None if no such term is known.
     """
@@ -376,7 +376,7 @@ def _term(state: SplitState, upstream: Upstream) -> int | None:
 
 
 def _gone(missing: Spans, state: SplitState, upstream: Upstream) -> Spans:
-    """The offsets that are missing both in the log and upstream."""
+    """Those of the offsets missing in the log that the upstream does not have either."""
     seen = upstream.splits.get(state.split)
     if seen is None or identity_status(state, seen) != OK:
         return missing

@@ -37,12 +37,12 @@ SWAP = "SWAP REBUILT"
 def lower_rebuild_materialized_view(
     statement: RebuildMaterializedView, snapshot: Snapshot, inspector: Inspector
 ) -> Plan:
-    """REBUILD: builds the view again from the current splits of its sources.
+    """REBUILD: builds the view's table again, from the splits that its sources have now.
 
     With CASCADE, also rebuilds the views that read it.
 
-    Refused if sinks depend on the view, or if views depend on it and CASCADE is missing: these dependents have read
-    rows that the rebuilt view may lack.
+    Refused if sinks depend on the view, or if views depend on it and CASCADE is missing: such dependents have read rows
+    that the rebuilt view may not have.
     """
     view = find_view(snapshot, statement.name)
     span = statement.name.span
@@ -143,11 +143,13 @@ def _require_alone(
 
 
 def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
-    """The rebuilds in progress, grouped by views that read each other. The tables of a group are swapped together."""
+    """The rebuilds in progress, in groups: if one view reads another, directly or indirectly, their rebuilds are in one
+    group. The tables of a group are swapped together."""
     groups: list[tuple[RebuildRecord, ...]] = []
     then = rebuilt(snapshot)
     places = {view.id: at for at, view in enumerate(in_reading_order(then.all("materialized_view")))}
-    # A view comes after the views that it reads, so that the groups which its rebuild joins already exist.
+    # The rebuild of a view comes after those of the views that it reads, so that the groups that it joins already
+    # exist.
     for rebuild in sorted(snapshot.all("rebuild"), key=lambda found: places.get(found.view_id, 0)):
         joined = [
             group

@@ -1,4 +1,4 @@
-"""Lowers ALTER MATERIALIZED VIEW … SET, and the cancellation of backfills in progress."""
+"""Lowers ALTER MATERIALIZED VIEW … SET, and CANCEL JOBS, which cancels backfills and refreshes in progress."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _said(limit: int | None) -> str:
 def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """CANCEL JOBS: drops views that are still being backfilled, and cancels refreshes that are loading.
 
-    The ids are those in ``rw_ddl_progress``.
+    The statement takes the ids that ``rw_ddl_progress`` shows.
     """
     unfinished = inspector.jobs.backfills()
     made = {progress.object_id: progress for progress in unfinished.values()}
@@ -151,8 +151,8 @@ def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot, inspector: Insp
 
 
 def _cancelled(refresh: RefreshRecord, span: Span) -> PutObject:
-    """Raises SqlError if the refresh has begun to change the table, because a partial merge matches no state of the
-    upstream."""
+    """The change that cancels a refresh. Raises SqlError if the refresh has begun to change the table, because a
+    partial merge matches no state of the upstream."""
     if refresh.status != REFRESHING:
         raise SqlError(
             CANNOT_REFRESH,

@@ -1,4 +1,4 @@
-"""Rules on FORMAT … ENCODE …: some connectors require the clause, others have a fixed one."""
+"""Rules for FORMAT … ENCODE …: some connectors require the clause, others accept only a fixed one."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def more(items: list[T], item: T) -> list[T]:
 
 
 def joined(start: Span, end: Span) -> Span:
-    """The range from the start of one span to the end of the other."""
+    """The range from the start of the first span to the end of the second."""
     return Span(start.start, end.end, start.line, start.column)
 
 
@@ -74,7 +74,8 @@ _ENDINGS = frozenset({"CASCADE", "RESTRICT"})
 
 
 def dropped(name: Name) -> Name:
-    """The name after DROP. Raises SqlError SYNTAX_ERROR for CASCADE and RESTRICT, because the name is missing then."""
+    """The name after DROP. Raises SqlError SYNTAX_ERROR if the word is CASCADE or RESTRICT, because the name is then
+    missing."""
     if len(name.parts) == 1 and name.last.upper() in _ENDINGS and name.span.end - name.span.start == len(name.last):
         raise SqlError(
             SYNTAX_ERROR,
@@ -195,7 +196,7 @@ _BACKFILL_ORDERS = ("auto", "none", "default")
 
 
 def _named(key: Token, written: Name) -> OptionValue:
-    """A name as an option's value: a connection, a backfill order, or a text in double quotes."""
+    """An option's value that is written as a name: a connection, a backfill order, or a text in double quotes."""
     if key.value == "connection":
         return ConnectionValue(connection=written, span=written.span)
     if key.value == "backfill_order" and str(written) in _BACKFILL_ORDERS:
