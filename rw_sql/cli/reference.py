@@ -319,9 +319,7 @@ def _fields(record: type) -> str:
 def catalog_page() -> str:
     """The views that an attached session sees, and the Delta tables from which these views read."""
     script = "\n".join(read_asset("catalog", name) for name in list_assets("catalog", ".sql"))
-    script += "\n".join(read_asset("catalog/views", name) for name in list_assets("catalog/views", ".sql"))
-    # A view's newest definition replaces earlier ones.
-    views = dict(re.findall(r"(?ms)^CREATE VIEW rw_catalog\.(\w+) AS\n(.*?);\n", script))
+    views = load_catalog().views
     if set(views) != set(_VIEW_ROWS):
         raise ValueError(f"the catalog's page describes other views than there are: {set(views) ^ set(_VIEW_ROWS)}")
     parts = [

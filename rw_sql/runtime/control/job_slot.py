@@ -28,63 +28,6 @@ _LONG_RETRY_SECONDS = 1.0
 """The time in seconds after which the status of a job shows that a retry is in progress. On an idle machine, most
 retries take less."""
 
-_SOUND_AFTER_SECONDS = 10.0
-"""The minimum duration of a run, in seconds, before the job counts as recovered.
-
-The run must also last longer than the failed runs before it.
-"""
-
-_LONGER_THAN_FAILED = 2.0
-_MOST_SOUND_FACTOR = 60.0
-"""After this multiple of ``_SOUND_AFTER_SECONDS``, a job counts as recovered regardless of how long the failed runs
-lasted."""
-
-_RESTARTS_OF_FLAPPING = 3
-"""The maximum number of failed runs since a job's last recovery with which the job does not count as flapping."""
-
-
-@dataclass(slots=True)
-class Trouble:
-    """The failed runs of a job since its last recovery.
-
-    A job has recovered only when a run lasts clearly longer than the failed runs. A fixed duration is not sufficient:
-    on a slow machine, a job that repeatedly fails after a few batches might run longer.
-    """
-
-    failures: int = 0
-    began_at: float = 0.0
-    newest_at: float = 0.0
-    longest_seconds: float = 0.0
-    reason: str = ""
-
-    def note_end(self, reason: str, started_at: float) -> None:
-        """Records a failed run that started at ``started_at`` (``time.monotonic()``)."""
-        now = time.monotonic()
-        lasted = now - started_at
-        if self.failures == 0:
-            self.began_at = now
-        self.failures += 1
-        self.newest_at = now
-        self.longest_seconds = max(self.longest_seconds, lasted)
-        self.reason = reason
-
-    @property
-    def is_flapping(self) -> bool:
-        """True if there were more failures than a short interruption would cause."""
-        return self.failures > _RESTARTS_OF_FLAPPING
-
-    @property
-    def seconds_to_recover(self) -> float:
-        """The number of seconds that a run must last before the job's failures are forgotten."""
-        longer = self.longest_seconds * _LONGER_THAN_FAILED
-        return min(max(longer, _SOUND_AFTER_SECONDS), _SOUND_AFTER_SECONDS * _MOST_SOUND_FACTOR)
-
-    @property
-    def told(self) -> str:
-        """The text for SHOW JOBS. It changes only when another run fails."""
-        period = spoken_seconds(self.newest_at - self.began_at)
-        return f"{FLAPPING}: restarted {self.failures} times in {period}; last failure: {self.reason}"
-
 
 @dataclass(slots=True)
 class JobSlot:

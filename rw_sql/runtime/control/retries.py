@@ -46,7 +46,7 @@ class Trouble:
     reason: str = ""
 
     def note_end(self, reason: str, started_at: float) -> None:
-        """Records a failed run that started at this time (``time.monotonic()``)."""
+        """Records a failed run that started at ``started_at`` (``time.monotonic()``)."""
         now = time.monotonic()
         lasted = now - started_at
         if self.failures == 0:
@@ -63,7 +63,7 @@ class Trouble:
 
     @property
     def seconds_to_recover(self) -> float:
-        """The number of seconds that a run must last before these failures are forgotten."""
+        """The number of seconds that a run must last before the job's failures are forgotten."""
         longer = self.longest_seconds * _LONGER_THAN_FAILED
         return min(max(longer, _SOUND_AFTER_SECONDS), _SOUND_AFTER_SECONDS * _MOST_SOUND_FACTOR)
 

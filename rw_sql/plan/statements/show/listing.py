@@ -19,7 +19,8 @@ def listing(statement: Statement, columns: tuple[tuple[str, str], ...], rows: li
 
 
 def matches(statement: ShowObjects, snapshot: Snapshot, name: str) -> bool:
-    """True if FROM and the pattern select an object. The pattern may match its name with or without the schema."""
+    """True if an object is selected by FROM and by the pattern. The pattern may match the object's name with or without
+    the schema."""
     if statement.schema is not None and schema_of(snapshot, name) != statement.schema:
         return False
     return is_like(statement, name) or is_like(statement, bare_name(snapshot, name))

@@ -88,27 +88,6 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: In
             )
 
 
-def _matches(statement: ShowObjects, snapshot: Snapshot, name: str) -> bool:
-    """True if an object is selected by FROM and by the pattern. The pattern may match the object's name with or without
-    the schema."""
-    if statement.schema is not None and schema_of(snapshot, name) != statement.schema:
-        return False
-    return _is_like(statement, name) or _is_like(statement, bare_name(snapshot, name))
-
-
-def _is_like(statement: ShowObjects, name: str) -> bool:
-    if statement.like is not None and not re.fullmatch(_pattern(statement.like), name):
-        return False
-    return statement.ilike is None or re.fullmatch(_pattern(statement.ilike), name, re.IGNORECASE) is not None
-
-
-def _pattern(like: str) -> str:
-    """A pattern of LIKE as a regular expression; a character after a backslash has no special meaning."""
-    words = {"%": ".*", "_": "."}
-    letters = re.findall(r"\\.|.", like, re.DOTALL)
-    return "(?s:" + "".join(words.get(letter, re.escape(letter[-1])) for letter in letters) + ")"
-
-
 def _show_schemas(statement: ShowObjects, snapshot: Snapshot) -> Plan:
     rows: list[tuple[object, ...]] = []
     for name in (PUBLIC, *(record.name for record in snapshot.all("schema"))):
