@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -205,14 +205,16 @@ def _spread(values: Iterable[int | list[int]]) -> list[int]:
 class BackfillChunk:
     """A part of a history: offsets ``[start, end)`` of a split.
 
-    ``runs`` are the first and the last run that wrote these offsets to the log; the offsets are then read from the log.
-    If ``runs`` is empty, they are read from the upstream.
+    ``runs`` are the first and the last run that wrote these offsets to the log, from which they are then read; if
+    ``runs`` is empty, the offsets are read from the upstream. ``term`` is then a term (Kafka: leader epoch) in which
+    the upstream had the records of the history at these offsets; None if unknown.
     """
 
     split: str
     start: int
     end: int
     runs: tuple[int, int] | None = None
+    term: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,31 +235,103 @@ def same_incarnation(
 
 
 def plan_portions(
-    history: History, pieces: Mapping[str, tuple[LogPiece, ...]], done: Mapping[str, Spans]
+    history: History,
+    pieces: Mapping[str, tuple[LogPiece, ...]],
+    done: Mapping[str, Spans],
+    *,
+    replaced: Mapping[str, Spans] | None = None,
+    readings: Mapping[str, tuple[LogPiece, ...]] | None = None,
 ) -> HistoryPlan:
     """The chunks of a history that are not ``done``.
 
-    Offsets are read from the log if it contains them, otherwise from the upstream. If the log contains several rows for
-    an offset, the newest is read: the upstream may have lost the record of an earlier row and have written another
-    record at that offset.
+    Offsets are read from the log if it contains them, otherwise from the upstream. If the log contains an offset
+    several times, the newest row of those that the log had when the view was created is read: the upstream may have
+    lost the record that an earlier row contains, and later rows are live. Offsets in ``replaced`` are not read
+    (:func:`reread_ranges`). ``readings`` are the pieces that the log ever had, if some of its rows have been deleted.
     """
     from_log: list[BackfillChunk] = []
     from_upstream: list[BackfillChunk] = []
     for split in history.splits:
-        left = without(split.wanted, done.get(split.split, ()))
-        for piece in reversed(pieces.get(split.split, ())):
+        left = without(_left(split, done), (replaced or {}).get(split.split, ()))
+        before, later = _parted(history, split, pieces)
+        for piece in (*reversed(before), *reversed(later)):
             if not left:
                 break
-            if not same_incarnation(piece.cluster, piece.incarnation, split.cluster, split.incarnation):
-                continue
             rest = without(left, ((piece.start, piece.end),))
             from_log += [
                 BackfillChunk(split=split.split, start=start, end=end, runs=(piece.first_run, piece.last_run))
                 for start, end in without(left, rest)
             ]
             left = rest
-        from_upstream += [BackfillChunk(split=split.split, start=start, end=end) for start, end in left]
+        if left:
+            read = before if readings is None else _parted(history, split, readings)[0]
+            from_upstream += [
+                BackfillChunk(split=split.split, start=start, end=end, term=term)
+                for start, end, term in _in_terms(split, read, left)
+            ]
     return HistoryPlan(from_log=tuple(from_log), from_upstream=tuple(from_upstream))
+
+
+def reread_ranges(
+    history: History, pieces: Mapping[str, tuple[LogPiece, ...]], done: Mapping[str, Spans]
+) -> tuple[BackfillChunk, ...]:
+    """The offsets of a history, not ``done``, that the source has read again since, in a greater term.
+
+    The new rows are live. If the upstream has lost the records of the history at these offsets, the new rows replace
+    them. Otherwise they repeat them, as a statement that moved the source back has announced. Each range has the
+    ``term`` in which the upstream had the records of the history. Ranges may overlap.
+    """
+    found: list[BackfillChunk] = []
+    for split in history.splits:
+        before, later = _parted(history, split, pieces)
+        live = [piece for piece in later if not split.is_guarded or piece.epoch >= split.since]
+        if not live:
+            continue
+        for start, end, term in _in_terms(split, before, _left(split, done)):
+            found += [
+                BackfillChunk(split=split.split, start=max(start, piece.start), end=min(end, piece.end), term=term)
+                for piece in live
+                if term is not None and (piece.term or 0) > term and piece.start < end and start < piece.end
+            ]
+    return tuple(found)
+
+
+def _left(split: SplitHistory, done: Mapping[str, Spans]) -> Spans:
+    return without(split.wanted, done.get(split.split, ()))
+
+
+def _parted(
+    history: History, split: SplitHistory, pieces: Mapping[str, tuple[LogPiece, ...]]
+) -> tuple[tuple[LogPiece, ...], tuple[LogPiece, ...]]:
+    """The pieces of a split's incarnation that the log had when the view was created, and those that it got later."""
+    own = [
+        piece
+        for piece in pieces.get(split.split, ())
+        if same_incarnation(piece.cluster, piece.incarnation, split.cluster, split.incarnation)
+    ]
+    return (
+        tuple(piece for piece in own if piece.version <= history.log_version),
+        tuple(piece for piece in own if piece.version > history.log_version),
+    )
+
+
+def _in_terms(
+    split: SplitHistory, pieces: tuple[LogPiece, ...], spans: Spans
+) -> tuple[tuple[int, int, int | None], ...]:
+    """``spans`` in parts, ascending, each with a term in which the upstream had the records of the history there."""
+    parts: list[tuple[int, int, int | None]] = []
+    for piece in reversed(pieces):
+        rest = without(spans, ((piece.start, piece.end),))
+        term = split.term if piece.term is None else piece.term
+        parts += [(start, end, term) for start, end in without(spans, rest)]
+        spans = rest
+    parts += [(start, end, split.term) for start, end in spans]
+    joined: list[tuple[int, int, int | None]] = []
+    for start, end, term in sorted(parts, key=lambda part: part[0]):
+        if joined and joined[-1][1:] == (start, term):
+            start = joined.pop()[0]
+        joined.append((start, end, term))
+    return tuple(joined)
 
 
 def next_chunk(portions: Sequence[BackfillChunk], most: int) -> tuple[BackfillChunk, ...]:
@@ -279,7 +353,5 @@ def next_chunk(portions: Sequence[BackfillChunk], most: int) -> tuple[BackfillCh
         if taken <= 0:
             break
         most -= taken
-        chosen.append(
-            BackfillChunk(split=portion.split, start=portion.start, end=portion.start + taken, runs=portion.runs)
-        )
+        chosen.append(replace(portion, end=portion.start + taken))
     return tuple(chosen)

@@ -29,7 +29,10 @@ class LogPiece:
     """A range of offsets, ``[start, end)``, of one incarnation of a split, that the log contains exactly once.
 
     The runs ``first_run`` to ``last_run`` wrote its rows; each continued where the previous run ended. A new piece
-    begins where a statement set the position.
+    begins where a statement set the position. ``version`` is the version of the log with the first of these rows (-1:
+    unknown, because an earlier version of rw_sql wrote the file of ranges), and ``epoch`` the epoch at which the run
+    started that wrote this row. ``term`` is a term (Kafka: leader epoch) in which the upstream had all records of the
+    piece; None if unknown.
     """
 
     first_run: int
@@ -38,22 +41,28 @@ class LogPiece:
     end: int
     cluster: str | None = None
     incarnation: str | None = None
+    version: int = -1
+    epoch: int = 0
+    term: int | None = None
 
 
-def with_piece(
-    pieces: tuple[LogPiece, ...], run: int, start: int, end: int, cluster: str | None, incarnation: str | None
-) -> tuple[LogPiece, ...]:
-    """Extends ``pieces``, which are in log order, by the range that ``run`` read next."""
-    if end <= start:
+def with_piece(pieces: tuple[LogPiece, ...], read: LogPiece) -> tuple[LogPiece, ...]:
+    """Extends ``pieces``, which are in log order, by the range that one commit has read next."""
+    if read.end <= read.start:
         return pieces
-    if pieces:
-        last = pieces[-1]
-        if (last.end, last.cluster, last.incarnation) == (start, cluster, incarnation) and last.last_run <= run:
-            return (*pieces[:-1], replace(last, last_run=run, end=end))
-    return (
-        *pieces,
-        LogPiece(first_run=run, last_run=run, start=start, end=end, cluster=cluster, incarnation=incarnation),
-    )
+    if pieces and _continues(pieces[-1], read):
+        return (*pieces[:-1], replace(pieces[-1], last_run=read.last_run, end=read.end, term=read.term))
+    return (*pieces, read)
+
+
+def _continues(last: LogPiece, read: LogPiece) -> bool:
+    if (last.end, last.cluster, last.incarnation) != (read.start, read.cluster, read.incarnation):
+        return False
+    if last.last_run > read.first_run:
+        return False
+    # One run checks at each change of the term that the upstream still has the records that it has read. Between two
+    # runs, a statement may have set the position after the end of records that the upstream has lost.
+    return last.last_run == read.first_run or last.term == read.term or None in (last.term, read.term)
 
 
 def with_span(spans: Spans, start: int, end: int) -> Spans:

@@ -58,7 +58,8 @@ class CannedWorld:
     come from the catalog. ``pieces`` are the contents of a log. ``run_number`` is the run that continues to read,
     ``reader_epoch`` that of the oldest run that may still commit. ``target`` is the result of a look at a sink's
     target, ``misfits`` are the columns that a PostgreSQL table cannot provide. ``analysis`` is Spark's result for every
-    query, ``analyze`` a function for each query. ``cuts`` are the ends of the logs of earlier terms. ``tables`` are the
+    query, ``analyze`` a function for each query. ``cuts`` are the ends of the logs of earlier terms.
+    ``is_trimmed``: the log has lost all of its rows. ``tables`` are the
     user's own tables; ``upstream_tables``, ``lacks``, ``slot`` and ``changes`` are what a database has for change data
     capture. ``asked`` lists the calls so far.
     """
@@ -77,6 +78,7 @@ class CannedWorld:
     watermarks: dict[int, int] = field(default_factory=dict)
     lives: dict[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
     pieces: dict[str, tuple[LogPiece, ...]] = field(default_factory=dict)
+    is_trimmed: bool = False
     reader_epoch: int | None = None
     backfills: dict[str, BackfillProgress] = field(default_factory=dict)
     run_number: int = 1
@@ -182,7 +184,18 @@ class CannedWorld:
             life = ReadIncarnation(spans=spans, reached=end, cluster=state.cluster, incarnation=state.incarnation)
             self.lives[split] = (*(old for old in known if old not in same), life)
             self.pieces[split] = with_piece(
-                self.pieces.get(split, ()), self.run_number, state.offset, end, state.cluster, state.incarnation
+                self.pieces.get(split, ()),
+                LogPiece(
+                    first_run=self.run_number,
+                    last_run=self.run_number,
+                    start=state.offset,
+                    end=end,
+                    cluster=state.cluster,
+                    incarnation=state.incarnation,
+                    term=next(
+                        (seen.term for splits in self.topics.values() for seen in splits if seen.split == split), None
+                    ),
+                ),
             )
             self.moved[split] = end
             self.read.add(split)

@@ -271,7 +271,14 @@ class CannedPositions(Port):
 
     def with_log(self, source_id: int) -> Positions:
         found = positions_in(self.world, source_id)
-        return replace(found, pieces=dict(self.world.pieces), reader_epoch=self.world.reader_epoch)
+        readings, is_trimmed = dict(self.world.pieces), self.world.is_trimmed
+        return replace(
+            found,
+            pieces={} if is_trimmed else readings,
+            readings=readings,
+            is_trimmed=is_trimmed,
+            reader_epoch=self.world.reader_epoch,
+        )
 
     def before(
         self, source_id: int, epoch: int, stood: tuple[StoredState, ...], fragment: str | None = None

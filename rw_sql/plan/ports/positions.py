@@ -22,8 +22,9 @@ class Positions:
     the offsets in the log by incarnation, oldest first. ``sparse`` are the splits of which some offsets turned out to
     have no record. ``is_complete``: the log still contains everything that was ever read. ``pieces`` has, for each
     split, the ranges that the log contains, with the runs that wrote them. ``is_trimmed``: some of the rows that were
-    written have been deleted from the log. ``reader_epoch`` is the epoch of the oldest run that may still commit to the
-    log, None if no run was ever started. ``cuts`` has, for each split of which the upstream has lost records before the
+    written have been deleted from the log. ``readings`` has the ranges of ``pieces`` and those of the deleted rows.
+    ``reader_epoch`` is the epoch of the oldest run that may still commit to the log, None if no run was ever started.
+    ``cuts`` has, for each split of which the upstream has lost records before the
     position, the first lost offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
     """
 
@@ -36,6 +37,7 @@ class Positions:
     is_complete: bool = True
     pieces: Mapping[str, tuple[LogPiece, ...]] = field(default_factory=dict)
     is_trimmed: bool = False
+    readings: Mapping[str, tuple[LogPiece, ...]] = field(default_factory=dict)
     reader_epoch: int | None = None
     cuts: Mapping[str, int] = field(default_factory=dict)
 

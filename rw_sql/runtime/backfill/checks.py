@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import SplitState, TermConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.backfill_ranges import History, plan_portions
+from rw_sql.model.backfill_ranges import History
 from rw_sql.model.split_status import EXPIRED, OK, identity_status
+from rw_sql.runtime.backfill.remaining import plan_remaining
 from rw_sql.runtime.backfill.staging_table import held_spans, is_whole
 from rw_sql.runtime.jobs.log_terms import DIVERGED
-from rw_sql.runtime.positions.logged_ranges import held_log
 from rw_sql.runtime.support.failures import StalledError, cause_line
 from rw_sql.syntax.lexing.identifiers import sql_name
 
@@ -53,10 +54,10 @@ def require_history(context: Context, spec: ViewSpec, *, is_direct: bool) -> Non
         if not given.history or not isinstance(source, SourceRecord) or is_whole(context.warehouse, path):
             continue
         history = History.from_text(given.history)
-        _, pieces = held_log(context.warehouse, source)
-        left = plan_portions(history, pieces, held_spans(context.warehouse, path)).from_upstream
-        if left:
-            upstream = connector(source.connector).look(context.options_of(source, snapshot))
+        options = partial(context.options_of, source, snapshot)
+        _, planned = plan_remaining(context, source, history, held_spans(context.warehouse, path), options)
+        if left := planned.from_upstream:
+            upstream = connector(source.connector).look(options())
             require_readable(spec.name, {split.split: split for split in history.splits}, upstream, left)
 
 

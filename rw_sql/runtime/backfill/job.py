@@ -27,13 +27,14 @@ from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.model.backfill_ranges import History, next_chunk, plan_portions
+from rw_sql.model.backfill_ranges import History, next_chunk
 from rw_sql.model.definitions import definition_of, has_changes
 from rw_sql.model.offset_ranges import total
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.backfill.checks import filled_path, history_path, require_readable, require_same_log
 from rw_sql.runtime.backfill.direct_table import DirectTable
 from rw_sql.runtime.backfill.log_rows import rows_of_chunk
+from rw_sql.runtime.backfill.remaining import plan_remaining
 from rw_sql.runtime.backfill.staging_table import BackfillStaging, is_there, is_whole, table_id
 from rw_sql.runtime.decoding.decoder import ERROR, decode, log_schema
 from rw_sql.runtime.decoding.upstream_records import (
@@ -48,7 +49,6 @@ from rw_sql.runtime.delta.staged_files import decoding_folder
 from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
 from rw_sql.runtime.jobs.rate_limit import Throttle
 from rw_sql.runtime.positions.checkpoint_handover import is_moved_by_half, move, stands_in
-from rw_sql.runtime.positions.logged_ranges import held_log
 from rw_sql.runtime.positions.progress import committed_versions
 from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.background import run_in_background
@@ -358,8 +358,7 @@ class BackfillReader:
         if limit == 0:
             self.backfill.stopping.wait(_LOOK_SECONDS)
             return True
-        version, pieces = held_log(self.backfill.context.warehouse, self.source)
-        planned = plan_portions(self.history, pieces, table.held)
+        version, planned = plan_remaining(self.backfill.context, self.source, self.history, table.held, self._options)
         if planned.from_log:
             chunk = next_chunk(planned.from_log, (LOG_CHUNK_RECORDS if limit is None else limit) * self._unit)
             rows = self._from_log(spark, chunk, version)
@@ -379,7 +378,7 @@ class BackfillReader:
         upstream = look_anew(self.kind, options)
         require_readable(self.backfill.spec.name, self.splits, upstream, chunk)
         seen = {split: at.term for split, at in upstream.splits.items() if at.term is not None}
-        known = {split: at.term for split, at in self.splits.items() if at.term is not None}
+        known = {portion.split: portion.term for portion in chunk if portion.term is not None}
         require_same_log(self.backfill.spec.name, self.kind, options, chunk, known, seen)
         if self.watch is None:
             self.watch = self.kind.watch(options)

@@ -204,10 +204,12 @@ class _ReaderPositions:
         # epoch is read, and would not count.
         reader_epoch = oldest_reader_epoch(warehouse, self._context.metastore, source)
         positions = self.of(source_id)
+        read = read_ranges(warehouse, source)
         return replace(
             positions,
             pieces=held_pieces(warehouse, source),
-            is_trimmed=read_ranges(warehouse, source).trimmed is not None,
+            is_trimmed=read.trimmed is not None,
+            readings=read.pieces,
             reader_epoch=reader_epoch,
         )
 

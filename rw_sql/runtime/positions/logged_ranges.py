@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _FORM = 2
+_UNKNOWN_READING = (-1, 0, None)
+"""The version, epoch and term of a piece in a file that an earlier version of rw_sql wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +140,7 @@ def _fold(
         commit = job_commit(actions)
         if commit is not None and commit.ranges:
             _add(lives, commit)
-            _add_pieces(pieces, commit)
+            _add_pieces(pieces, commit, version)
             sparse |= _sparse_splits(commit, actions)
     return ReadRanges(
         version=newest,
@@ -165,7 +167,7 @@ def held_log(warehouse: Warehouse, source: SourceRecord) -> tuple[int, Mapping[s
     found = read_ranges(warehouse, source)
     if found.trimmed is None:
         return found.version, found.pieces
-    kept: list[JobCommit] = []
+    kept: list[tuple[int, JobCommit]] = []
     for version, actions in commits(warehouse, warehouse.data(source.id, source.generation)):
         if version > found.version:
             continue
@@ -177,10 +179,10 @@ def held_log(warehouse: Warehouse, source: SourceRecord) -> tuple[int, Mapping[s
         commit = job_commit(actions)
         # A commit without rows has no bucket, so it cannot show that its offsets are deleted.
         if commit is not None and commit.ranges and bucket is not None:
-            kept.append(commit)
+            kept.append((version, commit))
     pieces: dict[str, tuple[LogPiece, ...]] = {}
-    for commit in reversed(kept):
-        _add_pieces(pieces, commit)
+    for version, commit in reversed(kept):
+        _add_pieces(pieces, commit, version)
     return found.version, pieces
 
 
@@ -206,10 +208,22 @@ def _add(lives: dict[str, tuple[ReadIncarnation, ...]], commit: JobCommit) -> No
         lives[split] = (*(life for life in known if life is not same), made)
 
 
-def _add_pieces(pieces: dict[str, tuple[LogPiece, ...]], commit: JobCommit) -> None:
+def _add_pieces(pieces: dict[str, tuple[LogPiece, ...]], commit: JobCommit, version: int) -> None:
     for split, (start, end) in commit.ranges.items():
+        cluster, incarnation = commit.identity_of(split)
+        read = LogPiece(
+            first_run=commit.run,
+            last_run=commit.run,
+            start=start,
+            end=end,
+            cluster=cluster,
+            incarnation=incarnation,
+            version=version,
+            epoch=commit.epoch,
+            term=commit.terms.get(split),
+        )
         if end > start:
-            pieces[split] = with_piece(pieces.get(split, ()), commit.run, start, end, *commit.identity_of(split))
+            pieces[split] = with_piece(pieces.get(split, ()), read)
 
 
 def _newest_bucket(actions: list[dict[str, Any]], kind: str, known: int | None) -> int | None:
@@ -257,6 +271,11 @@ def _to_json(found: ReadRanges) -> str:
         ]
         for split, of_split in found.pieces.items()
     }
+    readings: dict[tuple[int, int, int | None], int] = {}
+    piece_readings = {
+        split: [readings.setdefault((piece.version, piece.epoch, piece.term), len(readings)) for piece in of_split]
+        for split, of_split in found.pieces.items()
+    }
     body = {
         "form": _FORM,
         "version": found.version,
@@ -264,6 +283,8 @@ def _to_json(found: ReadRanges) -> str:
         "sparse": sorted(found.sparse),
         "trimmed": found.trimmed,
         "pieces": pieces,
+        "piece_readings": piece_readings,
+        "readings": [list(reading) for reading in readings],
         "lives": [list(life) for life in ids],
         "splits": splits,
     }
@@ -274,7 +295,7 @@ def _from_json(text: str) -> ReadRanges | None:
     body = json.loads(text)
     if body["form"] != _FORM:
         return None
-    lives = body["lives"]
+    lives, readings, of_pieces = body["lives"], body.get("readings", []), body.get("piece_readings", {})
     return ReadRanges(
         version=body["version"],
         trimmed=body["trimmed"],
@@ -287,8 +308,15 @@ def _from_json(text: str) -> ReadRanges | None:
                     end=end,
                     cluster=lives[life][0],
                     incarnation=lives[life][1],
+                    version=version,
+                    epoch=epoch,
+                    term=term,
                 )
-                for life, first, last, start, end in found
+                for (life, first, last, start, end), (version, epoch, term) in zip(
+                    found,
+                    [readings[at] for at in of_pieces[split]] if of_pieces else [_UNKNOWN_READING] * len(found),
+                    strict=True,
+                )
             )
             for split, found in body["pieces"].items()
         },

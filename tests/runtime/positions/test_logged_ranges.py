@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -155,6 +157,39 @@ def test_pieces_name_the_runs_that_read_them(warehouse: Warehouse) -> None:
     assert spelt(again) == {"t:0": [(1, 2, 0, 11), (3, 3, 2, 4), (4, 4, 4, 6)], "t:1": [(1, 1, 3, 4)]}
     assert again.trimmed is None
     assert held_log(warehouse, SOURCE) == (again.version, again.pieces)
+
+
+def test_a_piece_ends_where_a_later_run_reads_on_in_another_term(warehouse: Warehouse) -> None:
+    """The log may have been cut before this position, from which an INJECT has let the source continue."""
+    log = Log(warehouse)
+    log.output.terms = {"t:0": 1}
+    log.read(p0=(0, 5))
+    # This run has checked that the records before are still there.
+    log.output.terms = {"t:0": 2}
+    log.read(p0=(5, 9))
+    log.start()
+    log.output.terms = {"t:0": 2}
+    log.read(p0=(9, 11))
+    log.start()
+    log.output.terms = {"t:0": 3}
+    log.read(p0=(11, 12))
+    found = log.held()
+    assert [(piece.version, piece.start, piece.end, piece.term) for piece in found.pieces["t:0"]] == [
+        (2, 0, 11, 2),
+        (7, 11, 12, 3),
+    ]
+    note_ranges(warehouse, SOURCE)
+    for version in range(7):
+        warehouse.remove(f"{log.table}/_delta_log/{version:020d}.json")
+    assert log.held().pieces == found.pieces
+    # The file of an earlier version of rw_sql.
+    path = warehouse.read_ranges(1, 1)
+    body = json.loads(warehouse.read_text(path))
+    del body["readings"], body["piece_readings"]
+    warehouse.write_text(path, json.dumps(body))
+    assert log.held().pieces == {
+        "t:0": tuple(replace(piece, version=-1, epoch=0, term=None) for piece in found.pieces["t:0"])
+    }
 
 
 def test_of_a_log_without_its_old_buckets_only_what_is_there_is_held(warehouse: Warehouse) -> None:

@@ -17,13 +17,14 @@ from rw_sql.model.backfill_ranges import History, SplitHistory, same_incarnation
 from rw_sql.model.definitions import GROUP_OPTION, option_text
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import named_splits
-from rw_sql.model.offset_ranges import total, within, without
+from rw_sql.model.offset_ranges import total, with_span, within, without
 from rw_sql.model.options import source_options
 from rw_sql.model.parameters import MOST_PARALLELISM, NO_LIMIT
 from rw_sql.model.resource_groups import written_group
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.model.startup import births_in_doubt, without_startup
 from rw_sql.plan.checks.upstreams import require_upstream
+from rw_sql.plan.statements.view.lost_rows import lost_ranges
 from rw_sql.syntax.statements import ConnectionValue, CreateTable, NumberValue, Option, SecretValue
 
 if TYPE_CHECKING:
@@ -226,21 +227,62 @@ def _plan_history(
         for split in assigned
     ]
     missing = {split.split: found for split in splits if (found := without(split.wanted, _spans(pieces[split.split])))}
+    if missing and upstream is None:
+        upstream = inspector.upstreams.look(source.connector, options)
+    splits, lost = _without_lost(
+        inspector, source, options, positions, splits, missing, upstream, is_started=bool(given)
+    )
     if not missing and is_plain(positions, splits):
         return None, 0
-    lost = 0
-    if missing:
-        if upstream is None:
-            upstream = inspector.upstreams.look(source.connector, options)
-        gone: dict[str, Spans] = {}
-        if upstream.is_reachable:
-            gone = {split: _gone(spans_, positions.states[split], upstream) for split, spans_ in missing.items()}
-            lost = sum(total(spans_) for spans_ in gone.values())
-        splits = [
-            replace(split, gone=gone.get(split.split, ()), term=_term(positions.states[split.split], upstream))
-            for split in splits
-        ]
     return History(source_id=source.id, log_version=positions.log_version, splits=tuple(splits)), lost
+
+
+def _without_lost(
+    inspector: Inspector,
+    source: SourceRecord,
+    options: PlannedOptions,
+    positions: Positions,
+    splits: list[SplitHistory],
+    missing: Mapping[str, Spans],
+    upstream: Upstream | None,
+    *,
+    is_started: bool,
+) -> tuple[list[SplitHistory], int]:
+    """The splits with their terms and without the offsets that the view cannot or must not have, and the number of
+    records that no longer exist.
+
+    ``missing`` are the offsets without rows in the log. If a deleted row had a record that the upstream has lost, the
+    record that the upstream has at its offset now is not part of the history, because the source did not read it.
+    ``is_started``: the view has a startup mode of its own. If this begins at or after the first lost offset of a
+    split, the log's rows of lost records are from before the view's beginning.
+    """
+    if upstream is None:
+        return [replace(split, term=positions.states[split.split].term) for split in splits], 0
+    gone: dict[str, Spans] = {}
+    if upstream.is_reachable:
+        gone = {split: _gone(spans_, positions.states[split], upstream) for split, spans_ in missing.items()}
+    readings = {
+        split: _own(found, positions.states[split])
+        for split, found in positions.readings.items()
+        if split in positions.states
+    }
+    wanted = {split.split: split.wanted if is_started else missing.get(split.split, ()) for split in splits}
+    starts = {split.split: split.start for split in splits}
+    too_early: dict[str, Spans] = {}
+    for found in lost_ranges(inspector, source, options, readings, wanted, upstream):
+        if is_started and starts[found.split] >= found.cut:
+            too_early[found.split] = with_span(too_early.get(found.split, ()), found.start, found.end)
+        else:
+            for start, end in within(missing.get(found.split, ()), found.start, found.end):
+                gone[found.split] = with_span(gone.get(found.split, ()), start, end)
+    lost = sum(total(without(spans_, too_early.get(split, ()))) for split, spans_ in gone.items())
+    for split, spans_ in too_early.items():
+        for start, end in spans_:
+            gone[split] = with_span(gone.get(split, ()), start, end)
+    return [
+        replace(split, gone=gone.get(split.split, ()), term=_term(positions.states[split.split], upstream))
+        for split in splits
+    ], lost
 
 
 def _check_startup(
@@ -348,7 +390,10 @@ def is_plain(positions: Positions, splits: Iterable[SplitHistory]) -> bool:
     if not positions.is_complete or positions.is_trimmed:
         return False
     by_split = {split.split: split for split in splits}
-    if any(split.is_guarded for split in by_split.values()) or not positions.pieces.keys() <= by_split.keys():
+    if (
+        any(split.is_guarded or split.gone for split in by_split.values())
+        or not positions.pieces.keys() <= by_split.keys()
+    ):
         return False
     for name, split in by_split.items():
         pieces = positions.pieces.get(name, ())

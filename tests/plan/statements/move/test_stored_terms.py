@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from rw_sql.metastore.records import PutSplitStates
+from rw_sql.metastore.records import MaterializedViewRecord, PutSplitStates
 from rw_sql.model.backfill_ranges import History
-from rw_sql.model.offset_ranges import ReadIncarnation
+from rw_sql.model.offset_ranges import ReadIncarnation, Spans
 from rw_sql.plan.result.preview_text import render_preview
 from tests.plan.canned import HERE, CannedWorld, create_source, moved_world
 from tests.plan.canned_inspector import CannedUpstreams
@@ -146,6 +146,100 @@ def test_a_view_that_begins_with_its_source_has_the_records_after_a_cut() -> Non
     assert view is not None
     starts = {split.split: split.start for text in view.histories for split in History.from_text(text).splits}
     assert starts.get("old:0", 35) == 35
+
+
+@pytest.mark.parametrize("is_trimmed", [False, True])
+@pytest.mark.parametrize("has_other_split", [False, True])
+def test_a_later_view_has_no_record_that_the_other_views_lack(is_trimmed: bool, has_other_split: bool) -> None:
+    """After an INJECT that continues after the lost records, in place of which the topic has others."""
+    world = logged_and_cut()
+    world.run("INJECT SOURCE OFFSETS s VALUES ('old:0' = 40)", "RESUME SOURCE s")
+    world.run_number = 2
+    world.read_on("s", old_0=45)
+    if has_other_split:
+        # Its log was not cut.
+        world.read_on("s", old_1=50)
+    world.is_trimmed = is_trimmed
+    # The log was cut before the end that it had at CREATE SOURCE, where this view begins.
+    assert wanted(world, "latest")["old:0"] == ((40, 45),)
+    # The upstream's first record at this time is after the cut. The lost records are older.
+    world.times = {"old:0": 36, "old:1": 50}
+    assert wanted(world, "timestamp', scan.startup.timestamp.millis = '1700000000000")["old:0"] == ((40, 45),)
+    world.times["old:0"] = 34
+    since = wanted(world, "timestamp', scan.startup.timestamp.millis = '1700000000000")["old:0"]
+    assert since == (((34, 35), (40, 45)) if is_trimmed else ((34, 45),))
+    everything = wanted(world, "earliest")
+    assert everything["old:0"] == (((0, 35), (40, 45)) if is_trimmed else ((0, 45),))
+    assert everything.get("old:1", ()) == (((0, 50),) if has_other_split else ())
+    plan = world.plan("CREATE MATERIALIZED VIEW w WITH (scan.startup.mode = 'earliest') AS SELECT id FROM s")
+    notices = [row.detail for row in plan.changes if row.change == "NOTICE"]
+    told = ["5 records from the history of s no longer exist, neither in its log nor upstream"]
+    assert notices == (told if is_trimmed else [])
+
+
+def test_a_later_view_has_the_records_that_were_read_in_place_of_the_lost_ones() -> None:
+    world = logged_and_cut()
+    world.run("INJECT SOURCE OFFSETS s VALUES ('old:0' = 35)", "RESUME SOURCE s")
+    world.run_number = 2
+    world.read_on("s", old_0=37)
+    # The source skips the others, at whose offsets its log has only lost records.
+    world.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('old:0' = 40)", "RESUME SOURCE s")
+    world.run_number = 3
+    world.read_on("s", old_0=45)
+    assert wanted(world, "latest")["old:0"] == ((35, 37), (40, 45))
+    assert wanted(world, "earliest")["old:0"] == ((0, 45),)
+
+
+def test_a_log_that_begins_at_the_cut_is_not_just_read() -> None:
+    world = CannedWorld()
+    world.put_topic("old", (0, 35))
+    elect(world, "old", TERM)
+    world.run(create_source("s", "old", "scan.startup.mode = 'latest'"))
+    world.put_topic("old", (0, 50))
+    elect(world, "old", TERM)
+    world.read_on("s", old_0=40)
+    elect(world, "old", TERM + 1)
+    world.cuts["old:0"] = 35
+    world.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('old:0' = 40)", "RESUME SOURCE s")
+    world.run_number = 2
+    world.read_on("s", old_0=45)
+    world.times = {"old:0": 35}
+    assert wanted(world, "timestamp', scan.startup.timestamp.millis = '1700000000000") == {"old:0": ((40, 45),)}
+    assert wanted(world, "earliest")["old:0"] == ((0, 45),)
+
+
+def test_rows_of_a_log_that_was_not_cut_need_no_comparison() -> None:
+    world = logged_and_cut()
+    world.topics[HERE, "old"] = tuple(replace(split, term=TERM) for split in world.topics[HERE, "old"])
+    world.is_trimmed = True
+    world.asked.clear()
+    assert wanted(world, "earliest")["old:0"] == ((0, 40),)
+    assert world.asked_of(CannedUpstreams.cut_logs) == []
+
+
+def wanted(world: CannedWorld, mode: str) -> dict[str, Spans]:
+    """The offsets that a new view with this startup mode gets."""
+    made = replace(world)
+    made.run(f"CREATE MATERIALIZED VIEW w WITH (scan.startup.mode = '{mode}') AS SELECT id FROM s")
+    view = made.snapshot.find("materialized_view", "w")
+    assert isinstance(view, MaterializedViewRecord)
+    if not view.histories:
+        # It reads the whole log.
+        return {split: ((pieces[0].start, pieces[-1].end),) for split, pieces in made.pieces.items()}
+    return {split.split: split.wanted for text in view.histories for split in History.from_text(text).splits}
+
+
+def logged_and_cut() -> CannedWorld:
+    """As :func:`read_and_cut`, with the ranges in the source's log."""
+    world = CannedWorld()
+    world.put_topic("old", (0, 50), (0, 50))
+    elect(world, "old", TERM)
+    world.run(create_source("s", "old"), "CREATE MATERIALIZED VIEW v AS SELECT id FROM s")
+    world.read_on("s", old_0=40)
+    world.run("PAUSE SOURCE s")
+    elect(world, "old", TERM + 1)
+    world.cuts["old:0"] = 35
+    return world
 
 
 def read_and_cut() -> CannedWorld:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,15 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.codec import record_from_json, record_to_json
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.model.backfill_ranges import BackfillChunk, History, SplitHistory, next_chunk, plan_portions
+from rw_sql.model.backfill_ranges import (
+    BackfillChunk,
+    History,
+    HistoryPlan,
+    SplitHistory,
+    next_chunk,
+    plan_portions,
+    reread_ranges,
+)
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
 from rw_sql.model.offset_ranges import LogPiece, total, with_piece, without
 from rw_sql.plan.statements.view.backfill_plan import view_options, with_rate_limit
@@ -86,6 +96,60 @@ def test_a_record_that_was_read_twice_is_taken_from_its_newest_reading() -> None
     assert plan_portions(history, found.pieces, {}).from_log == (
         BackfillChunk(split="t:0", start=10, end=50, runs=(2, 2)),
         BackfillChunk(split="t:0", start=0, end=10, runs=(1, 1)),
+    )
+
+
+def pieces_of(*parts: tuple[int, int, int, int | None]) -> dict[str, tuple[LogPiece, ...]]:
+    """The pieces of ``t:0``: the run, which is also the version, the offsets, and the term."""
+    return {
+        "t:0": tuple(
+            LogPiece(first_run=run, last_run=run, start=start, end=end, version=run, epoch=run, term=term)
+            for run, start, end, term in parts
+        )
+    }
+
+
+def test_rows_that_the_log_gets_later_are_not_copied_because_they_are_live() -> None:
+    history = History(source_id=1, log_version=2, splits=(SplitHistory(split="t:0", start=0, end=20, term=1),))
+    pieces = pieces_of((1, 5, 20, 1), (3, 0, 30, 2))
+    assert plan_portions(history, pieces, {}).from_log == (
+        BackfillChunk(split="t:0", start=5, end=20, runs=(1, 1)),
+        BackfillChunk(split="t:0", start=0, end=5, runs=(3, 3)),
+    )
+
+
+def test_offsets_that_were_read_again_in_another_term_may_have_other_records() -> None:
+    split = SplitHistory(split="t:0", start=0, end=20, term=2, since=9)
+    history = History(source_id=1, log_version=2, splits=(split,))
+    pieces = pieces_of((1, 5, 12, 1), (3, 8, 30, 2), (4, 10, 30, 3))
+    # In the same term, they are the same records. Each part has the term in which the upstream had its records.
+    assert reread_ranges(history, pieces, {"t:0": ((9, 11),)}) == (
+        BackfillChunk(split="t:0", start=8, end=9, term=1),
+        BackfillChunk(split="t:0", start=11, end=12, term=1),
+        BackfillChunk(split="t:0", start=11, end=12, term=1),
+        BackfillChunk(split="t:0", start=12, end=20, term=2),
+    )
+    replaced = {"t:0": ((10, 20),)}
+    assert plan_portions(history, pieces, {}, replaced=replaced) == HistoryPlan(
+        from_log=(BackfillChunk(split="t:0", start=5, end=10, runs=(1, 1)),),
+        from_upstream=(BackfillChunk(split="t:0", start=0, end=5, term=2),),
+    )
+    # Rows of a run from before the statement that set the position are not live.
+    guarded = replace(history, splits=(replace(split, is_guarded=True),))
+    assert reread_ranges(guarded, pieces, {}) == ()
+    assert reread_ranges(replace(guarded, splits=(replace(split, is_guarded=True, since=4),)), pieces, {}) == (
+        BackfillChunk(split="t:0", start=10, end=12, term=1),
+        BackfillChunk(split="t:0", start=12, end=20, term=2),
+    )
+
+
+def test_records_of_deleted_rows_are_read_upstream_in_the_term_of_their_reading() -> None:
+    history = History(source_id=1, log_version=2, splits=(SplitHistory(split="t:0", start=0, end=30, term=3),))
+    planned = plan_portions(history, {}, {}, readings=pieces_of((1, 5, 12, 1), (2, 12, 20, None)))
+    assert planned.from_upstream == (
+        BackfillChunk(split="t:0", start=0, end=5, term=3),
+        BackfillChunk(split="t:0", start=5, end=12, term=1),
+        BackfillChunk(split="t:0", start=12, end=30, term=3),
     )
 
 
@@ -227,9 +291,16 @@ def histories(draw: st.DrawFn) -> tuple[History, dict[str, tuple[LogPiece, ...]]
         held: tuple[LogPiece, ...] = ()
         for run in range(1, draw(st.integers(1, 6))):
             low = draw(offsets)
-            held = with_piece(
-                held, run, low, low + draw(st.integers(0, 15)), None, draw(st.sampled_from(("now", "then", None)))
+            piece = LogPiece(
+                first_run=run,
+                last_run=run,
+                start=low,
+                end=low + draw(st.integers(0, 15)),
+                incarnation=draw(st.sampled_from(("now", "then", None))),
+                version=run,
+                term=draw(st.sampled_from((None, 1, 2))),
             )
+            held = with_piece(held, piece)
         pieces[f"t:{number}"] = held
     return History(source_id=1, log_version=3, splits=tuple(splits)), pieces
 
