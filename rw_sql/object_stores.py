@@ -63,6 +63,9 @@ def _shown(character: str) -> str:
     return f"'{character}'" if character.isprintable() else repr(character)
 
 
+_OF_STORE = re.compile(r"External: |\bGeneric \w+ error: |\bos error \d")
+"""Matches the error of a store in a message of Arrow. Other errors of Arrow are about the data."""
+
 _CAUSE_MARK = "↳"
 _CAUSE = re.compile(rf"\s*\n\s*(?:\x1b\[\d+m)?{_CAUSE_MARK}(?:\x1b\[\d*m)?\s*")
 _DURATION = re.compile(r" in [\d.]+(?:ns|µs|ms|s)(?=, after | - )")
@@ -98,6 +101,18 @@ def client_errors() -> Iterator[None]:
         if packages.isdisjoint(_CLIENTS):
             raise
         raise OSError(one_line(error) or type(error).__name__) from error
+
+
+@contextmanager
+def delta_errors() -> Iterator[None]:
+    """A context manager that raises, as OSError, the plain Exception with which delta-rs reports some failures of a
+    write, such as a disk that becomes full within a Parquet file."""
+    try:
+        yield
+    except Exception as error:
+        if type(error) is not Exception or _OF_STORE.search(str(error)) is None:
+            raise
+        raise OSError(one_line(error)) from error
 
 
 class StoreFiles:

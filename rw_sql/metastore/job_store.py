@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from threading import Event
 
+    from rw_sql.metastore.failed_writes import FailedWrites
+
 RUNS_KEPT = 500
 """The minimum number of newest runs of each job that the metastore keeps."""
 
@@ -69,8 +71,9 @@ def _newest_runs(rows: list[_Row]) -> list[_Row]:
 class JobStore:
     """The ``runtime_*`` tables. Each one is opened at its first use. Thread-safe."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, failed_writes: FailedWrites | None = None) -> None:
         self._directory = directory
+        self._failed_writes = failed_writes
         self._lock = RLock()
         self._tables: dict[str, KeyedTable] = {}
         self._runs: tuple[Mapping[_Key, _Row], dict[str, dict[int, Run]]] | None = None
@@ -332,7 +335,9 @@ class JobStore:
             table = self._tables.get(name)
             if table is None:
                 worth = 0 if is_small else _WORTH_FOLDING
-                table = KeyedTable(join(self._directory, name), keys, trim, worth_folding=worth)
+                table = KeyedTable(
+                    join(self._directory, name), keys, trim, worth_folding=worth, failed_writes=self._failed_writes
+                )
                 self._tables[name] = table
             return table
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from threading import Lock, RLock, Thread
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from rw_sql.metastore.failed_writes import FailedWrites
 from rw_sql.metastore.projections import newest_rows
 from rw_sql.metastore.table import CommitConflict, StoredTable
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
-
-_log = logging.getLogger(__name__)
 
 
 class KeyedTable:
@@ -29,9 +27,16 @@ class KeyedTable:
     """
 
     def __init__(
-        self, uri: str, keys: Sequence[str], trim: Callable[[list[Row]], list[Row]], *, worth_folding: int
+        self,
+        uri: str,
+        keys: Sequence[str],
+        trim: Callable[[list[Row]], list[Row]],
+        *,
+        worth_folding: int,
+        failed_writes: FailedWrites | None = None,
     ) -> None:
-        self._table = StoredTable(uri)
+        self._failed_writes = failed_writes or FailedWrites()
+        self._table = self._opened(uri)
         self._worth_folding = worth_folding
         self._tending = Lock()
         self._keys = keys
@@ -127,7 +132,7 @@ class KeyedTable:
             if self._table.latest_version() == self._tidied_version:
                 return
             self.rows()
-            StoredTable(self._table.uri).upkeep(replace=fold)
+            self._opened(self._table.uri).upkeep(replace=fold)
             # After a fold, the next call must still remove the old files. After a failure, it must repeat everything.
             self._tidied_version = next((version for has_folded, version in seen if not has_folded), -1)
         finally:
@@ -145,11 +150,14 @@ class KeyedTable:
 
     def _tend_apart(self) -> None:
         try:
-            StoredTable(self._table.uri).upkeep(replace=self._folded)
+            self._opened(self._table.uri).upkeep(replace=self._folded)
         except (DeltaError, OSError) as error:
-            _log.warning("upkeep of %s: %s", self._table.uri, error)
+            self._failed_writes.warn(f"upkeep of {self._table.uri}", error)
         finally:
             self._tending.release()
+
+    def _opened(self, uri: str) -> StoredTable:
+        return StoredTable(uri, failed_writes=self._failed_writes)
 
     def _key(self, row: Row) -> Key:
         return tuple(row[name] for name in self._keys)

@@ -8,7 +8,6 @@ only once, and readers apply just the operations after that epoch.
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections import deque
@@ -25,6 +24,7 @@ from rw_sql.metastore.catalog import Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
 from rw_sql.metastore.commits import Committed, CommitUnknown, ConcurrentCommit, user_name
 from rw_sql.metastore.debounced_task import DebouncedTask
+from rw_sql.metastore.failed_writes import FailedWrites
 from rw_sql.metastore.job_store import JobStore
 from rw_sql.metastore.location import catalog_folder
 from rw_sql.metastore.log_rows import now_ms, operation_record, operation_rows, outcome_row
@@ -51,8 +51,6 @@ _SETTLING_SECONDS, _SETTLING_LOOK_SECONDS = 10.0, 0.2
 interval between two reads, in seconds."""
 _FOLDED_COLUMNS = ["epoch", "entry", "actor", "changes"]
 
-_log = logging.getLogger(__name__)
-
 
 def _no_faults(_: str) -> None:
     return None
@@ -63,7 +61,8 @@ class Metastore:
 
     def __init__(self, directory: str, catalog: Catalog) -> None:
         self.directory = directory
-        self.jobs = JobStore(directory)
+        self.failed_writes = FailedWrites()
+        self.jobs = JobStore(directory, self.failed_writes)
         """Facts about the running jobs: lease, runs, statuses, positions."""
         self.faults: Callable[[str], None] = _no_faults
         """Called between the steps of a commit with the name of a fault point; tests stop the process there."""
@@ -71,7 +70,8 @@ class Metastore:
         self._lock = RLock()
         self._operations = StoredTable(join(directory, "operations"))
         self._projections: dict[Projection, StoredTable] = {
-            name: StoredTable(join(directory, name), upkeep_offset=10 * at) for at, name in enumerate(PROJECTIONS, 1)
+            name: StoredTable(join(directory, name), upkeep_offset=10 * at, failed_writes=self.failed_writes)
+            for at, name in enumerate(PROJECTIONS, 1)
         }
         # _recent: effects that a projection may still lack. _forgotten: for each projection, the newest epoch whose
         # effect was removed from _recent.
@@ -261,7 +261,7 @@ class Metastore:
             self._record(rows)
         except (DeltaError, OSError) as error:
             told = ", ".join(f"{row['epoch']} ({row['outcome']})" for row in rows)
-            _log.warning("the outcomes of these operations could not be stored: %s: %s", told, error)
+            self.failed_writes.warn(f"the outcomes of these operations could not be stored: {told}", error)
 
     def has_made(self, after: int, upto: int) -> bool:
         """True if this object committed every epoch in ``(after, upto]``; False if it did not, or if it no longer
@@ -467,14 +467,14 @@ class Metastore:
             self.project()
         except (DeltaError, OSError) as error:
             # The operation is committed in any case; the next commit or open completes the projections.
-            _log.warning("the projections of %s are not complete: %s", self.directory, error)
+            self.failed_writes.warn(f"the projections of {self.directory} are not complete", error)
 
     def _upkeep_or_warn(self) -> None:
         with self._upkeeping:
             try:
                 self._upkeep()
             except (DeltaError, OSError) as error:
-                _log.warning("upkeep of %s: %s", self.directory, error)
+                self.failed_writes.warn(f"upkeep of {self.directory}", error)
 
     def _upkeep(self) -> None:
         """Runs upkeep of the log.
@@ -482,7 +482,7 @@ class Metastore:
         Also advances the recorded epoch of projections without changes, so that opening the catalog stays fast.
         """
         # A separate handle, so that commits do not wait for upkeep.
-        StoredTable(self._operations.uri).upkeep()
+        StoredTable(self._operations.uri, failed_writes=self.failed_writes).upkeep()
         snapshot = self._seen[1]
         for name, table in self._projections.items():
             with table.lock:

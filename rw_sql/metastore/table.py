@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from rw_sql.object_stores import StoreFiles
+from rw_sql.metastore.failed_writes import FailedWrites
+from rw_sql.object_stores import StoreFiles, delta_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +43,6 @@ _READS_AT_ONCE = 16
 # Upkeep writes checkpoints and cleans the log. delta-rs's hooks would do this in the middle of a commit.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _WRITER = WriterProperties(compression="ZSTD", compression_level=1)
-
-_log = logging.getLogger(__name__)
 
 
 class CommitConflict(Exception):  # noqa: N818 - not an error: the caller retries
@@ -112,8 +110,9 @@ class StoredTable:
     different values of ``upkeep_offset``, a number of versions, so that their upkeep is due after different commits.
     """
 
-    def __init__(self, uri: str, *, upkeep_offset: int = 0) -> None:
+    def __init__(self, uri: str, *, upkeep_offset: int = 0, failed_writes: FailedWrites | None = None) -> None:
         self.uri = uri
+        self._failed_writes = failed_writes or FailedWrites()
         self.lock = RLock()
         self._upkeep_offset = upkeep_offset
         self._log_directory = None if "://" in uri else Path(uri) / "_delta_log"
@@ -190,14 +189,15 @@ class StoredTable:
                 max_commit_retries=0, app_transactions=[Transaction(*transaction)] if transaction else None
             )
             try:
-                write_deltalake(
-                    self._handle,
-                    rows,
-                    mode="overwrite" if overwrite else "append",
-                    writer_properties=_WRITER,
-                    commit_properties=properties,
-                    post_commithook_properties=_NO_HOOKS,
-                )
+                with delta_errors():
+                    write_deltalake(
+                        self._handle,
+                        rows,
+                        mode="overwrite" if overwrite else "append",
+                        writer_properties=_WRITER,
+                        commit_properties=properties,
+                        post_commithook_properties=_NO_HOOKS,
+                    )
             except CommitFailedError as error:
                 raise CommitConflict(self.uri) from error
             if transaction is not None and self.version == before + 1:
@@ -299,28 +299,29 @@ class StoredTable:
             version = self._handle.version()
             is_full = version // _FULL_VACUUM_EVERY != max(0, version - UPKEEP_EVERY) // _FULL_VACUUM_EVERY
             try:
-                self._handle.vacuum(
-                    retention_hours=_ORPHAN_HOURS if is_full else 0,
-                    dry_run=False,
-                    enforce_retention_duration=False,
-                    full=is_full,
-                    post_commithook_properties=_NO_HOOKS,
-                )
-                self.refresh()
-                folded = fold(self.read()) if fold else replace(self) if replace else None
-                if folded is not None:
-                    self.append(folded, overwrite=True)
-                else:
-                    self._handle.optimize.compact(
-                        target_size=_TARGET_BYTES, writer_properties=_WRITER, post_commithook_properties=_NO_HOOKS
+                with delta_errors():
+                    self._handle.vacuum(
+                        retention_hours=_ORPHAN_HOURS if is_full else 0,
+                        dry_run=False,
+                        enforce_retention_duration=False,
+                        full=is_full,
+                        post_commithook_properties=_NO_HOOKS,
                     )
-                self.refresh()
-                self._handle.create_checkpoint()
-                self._handle.cleanup_metadata()
+                    self.refresh()
+                    folded = fold(self.read()) if fold else replace(self) if replace else None
+                    if folded is not None:
+                        self.append(folded, overwrite=True)
+                    else:
+                        self._handle.optimize.compact(
+                            target_size=_TARGET_BYTES, writer_properties=_WRITER, post_commithook_properties=_NO_HOOKS
+                        )
+                    self.refresh()
+                    self._handle.create_checkpoint()
+                    self._handle.cleanup_metadata()
             except (CommitConflict, CommitFailedError):
                 self.refresh()
             except (DeltaError, OSError) as error:
-                _log.warning("upkeep of %s: %s", self.uri, error)
+                self._failed_writes.warn(f"upkeep of {self.uri}", error)
                 self._reopen()
 
     def _reopen(self) -> None:

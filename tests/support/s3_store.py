@@ -40,7 +40,10 @@ S3_JARS = {
 }
 """The settings with which a Spark session loads these jars."""
 
-_FILES = ("requests.jsonl", "gate", "waiting")
+_FILES = ("requests.jsonl", "gate", "waiting", "refusing")
+_REFUSED = (
+    b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>'
+)
 _COMMIT = re.compile(r"/_delta_log/\d{20}\.json$")
 
 
@@ -63,7 +66,7 @@ class S3Store:
     """A running server with an empty bucket. It ends with this process."""
 
     def __init__(self, folder: Path) -> None:
-        self._requests, self._gate, self._waiting = (folder / name for name in _FILES)
+        self._requests, self._gate, self._waiting, self._refusing = (folder / name for name in _FILES)
         self._requests.touch()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.s3_store", str(folder)],
@@ -128,6 +131,15 @@ class S3Store:
             self._gate.unlink()
             self._waiting.unlink(missing_ok=True)
 
+    @contextmanager
+    def refusing_writes(self) -> Iterator[None]:
+        """A context manager until whose end the server refuses every write, as for keys that may only read."""
+        self._refusing.touch()
+        try:
+            yield
+        finally:
+            self._refusing.unlink()
+
     def requests(self) -> list[Request]:
         """All requests so far."""
         return [Request(**json.loads(line)) for line in self._requests.read_text().splitlines()]
@@ -154,7 +166,7 @@ def main(folder: str) -> None:
     from werkzeug.serving import make_server
 
     inner = DomainDispatcherApplication(create_backend_app)
-    requests, gate, waiting = (Path(folder, name) for name in _FILES)
+    requests, gate, waiting, refusing = (Path(folder, name) for name in _FILES)
     out = requests.open("a", encoding="utf-8", buffering=1)
     # A real store decides conditional writes one after the other; moto checks first and then writes.
     writing = threading.Lock()
@@ -176,7 +188,11 @@ def main(folder: str) -> None:
             waiting.touch()
             while is_held(environ["PATH_INFO"]):
                 time.sleep(0.02)
-        if environ["REQUEST_METHOD"] in ("PUT", "POST", "DELETE"):
+        if environ["REQUEST_METHOD"] in ("PUT", "POST", "DELETE") and refusing.exists():
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start("403 Forbidden", [("Content-Type", "application/xml"), ("Content-Length", str(len(_REFUSED)))])
+            body = [_REFUSED]
+        elif environ["REQUEST_METHOD"] in ("PUT", "POST", "DELETE"):
             with writing:
                 body = inner(environ, start)
         else:

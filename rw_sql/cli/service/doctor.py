@@ -27,7 +27,8 @@ def doctor_command(
     ] = False,
 ) -> None:
     """Find inconsistencies in a warehouse: definitions that do not parse, checkpoints without tables, leftover
-    folders and locks, operations without an outcome, jobs that should run but do not. Starts no Spark.
+    folders and locks, operations without an outcome, jobs that should run but do not, a warehouse that cannot be
+    written. Starts no Spark.
 
     The exit status is 1 if there are findings. --repair never removes anything that a job or a statement may still
     use.

@@ -29,6 +29,8 @@ LOOK_SECONDS = 0.7
 for finding out how old their records are."""
 
 _WATCH_SECONDS = 2.0
+_MOST_NAMES = 10
+"""The number of jobs with the same reason that are named."""
 
 
 def status_command(
@@ -110,11 +112,13 @@ def print_status(console: Console, status: WarehouseStatus) -> None:
         rows = tuple(_cells(job, status.at_ms) for job in worst_first(status.jobs))
         columns = ("object", "kind", "job", "state", "lag", "lag_time", "rows_per_second", "last_batch", "restarts")
         print_rows(console, Rows(columns=columns, rows=rows))
-    for job in status.jobs:
-        if job.state == "STALLED":
-            console.print(Text(f"\n{job.object} ({job.job}) is STALLED: {job.reason}"), soft_wrap=True)
-            for statement in job.statements:
-                console.print(Text(f"  {statement};", style="bold"), soft_wrap=True)
+    for reason, jobs in _by_reason(status).items():
+        names = ", ".join(f"{job.object} ({job.job})" for job in jobs[:_MOST_NAMES])
+        more = f" and {len(jobs) - _MOST_NAMES} more" if len(jobs) > _MOST_NAMES else ""
+        verb = "is" if len(jobs) == 1 else "are"
+        console.print(Text(f"\n{names}{more} {verb} STALLED: {reason}"), soft_wrap=True)
+        for statement in jobs[0].statements:
+            console.print(Text(f"  {statement};", style="bold"), soft_wrap=True)
     if status.operations:
         console.print(Text("\nnewest unsafe operations:"))
         for operation in status.operations[:5]:
@@ -122,6 +126,14 @@ def print_status(console: Console, status: WarehouseStatus) -> None:
             console.print(Text(f"{said} {operation.statement};"), soft_wrap=True)
             if operation.undo:
                 console.print(Text(f"      undo: {operation.undo};", style="dim"), soft_wrap=True)
+
+
+def _by_reason(status: WarehouseStatus) -> dict[str, list[JobLine]]:
+    """The stalled jobs by their reason, which they share if the warehouse cannot be written."""
+    found: dict[str, list[JobLine]] = {}
+    for job in status.stalled:
+        found.setdefault(job.reason, []).append(job)
+    return found
 
 
 def _cells(job: JobLine, at_ms: int) -> tuple[str | None, ...]:

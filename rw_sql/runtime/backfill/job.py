@@ -30,6 +30,7 @@ from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.model.backfill_ranges import History, next_chunk
 from rw_sql.model.definitions import definition_of, has_changes
 from rw_sql.model.offset_ranges import total
+from rw_sql.object_stores import delta_errors
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.backfill.checks import filled_path, history_path, require_readable, require_same_log
 from rw_sql.runtime.backfill.direct_table import DirectTable
@@ -217,16 +218,17 @@ class Backfill:
 
     def _work(self) -> None:
         try:
-            self._run()
+            with delta_errors():
+                self._run()
         except StalledError as error:
             self.problem = Failure(reason=error.reason, is_final=error.is_final)
         except SqlError as error:
             self.problem = Failure(reason=error.message)
         except (PySparkException, Py4JError, FencedError, DeltaError, OSError) as error:
             if not self.stopping.is_set():
-                reason = cause_line(str(error)) or type(error).__name__
-                logger.warning("%s: %s", self.spec.job, reason)
-                self.problem = Failure(reason=reason)
+                self.problem = Failure(reason=cause_line(str(error)) or type(error).__name__)
+                if not self.context.explains(error):
+                    logger.warning("%s: %s", self.spec.job, self.problem.reason)
 
     def _run(self) -> None:
         given = [one for one in self.spec.inputs if one.history]

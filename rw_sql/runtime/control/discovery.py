@@ -98,7 +98,8 @@ class SplitDiscovery:
             problem = error.message
         except Exception as error:  # noqa: BLE001 - a connector's edge
             # Applies to any exception of the client: the next tick retries, and the problem is logged once.
-            problem = f"{type(error).__name__}: {cause_line(str(error))}"
+            if not self._context.explains(error):
+                problem = f"{type(error).__name__}: {cause_line(str(error))}"
         finally:
             self._slots.release()
         if problem and self._problems.get(source_id) != problem:

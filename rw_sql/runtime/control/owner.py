@@ -24,6 +24,8 @@ from rw_sql.runtime.jobs.downtime import note_downtime
 from rw_sql.runtime.jobs.groups import holding, unapplied
 from rw_sql.runtime.jobs.lease import HEARTBEAT_SECONDS, LeaseWatch, is_held, is_orphaned, renewed, try_take
 from rw_sql.runtime.jobs.statuses import as_taken_over
+from rw_sql.runtime.jobs.store_watch import HEARTBEAT, LOOP
+from rw_sql.runtime.support.failure_log import FailureLog
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.upkeep.dropped_objects import sweep
@@ -52,6 +54,9 @@ _TELL_SECONDS = 1.0
 Because of the delay, several statements in quick succession need only one update of the lease.
 """
 
+_MOST_PASS_SECONDS = 2.0
+"""The maximum delay in seconds of the pass after a failed one."""
+
 _SWEEP_SECONDS, _SWEEP_AGAIN_SECONDS = 60.0, 2.0
 
 
@@ -70,6 +75,9 @@ class Owner:
         self._incomplete_since = 0.0
         self._incomplete_after: int | None = None
         self._has_warned = False
+        self._failures = FailureLog()
+        self._next_pass = 0.0
+        self._pass_delay = LOOK_SECONDS
         self._next_sweep = 0.0
         self._is_sweep_owed = False
         self._ended = threading.Event()
@@ -148,11 +156,12 @@ class Owner:
             self._context.made[ADD_COLUMNS] = self._add_columns
             self._lease = lease
             self._context.owning.set()
+            self._context.metastore.failed_writes.is_explained = self._context.explains
             try:
                 self._context.metastore.project()
                 self._disown_statuses()
             except (DeltaError, OSError) as error:
-                logger.warning("the catalog's projections are not complete; the next commit completes them: %s", error)
+                self._warn("the catalog's projections are not complete; the next commit completes them: %s", error)
 
     def _disown_statuses(self) -> None:
         """Replaces the statuses that a killed owner reported: the jobs count as starting or stopped.
@@ -178,7 +187,7 @@ class Owner:
         try:
             note_downtime(self._context.warehouse, last, at)
         except OSError as error:
-            logger.warning("the time without an owner could not be recorded: %s", error)
+            self._warn("the time without an owner could not be recorded: %s", error)
 
     def _warn_of_orphan(self) -> None:
         """Logs a warning, once, that the jobs cannot start until the user ends another process."""
@@ -193,6 +202,11 @@ class Owner:
                 lease.jvm_pid,
                 self._of(),
             )
+
+    def _warn(self, text: str, error: Exception) -> None:
+        """Logs a failure, unless it is one of a warehouse that cannot be written, which is logged once."""
+        if not self._context.explains(error):
+            logger.warning(text, error)
 
     def _of(self) -> str:
         uri, group = self._context.warehouse.uri, self._context.group
@@ -216,15 +230,41 @@ class Owner:
             self._ended.set()
 
     def _pass(self) -> None:
+        if time.monotonic() >= self._next_pass and self._pass_once():
+            return
+        self._stopping.wait(LOOK_SECONDS)
+
+    def _pass_once(self) -> bool:
+        """Takes the lease if it is free, and makes one pass over the jobs; returns True if the pass is complete.
+
+        While the warehouse cannot be written, no pass is made: each start of a job would fail.
+        """
+        store, warehouse = self._context.store, self._context.warehouse
+        is_done = False
         try:
+            if not store.may_write(LOOP, warehouse):
+                return False
             if self._lease is None:
                 self._try_take()
             if self._lease is not None:
                 self._turn()
-                return
-        except (SqlError, OSError, DeltaError, Py4JError) as error:
-            logger.warning("the catalog or the JVM cannot be reached: %s", error)
-        self._stopping.wait(LOOK_SECONDS)
+                is_done = True
+        except (OSError, DeltaError) as error:
+            store.failed(error, warehouse)
+            self._delay_pass()
+        except (SqlError, Py4JError) as error:
+            if not self._context.explains(error) and self._failures.failed():
+                logger.warning("the jobs cannot be compared with the catalog: %s", error)
+            self._delay_pass()
+        else:
+            store.succeeded(LOOP, warehouse)
+            self._failures.ended()
+            self._pass_delay = LOOK_SECONDS
+        return is_done
+
+    def _delay_pass(self) -> None:
+        self._next_pass = time.monotonic() + self._pass_delay
+        self._pass_delay = min(2 * self._pass_delay, _MOST_PASS_SECONDS)
 
     def _turn(self) -> None:
         reconciler = self._reconciler
@@ -288,7 +328,7 @@ class Owner:
             self._is_sweep_owed = not sweep(self._context, epoch)
         except (SqlError, OSError, DeltaError) as error:
             # The sweep after the next statement removes the rest.
-            logger.warning("dropped objects could not be removed yet: %s", error)
+            self._warn("dropped objects could not be removed yet: %s", error)
 
     def _is_asked_after(self, epoch: int) -> bool:
         """True if another process may be waiting until the lease contains an epoch: the epoch of a statement of that
@@ -311,7 +351,8 @@ class Owner:
                 if record.epoch <= epoch and is_left_open(record):
                     metastore.record_outcome(record.epoch, APPLIED, record.duration_ms)
         except (SqlError, OSError, DeltaError) as error:
-            logger.warning("the outcomes of statements could not be recorded yet: %s", error)
+            self._incomplete_since = time.monotonic()
+            self._warn("the outcomes of statements could not be recorded yet: %s", error)
         else:
             self._incomplete_after = epoch
 
@@ -328,6 +369,7 @@ class Owner:
                 return True
             reconciler, self._reconciler, self._lease = self._reconciler, None, None
             self._context.owning.clear()
+            self._context.metastore.failed_writes.forget()
         logger.warning("another process took over the jobs of %s", self._context.warehouse.uri)
         if reconciler is not None:
             reconciler.stop_all(is_owner=False)
@@ -335,11 +377,16 @@ class Owner:
         return False
 
     def _beat(self) -> None:
+        store, warehouse = self._context.store, self._context.warehouse
         while not self._stopping.wait(HEARTBEAT_SECONDS):
             try:
+                if not store.may_write(HEARTBEAT, warehouse):
+                    continue
                 self._renew(-1)
             except Exception as error:  # noqa: BLE001 - without this thread, another process takes the lease
-                logger.warning("the heartbeat could not be written: %s", error)
+                store.failed(error, warehouse)
+            else:
+                store.succeeded(HEARTBEAT, warehouse)
 
     def _give_up(self) -> None:
         """Stops the jobs, and releases the lease when no job can commit any more."""
@@ -355,8 +402,9 @@ class Owner:
                 if lease is not None:
                     self._context.metastore.jobs.release_lease(lease)
         except (SqlError, OSError, DeltaError) as error:
-            logger.warning("the lease could not be released; it ends with this process: %s", error)
+            self._warn("the lease could not be released; it ends with this process: %s", error)
         finally:
             self._lease = None
             self._context.owning.clear()
+            self._context.metastore.failed_writes.forget()
             self._context.applied.forget()

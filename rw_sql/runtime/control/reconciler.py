@@ -331,14 +331,16 @@ class Reconciler:
             return Failure(reason=error.message)
         except (PySparkException, Py4JError, FencedError, DeltaError, OSError) as error:
             slot.last_error = cause_line(str(error)) or type(error).__name__
-            logger.warning("%s: %s", slot.job_id, slot.last_error)
+            if not self._context.explains(error):
+                logger.warning("%s: %s", slot.job_id, slot.last_error)
             return Failure(reason=slot.last_error)
         except Exception as error:
             # Connectors, Arrow and Spark may raise any exception here. The reason is reported, the job is retried
             # later, and the other jobs continue. Without this handler, the job would be retried immediately, again and
             # again.
             reason = f"{type(error).__name__}: {cause_line(str(error))}"
-            logger.error("%s: %s", slot.job_id, reason, exc_info=error if slot.last_error != reason else None)
+            if not self._context.explains(error):
+                logger.error("%s: %s", slot.job_id, reason, exc_info=error if slot.last_error != reason else None)
             slot.last_error = reason
             return Failure(reason=reason)
         return None

@@ -246,7 +246,8 @@ class Rests:
             return idle_state(self._context, spec, running)
         except Exception as error:  # noqa: BLE001 - a connector's edge
             # The state at rest cannot be determined now, so the job keeps running.
-            logger.warning("%s does not rest: %s", slot.job_id, cause_line(str(error)))
+            if not self._context.explains(error):
+                logger.warning("%s does not rest: %s", slot.job_id, cause_line(str(error)))
             return None
 
     def after_stop(self, slot: JobSlot, idle: Idle) -> Idle:
@@ -390,7 +391,8 @@ class Rests:
             self._context.warehouse.write_text(_file(self._context), stored(at_rest))
         except OSError as error:
             # The next process starts these jobs.
-            logger.warning("the list of jobs at rest could not be stored: %s", error)
+            if not self._context.explains(error):
+                logger.warning("the list of jobs at rest could not be stored: %s", error)
 
 
 def _file(context: Context) -> str:

@@ -18,6 +18,7 @@ from rw_sql.runtime.delta.table_settings import STATISTICS, TABLE_SETTINGS
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.jobs.counters import DecodeErrors, JobFigures
 from rw_sql.runtime.jobs.lease import LeaseWatch, is_owned
+from rw_sql.runtime.jobs.store_watch import StoreWatch
 from rw_sql.runtime.jobs.wakes import Wakes
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import read_secret
@@ -38,8 +39,9 @@ class Context:
     """One attached warehouse in this process. ``owner`` is this process's name in the lease.
 
     ``group`` is the resource group whose jobs this process runs, if it runs any. ``owning`` is set while this process
-    runs jobs; ``applied`` then contains the epoch that the jobs have adopted. ``lease_watches`` observe the owners of
-    other groups. ``made`` contains objects that packages above this one create once per warehouse.
+    runs jobs; ``applied`` then contains the epoch that the jobs have adopted, and ``store`` knows whether this process
+    can write the warehouse. ``lease_watches`` observe the owners of other groups. ``made`` contains objects that
+    packages above this one create once per warehouse.
     """
 
     warehouse: Warehouse
@@ -51,6 +53,7 @@ class Context:
     owning: threading.Event = field(default_factory=threading.Event)
     decode_errors: DecodeErrors = field(default_factory=DecodeErrors, repr=False, compare=False)
     figures: JobFigures = field(default_factory=JobFigures, repr=False, compare=False)
+    store: StoreWatch = field(default_factory=StoreWatch, repr=False, compare=False)
     wakes: Wakes = field(default_factory=Wakes, repr=False, compare=False)
     lease_watches: dict[str, LeaseWatch] = field(default_factory=dict, repr=False, compare=False)
     made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -59,6 +62,11 @@ class Context:
         """Records a batch of a job that ended without an error; jobs at rest that read its output are woken."""
         self.figures.note_batch(job, at_ms, seconds)
         self.wakes.note_batch(job)
+
+    def explains(self, error: Exception) -> bool:
+        """True if an error has the cause for which all writes to the warehouse fail. The log has this cause once, so
+        that the error need not be logged."""
+        return self.store.explains(error, self.warehouse)
 
     def has_owner(self, lease: Lease | None = None) -> bool:
         """True if a process runs the jobs: this process, or the holder of ``lease`` (None: the lease of this process's

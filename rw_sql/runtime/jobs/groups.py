@@ -9,6 +9,7 @@ from rw_sql.model.job_ids import job_object
 from rw_sql.model.resource_groups import group_of
 from rw_sql.plan.ports.jobs import Owner
 from rw_sql.runtime.jobs.lease import LEASE_SECONDS, LeaseWatch, is_held, is_owned, suspended_pid
+from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.support.processes import now_ms, this_machine
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ def _owner(context: Context, lease: Lease, at_ms: int) -> Owner:
         state, pid, hint = "SUSPENDED", suspended, f"kill -CONT {suspended} resumes it; rw-sql takeover --force ends it"
     elif lease.heartbeat_ms + int(LEASE_SECONDS * 1000) < at_ms:
         state = "LATE"
+    if hint is None and (silence := silence_of(context, lease, at_ms)) is not None:
+        hint = silence.told
     return Owner(
         state=state,
         name=lease.owner,

@@ -13,6 +13,7 @@ from rw_sql.model.pauses import pauses_of
 from rw_sql.model.resource_groups import group_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
+from rw_sql.runtime.jobs.silent_owners import silence_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -66,9 +67,9 @@ def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None =
     """The status of each job as SHOW statements, the status page and the metrics show it.
 
     It is the status that the owner reported, if it is still valid, and STARTING if none was reported. A job whose group
-    has no owner does not run. Until the owner has applied a pause, the readers of the paused source count as possibly
-    running, regardless of their reported status. If ``snapshot`` is the catalog that a block would produce, ``real`` is
-    the warehouse's present catalog.
+    has no owner does not run, and the jobs of an owner that writes nothing are STALLED. Until the owner has applied a
+    pause, the readers of the paused source count as possibly running, regardless of their reported status. If
+    ``snapshot`` is the catalog that a block would produce, ``real`` is the warehouse's present catalog.
     """
     statuses = present_statuses(context)
     owned = owned_groups(context)
@@ -101,7 +102,25 @@ def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None =
                 is_own = group == context.group
                 if status is not None and not (is_own and context.applied.has_applied(epoch, [job])):
                     statuses[job] = replace(status, state="STOPPING")
-    return statuses
+    return _without_outdated(context, statuses, snapshot)
+
+
+def _without_outdated(context: Context, statuses: Mapping[str, JobStatus], snapshot: Snapshot) -> dict[str, JobStatus]:
+    """These statuses, with STALLED for each job whose owner writes nothing: it may have failed since its last
+    status, and commits nothing if the warehouse cannot be written."""
+    silent = {
+        group: silence.reason
+        for group, lease in context.metastore.jobs.leases().items()
+        if context.has_owner(lease) and (silence := silence_of(context, lease)) is not None
+    }
+    if not silent:
+        return dict(statuses)
+    found = dict(statuses)
+    for job, status in statuses.items():
+        reason = silent.get(group_of(snapshot, status.object_id))
+        if reason is not None and status.state in ("RUNNING", STARTING):
+            found[job] = replace(status, state=STALLED, reason=reason)
+    return found
 
 
 def _jobs_of(snapshot: Snapshot, source: SourceRecord) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from rw_sql.errors import SqlError
 from rw_sql.model.job_ids import job_object, rebuild_job
 from rw_sql.runtime.jobs.groups import groups_of_jobs
 from rw_sql.runtime.jobs.lease import suspended_pid
+from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.jobs.statuses import STARTING, present_statuses
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.spark.interrupts import running_tasks
@@ -121,7 +122,8 @@ def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: Backf
 
 
 def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
-    """The text for a wait that has timed out. It states that the jobs (None: all) continue, and the phase of each.
+    """The text for a wait that has timed out. It states that the jobs (None: all) continue, and the phase of each, or
+    why they stand still.
 
     None if no process runs the jobs.
     """
@@ -131,6 +133,9 @@ def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
         return None
     if (pid := next((found for lease in leases if (found := suspended_pid(lease)) is not None), None)) is not None:
         return f"process {pid}, which runs the jobs, is suspended: kill -CONT {pid} resumes it"
+    silences = (silence_of(context, lease) for lease in leases if context.has_owner(lease))
+    if (silence := next(filter(None, silences), None)) is not None:
+        return f"the jobs stand still: {silence.told}"
     phases = job_phases(context, present_statuses(context) if jobs is None else jobs)
     phases = tuple(sorted(phases, key=lambda phase: phase.phase in _SETTLED))
     said = [str(phase) for phase in phases[:_MOST_SAID]]

@@ -38,6 +38,7 @@ from rw_sql.model.refresh_states import (
     staged,
     triggered,
 )
+from rw_sql.object_stores import delta_errors
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.refresh.loading import load, watched
 from rw_sql.runtime.refresh.merging import merge_chunk, position_of
@@ -170,7 +171,7 @@ class RefreshJob:
 
     def _work(self) -> None:
         try:
-            with self.context.metastore.telling(self.news):
+            with delta_errors(), self.context.metastore.telling(self.news):
                 while not self.stopping.is_set():
                     if not self._step():
                         self.news.wait(_LOOK_SECONDS)
@@ -182,7 +183,8 @@ class RefreshJob:
         except (PySparkException, Py4JError, DeltaError, OSError, SqlError) as error:
             if not self.stopping.is_set():
                 reason = cause_line(str(error)) or type(error).__name__
-                logger.warning("%s: %s", self.spec.name, reason)
+                if not self.context.explains(error):
+                    logger.warning("%s: %s", self.spec.name, reason)
                 self.problem = Failure(reason=reason)
 
     def _step(self) -> bool:

@@ -30,6 +30,7 @@ from rw_sql.runtime.remote.request_messages import (
     to_json,
 )
 from rw_sql.runtime.support.background import run_in_background
+from rw_sql.runtime.support.failure_log import FailureLog
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.stall_timeout import spoken_seconds
@@ -88,6 +89,7 @@ class RequestServer:
         self._sessions: dict[str, _Session] = {}
         self._stopping = threading.Event()
         self._tidied_at = time.monotonic()
+        self._failures = FailureLog()
         self._thread = threading.Thread(target=self._loop, name="rw_sql-requests", daemon=True)
 
     def start(self) -> None:
@@ -112,15 +114,20 @@ class RequestServer:
                     # Runs in the background, because this upkeep sends hundreds of requests to an object store.
                     run_in_background(self._tidy, "requests-upkeep")
             except (SqlError, OSError, DeltaError) as error:
-                logger.warning("requests of other sessions cannot be read: %s", error)
-            except Exception:  # catches every error, because all sessions wait for this thread
-                logger.exception("requests of other sessions cannot be read")
+                if not self._context.explains(error) and self._failures.failed():
+                    logger.warning("requests of other sessions cannot be read: %s", error)
+            except Exception as error:  # catches every error, because all sessions wait for this thread
+                if not self._context.explains(error) and self._failures.failed():
+                    logger.exception("requests of other sessions cannot be read")
+            else:
+                self._failures.ended()
 
     def _tidy(self) -> None:
         try:
             self._context.metastore.jobs.requests.tidy()
         except (OSError, DeltaError) as error:
-            logger.warning("the texts of answered statements are not removed yet: %s", error)
+            if not self._context.explains(error):
+                logger.warning("the texts of answered statements are not removed yet: %s", error)
 
     def look(self) -> None:
         """Takes new requests, and stores the progress of those that run."""
@@ -169,11 +176,13 @@ class RequestServer:
 
     def _store(self, request: Request, done: Request) -> None:
         """Stores an answer; retries as long as this process runs, because the statement must not run twice."""
+        failures = FailureLog()
         while True:
             try:
                 self._context.metastore.jobs.requests.change(request, done)
             except (OSError, DeltaError) as error:
-                logger.warning("the answer to a statement of another session cannot be stored: %s", error)
+                if not self._context.explains(error) and failures.failed():
+                    logger.warning("the answer to a statement of another session cannot be stored: %s", error)
                 if self._stopping.wait(_STORE_AGAIN_SECONDS):
                     return
             else:

@@ -23,6 +23,7 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.job_ids import ingest_fragment, job_object
 from rw_sql.model.job_specs import ingest_spec
 from rw_sql.model.resource_groups import group_of
+from rw_sql.object_stores import delta_errors
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.rewind.points import make_points, newest_change, wanted_points
 from rw_sql.runtime.rewind.restore import CannotRewindError, carry_out, rewind_jobs
@@ -157,10 +158,12 @@ class Rewinding:
     def _try(self, work: _Work, act: Callable[[], None]) -> None:
         work.retry_at, work.problem = time.monotonic() + _RETRY_SECONDS, "it failed unexpectedly"
         try:
-            act()
+            with delta_errors():
+                act()
         except (SqlError, CannotRewindError, FencedError, DeltaError, OSError) as error:
             work.problem = cause_line(str(error)) or type(error).__name__
-            logger.warning("rewind: %s", work.problem)
+            if not self._context.explains(error):
+                logger.warning("rewind: %s", work.problem)
         else:
             work.retry_at, work.problem = 0.0, None
         finally:

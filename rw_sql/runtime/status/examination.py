@@ -19,8 +19,12 @@ from rw_sql.runtime.control.takeover import serve_command
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.jobs.groups import least_applied, owned_groups
 from rw_sql.runtime.jobs.lease import is_orphaned, suspended_pid
+from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.positions.progress import newest_planned
+from rw_sql.runtime.status.words import duration
+from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.support.write_obstacles import Obstacle, obstacle_of, refusal
 from rw_sql.runtime.upkeep.dropped_objects import sweep
 from rw_sql.syntax import parse
 from rw_sql.syntax.lexing.identifiers import sql_name
@@ -33,7 +37,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import ObjectRecord, OperationRecord
     from rw_sql.runtime.jobs.context import Context
 
-OWNER, CATALOG, FOLDER, CHECKPOINT, JOB, OPERATION, LOCK = (
+WAREHOUSE, OWNER, CATALOG, FOLDER, CHECKPOINT, JOB, OPERATION, LOCK = (
+    "warehouse",
     "owner",
     "catalog",
     "folder",
@@ -80,6 +85,7 @@ def examine(context: Context) -> tuple[Finding, ...]:
     """All findings of a warehouse, the most serious kinds first."""
     snapshot = context.metastore.snapshot()
     return (
+        *_of_writes(context),
         *(found for lease in context.metastore.jobs.leases().values() for found in _of_owner(context, lease)),
         *_of_groups(context, snapshot),
         *_of_catalog(snapshot),
@@ -123,6 +129,50 @@ def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
             problem=f"it has objects ({counts[group]}), and no process runs its jobs",
             remedy=serve_command(group),
         )
+
+
+def _of_writes(context: Context) -> Iterator[Finding]:
+    """The reason why the owners cannot write the warehouse, or the owners that write nothing for an unknown reason.
+
+    Writes nothing itself: the keys of this command may differ from those of the owner.
+    """
+    at = now_ms()
+    for lease in context.metastore.jobs.leases().values():
+        ago = duration((at - lease.heartbeat_ms) / 1000)
+        late = f"the last heartbeat of process {lease.python_pid} is {ago} old"
+        if lease.is_released or suspended_pid(lease) is not None:
+            continue
+        is_alive = context.has_owner(lease)
+        silence = silence_of(context, lease, at)
+        obstacle = silence.obstacle if silence is not None else None
+        if silence is not None and obstacle is None and not context.warehouse.is_local:
+            obstacle = _refusal(context)
+        if obstacle is not None:
+            then = "the jobs then continue without a restart" if is_alive else f"then {serve_command(lease.group)}"
+            yield Finding(
+                about=WAREHOUSE,
+                subject=context.warehouse.uri,
+                problem=f"{obstacle.problem}; {late}",
+                remedy=f"{obstacle.remedy}; {then}",
+            )
+            return  # The other owners have the same obstacle.
+        if silence is not None and is_alive and not is_orphaned(lease, is_local=context.warehouse.is_local, now_ms=at):
+            yield Finding(
+                about=OWNER,
+                subject=lease.owner,
+                problem=f"process {lease.python_pid} runs the jobs, and its last heartbeat is {ago} old",
+                remedy="its log contains the reason; if it hangs, rw-sql takeover --force ends it",
+            )
+
+
+def _refusal(context: Context) -> Obstacle | None:
+    """The obstacle that the object store names if this process writes to it."""
+    error = refusal(context.warehouse)
+    if error is None:
+        return None
+    known = obstacle_of(error, context.warehouse.uri)
+    problem = f"the store refuses a write of this command: {cause_line(str(error))}"
+    return Obstacle(problem=problem, remedy="correct the store or its keys") if known is None else known
 
 
 def _of_owner(context: Context, lease: Lease) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from rw_sql.plan.statements.show.unsafe_operations import lower_show_unsafe_oper
 from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.jobs.groups import least_applied
 from rw_sql.runtime.jobs.lease import suspended_pid
+from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.jobs.statuses import RETRYING
 from rw_sql.runtime.observe.activity import Activity, measure_activity
 from rw_sql.runtime.observe.lag import LOOK_SECONDS, Lag, measure_lag
@@ -51,7 +52,8 @@ _FIRST_SECONDS = 0.3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerStatus:
     """The process that runs the jobs. ``state`` is RUNNING, LATE (no heartbeat for a while), SUSPENDED (a signal
-    stopped the process ``pid``), or NONE (no process runs the jobs)."""
+    stopped the process ``pid``), or NONE (no process runs the jobs). ``problem`` is the reason why it cannot write the
+    warehouse."""
 
     state: str
     name: str | None = None
@@ -60,6 +62,7 @@ class OwnerStatus:
     since_ms: int | None = None
     heartbeat_ms: int | None = None
     applied_epoch: int | None = None
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +261,7 @@ def _owner(context: Context, lease: Lease | None, at_ms: int) -> OwnerStatus:
         state = ENDED
     elif (suspended := suspended_pid(lease)) is not None:
         state = SUSPENDED
+    silence = silence_of(context, lease, at_ms) if state in (RUNS, LATE) else None
     return OwnerStatus(
         state=state,
         name=lease.owner,
@@ -266,6 +270,7 @@ def _owner(context: Context, lease: Lease | None, at_ms: int) -> OwnerStatus:
         since_ms=lease.taken_at_ms,
         heartbeat_ms=lease.heartbeat_ms,
         applied_epoch=lease.applied_epoch,
+        problem=None if silence is None or silence.obstacle is None else str(silence.obstacle),
     )
 
 

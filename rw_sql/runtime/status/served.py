@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import SqlError
+from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.observe.metrics import metrics_of
 from rw_sql.runtime.status.reading import Observer
 from rw_sql.runtime.support.failures import cause_line
@@ -28,10 +29,6 @@ STANDING_BY = "standing by: another process runs the jobs"
 PATIENCE_SECONDS = 10.0
 """The maximum time in seconds for which ``/readyz`` reports a ready process as still ready while the process applies a
 statement."""
-
-LATE_SECONDS = 30.0
-"""The age in seconds of the last heartbeat from which a process is not ready, because it cannot write the
-warehouse."""
 
 COUNT_SECONDS = 30.0
 """The interval in seconds at which a serving process counts the rows of its jobs for the metrics, also without scrapes.
@@ -72,9 +69,11 @@ class ServedWarehouse:
         except (SqlError, OSError, DeltaError):
             return "the catalog cannot be read"
         if lease is not None and lease.owner == context.owner:
-            silent = (now_ms() - lease.heartbeat_ms) / 1000
-            if silent >= LATE_SECONDS:
-                return f"the warehouse cannot be written: the last heartbeat is {silent:.0f} s old"
+            silence = silence_of(context, lease)
+            if silence is not None:
+                silent = (now_ms() - lease.heartbeat_ms) / 1000
+                why = f"{silence.obstacle.problem}; " if silence.obstacle is not None else ""
+                return f"the warehouse cannot be written: {why}the last heartbeat is {silent:.0f} s old"
         now = self._clock()
         applied = -1 if lease is None or lease.owner != context.owner else lease.applied_epoch
         if applied >= epoch:

@@ -45,7 +45,8 @@ def owner_text(owner: OwnerStatus, epoch: int, at_ms: int) -> str:
     host = (owner.host or "").partition(" ")[0]
     late = f", last heartbeat {ago(owner.heartbeat_ms, at_ms)}" if owner.state == "LATE" else ""
     since = "" if owner.since_ms is None else f", for {duration(max(0, at_ms - owner.since_ms) / 1000)}"
-    return f"owner: process {owner.pid} on {host}{since}{late}; {applied}"
+    problem = "" if owner.problem is None else f"; it cannot write the warehouse: {owner.problem}"
+    return f"owner: process {owner.pid} on {host}{since}{late}; {applied}{problem}"
 
 
 def unreadable(error: Exception, shown_ms: int | None, at_ms: int, again_seconds: float) -> str:

@@ -70,6 +70,16 @@ def is_process_suspended(pid: int, start: str) -> bool:
     return len(fields) > 19 and fields[19] == start and fields[0] in ("T", "t")
 
 
+def credentials_of(pid: int) -> tuple[int, frozenset[int]]:
+    """The user and the groups of a process on this machine; those of this process if they cannot be determined."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+        told = {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
+        return int(told["Uid"][1]), frozenset(map(int, (told["Gid"][1], *told["Groups"])))
+    except (OSError, KeyError, IndexError, ValueError):
+        return os.geteuid(), frozenset((os.getegid(), *os.getgroups()))
+
+
 def now_ms() -> int:
     """The current time in milliseconds since 1970."""
     return int(time.time() * 1000)

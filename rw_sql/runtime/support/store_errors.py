@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,6 +10,7 @@ from deltalake.exceptions import DeltaError
 from rw_sql.errors import STORE_UNREACHABLE, SqlError
 from rw_sql.metastore.commits import CommitUnknown
 from rw_sql.runtime.support.failures import cause_line
+from rw_sql.runtime.support.write_obstacles import obstacle_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,18 +18,6 @@ if TYPE_CHECKING:
 NOTHING_CHANGED = "nothing was changed"
 
 _AGAIN = "run it again once the store answers; rw-sql doctor examines the warehouse"
-
-_NUMBER = re.compile(r"(?:\bos error |\[Errno )(\d+)")
-"""Matches the number of an operating system's error, as Rust and Python write it."""
-
-_LOCAL = {
-    errno.EROFS: "the file system of the warehouse is read-only: mount it writable, then run it again",
-    errno.ENOSPC: "the file system of the warehouse is full: free some space, then run it again",
-    errno.EDQUOT: "this user's quota on the file system of the warehouse is used up: raise it, then run it again",
-    errno.EACCES: "give this user the right to read and write the warehouse's folder, then run it again",
-    errno.EPERM: "give this user the right to read and write the warehouse's folder, then run it again",
-}
-"""The hints for errors of a local file system, which do not go away by themselves."""
 
 
 def store_error(error: Exception, done: str = NOTHING_CHANGED) -> SqlError:
@@ -47,8 +34,8 @@ def store_error(error: Exception, done: str = NOTHING_CHANGED) -> SqlError:
             hint="do not run it again before SELECT epoch, actor, statement FROM rw_catalog.rw_operations "
             f"WHERE epoch >= {error.epoch} shows that it is not committed",
         )
-    number = _NUMBER.search(str(error))
-    hint = _LOCAL.get(int(number[1]), _AGAIN) if number is not None else _AGAIN
+    obstacle = obstacle_of(error, "")
+    hint = _AGAIN if obstacle is None else f"{obstacle}, then run it again"
     told = f"{told}; {done}" if done else told
     return SqlError(STORE_UNREACHABLE, f"the warehouse cannot be read or written: {told}", hint=hint)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -119,8 +120,14 @@ class Warehouse:
             return
         self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
         unfinished = f"{path}.{uuid.uuid4().hex}.writing"
-        self.files.write_text(unfinished, text, encoding="utf-8")
-        self.files.mv(unfinished, path)
+        try:
+            self.files.write_text(unfinished, text, encoding="utf-8")
+            self.files.mv(unfinished, path)
+        except OSError:
+            # A full disk still accepts an empty file, so that each repetition would leave one.
+            with suppress(OSError):
+                self.files.rm_file(unfinished)
+            raise
 
     def older_files(self, folder: str, seconds: float) -> list[str]:
         """The files below a folder that are older than ``seconds``, as relative paths."""

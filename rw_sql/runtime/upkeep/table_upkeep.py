@@ -20,6 +20,7 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from rw_sql.connectors.spec import duration_seconds
+from rw_sql.object_stores import delta_errors
 from rw_sql.runtime.decoding.decoder import BUCKET
 from rw_sql.runtime.delta.delta_log import commits, job_commits
 from rw_sql.runtime.delta.table_files import TableFiles, compact, live_files, maintenance_properties
@@ -109,10 +110,12 @@ class Upkeep:
             return
         self._turned_at, self._turned_version = time.monotonic(), version
         try:
-            self.run()
+            with delta_errors():
+                self.run()
         except (DeltaError, OSError) as error:
             # The next run of upkeep repeats the failed steps. The table's rows do not depend on upkeep.
-            logger.warning("upkeep of %s: %s", self.output.path, error)
+            if not self.context.explains(error):
+                logger.warning("upkeep of %s: %s", self.output.path, error)
 
     def run(self) -> None:
         """Runs upkeep once. Raises FencedError if another run has taken over."""

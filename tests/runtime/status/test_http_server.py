@@ -18,11 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import PauseRecord, PutObject, SecretRecord
+from rw_sql.runtime.jobs.silent_owners import LATE_SECONDS
 from rw_sql.runtime.observe.metrics import HELP
 from rw_sql.runtime.status.http_server import StatusServer, is_loopback
 from rw_sql.runtime.status.page import PageQuery, page_html, style
 from rw_sql.runtime.status.reading import Measures, read_status
-from rw_sql.runtime.status.served import COUNT_SECONDS, LATE_SECONDS, PATIENCE_SECONDS, ServedWarehouse
+from rw_sql.runtime.status.served import COUNT_SECONDS, PATIENCE_SECONDS, ServedWarehouse
 from rw_sql.runtime.support.processes import now_ms
 from tests.support.leaks import search_all
 from tests.support.warehouses import WrittenWarehouse

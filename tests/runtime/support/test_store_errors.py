@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import getpass
 import os
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ RUST = "Failed to parse parquet: External: Generic LocalFileSystem error: Unable
     [
         (errno.EROFS, "the file system of the warehouse is read-only"),
         (errno.ENOSPC, "the file system of the warehouse is full"),
-        (errno.EACCES, "give this user the right to read and write the warehouse's folder"),
+        (errno.EACCES, f"user {getpass.getuser()} may not write in the warehouse's folder"),
         (errno.ECONNREFUSED, "run it again once the store answers"),
     ],
 )

@@ -1,0 +1,34 @@
+"""The log lines about failed writes of the metastore that no caller sees, because a later write repeats them."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+
+
+def _never(_error: Exception) -> bool:
+    return False
+
+
+class FailedWrites:
+    """Logs the failed writes of one metastore.
+
+    ``is_explained`` returns True for an error whose cause is logged elsewhere; the process that runs the jobs sets it.
+    """
+
+    def __init__(self) -> None:
+        self.is_explained: Callable[[Exception], bool] = _never
+
+    def warn(self, what: str, error: Exception) -> None:
+        """Logs that a write has failed, unless the cause is logged elsewhere."""
+        if not self.is_explained(error):
+            _log.warning("%s: %s", what, error)
+
+    def forget(self) -> None:
+        """Logs all failures again."""
+        self.is_explained = _never

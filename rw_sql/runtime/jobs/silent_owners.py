@@ -1,0 +1,91 @@
+"""Owners that write nothing: the statuses that they stored are no longer valid, and the reason why.
+
+The owner itself knows the error of its writes. Other processes see only the age of its heartbeat; they read the reason
+from the operating system, without writing anything themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rw_sql.runtime.jobs.lease import GONE_SECONDS, suspended_pid
+from rw_sql.runtime.support.processes import is_process_alive, now_ms, this_machine
+from rw_sql.runtime.support.write_obstacles import Obstacle, visible_obstacle
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.facts import Lease
+    from rw_sql.runtime.jobs.context import Context
+
+LATE_SECONDS = 30.0
+"""The age in seconds of the last heartbeat from which the statuses of an owner on this machine are not valid."""
+
+LOOK_SECONDS = 5.0
+"""The age in seconds of the last heartbeat from which another process looks for an obstacle."""
+
+UNWRITABLE, SILENT, SUSPENDED = "UNWRITABLE", "SILENT", "SUSPENDED"
+"""The first words of the reasons of jobs whose owner writes nothing: the warehouse cannot be written, the reason is not
+known, or a signal has suspended the owner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """Why an owner writes nothing. ``obstacle`` is known only if the warehouse cannot be written."""
+
+    word: str
+    told: str
+    obstacle: Obstacle | None = None
+
+    @property
+    def reason(self) -> str:
+        """The reason of the owner's jobs, for SHOW JOBS."""
+        return f"{self.word} {self.told}"
+
+
+def silence_of(context: Context, lease: Lease, at_ms: int | None = None) -> Silence | None:
+    """Why the owner of a group writes nothing; None if it has renewed its lease recently.
+
+    The statuses of an owner on another machine stay valid until the owner counts as gone, because the clocks of
+    machines differ.
+    """
+    silent = (now_ms() if at_ms is None else at_ms) - lease.heartbeat_ms
+    is_late = silent >= 1000 * (LATE_SECONDS if lease.host == this_machine() else GONE_SECONDS)
+    if context.owning.is_set() and lease.owner == context.owner:
+        problem = context.store.problem
+        if problem is not None and problem.obstacle is not None:
+            return _unwritable(problem.obstacle)
+        if problem is not None and is_late:
+            return Silence(word=UNWRITABLE, told=f"the warehouse cannot be read or written: {problem.told}")
+    elif silent >= LOOK_SECONDS * 1000:
+        if is_late and (pid := suspended_pid(lease)) is not None:
+            return Silence(
+                word=SUSPENDED, told=f"process {pid} runs the jobs and is suspended: kill -CONT {pid} resumes it"
+            )
+        obstacle = obstacle_before(context, lease)
+        if obstacle is not None:
+            return _unwritable(obstacle)
+    if not is_late:
+        return None
+    since = datetime.fromtimestamp(lease.heartbeat_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Silence(
+        word=SILENT,
+        told=f"process {lease.python_pid} runs the jobs and has written no heartbeat since {since}: its log contains "
+        "the reason, and rw-sql doctor examines the warehouse",
+    )
+
+
+def obstacle_before(context: Context, lease: Lease) -> Obstacle | None:
+    """The obstacle that keeps the holder of a lease from writing a warehouse on a local path, as far as this machine
+    shows it.
+
+    The mounts and the user of an owner on another machine are not known here, so only a full file system counts.
+    """
+    if lease.host != this_machine():
+        return visible_obstacle(context.warehouse, is_here=False)
+    is_alive = is_process_alive(lease.python_pid, lease.python_start)
+    return visible_obstacle(context.warehouse, lease.python_pid if is_alive else None)
+
+
+def _unwritable(obstacle: Obstacle) -> Silence:
+    return Silence(word=UNWRITABLE, told=f"{obstacle}; the job then continues without a restart", obstacle=obstacle)
