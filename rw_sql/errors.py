@@ -283,7 +283,7 @@ def _caret(text: str, span: Span) -> list[str]:
 
 
 def first_names(names: Iterable[str], most: int) -> str:
-    """The first ``most`` names, separated by commas, and the number of the others."""
+    """The first ``most`` names, separated by commas, and the number of the remaining names."""
     listed = list(names)
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more

@@ -31,7 +31,8 @@ class SparkJars:
 
 
 def _jars(minor: str, *, kafka: str, tokens: str, hadoop: str, aws_sdk: str) -> SparkJars:
-    """``kafka`` is the version of the connectors, ``tokens`` the version of the Kafka connector's token provider."""
+    """``kafka`` is the version of Spark's Kafka connector and of its Avro package, ``tokens`` the version of the Kafka
+    connector's token provider."""
     return SparkJars(
         delta=f"io.delta:delta-spark_{minor}_2.13:4.4.0",
         kafka=(f"ivy://{_KAFKA}:{kafka}?exclude={_TOKENS}", f"ivy://{_TOKENS}:{tokens}?transitive=false"),

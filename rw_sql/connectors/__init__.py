@@ -3,7 +3,7 @@
 Public, for third-party connectors: ``base``, ``plain``, ``ranged``, ``snapshots``, ``spec``, ``sink``, ``formats``,
 ``registry``.
 
-Each family (a folder such as ``kafka`` or ``files``) imports only these modules and ``support``, never another family.
-Imports: ``assets``, ``errors``. Begin with ``base``, then ``datagen/source.py``; options are in
-``sources/<connector>.toml``.
+Each family (a folder such as ``kafka`` or ``files``) imports only the modules of this folder, ``schemas`` and
+``support``, never another family. Imports: ``assets``, ``errors``, ``object_stores``, ``packages``, ``spark_jars``,
+``version``. Begin with ``base``, then ``datagen/source.py``; options are in ``sources/<connector>.toml``.
 """

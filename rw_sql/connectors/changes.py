@@ -159,7 +159,7 @@ def other_key(table: str, before: Sequence[str], now: Sequence[str]) -> CaptureE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """The result of :meth:`ChangeReader.take`: whole transactions and whole chunks of snapshots.
+    """What :meth:`ChangeReader.take` returns: whole transactions and whole chunks of snapshots.
 
     ``records`` has the columns of :func:`records_schema`. ``position`` may be after the last record, because some
     transactions have no record.
@@ -181,7 +181,7 @@ class Lack:
     """An unmet requirement on the server: one sentence, and the statement or setting that fixes it.
 
     ``check`` is the category of the requirement: server, role, slot, publication, table or column. ``is_for_slot``: the
-    server has no room for another slot, so the requirement is met as soon as a slot is dropped.
+    server already has its maximum number of slots, so the requirement is met as soon as a slot is dropped.
     """
 
     check: Literal["server", "role", "slot", "publication", "table", "column"]
@@ -191,8 +191,8 @@ class Lack:
 
 
 def unread_column(table: str, name: str, declared: str, there: Collection[str]) -> Lack:
-    """The Lack for a column that a table's changes do not contain. If ``there``, the table's columns, contains the
-    column, the database generates its values; otherwise the table has no such column."""
+    """The Lack for a column that a table's changes do not contain. ``there`` are the table's columns: if the column is
+    one of them, the database generates its values; otherwise the table has no such column."""
     if name in there:
         return Lack(
             check="column",
@@ -418,8 +418,8 @@ class ChangeConnector(Protocol):
         only_first: bool = False,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
-        """Counts the transactions that end after ``start`` and not after ``end``; with ``only_first``, only the first
-        of these transactions.
+        """Counts the transactions that end after ``start`` and at or before ``end``. With ``only_first``, counts only
+        the first of these transactions.
 
         None if the upstream cannot count them, for example while the source is being read.
         """

@@ -162,8 +162,8 @@ class PythonConnector(RangedConnector):
     """A connector whose Python method :meth:`records` yields the records: the simplest base class for third parties.
 
     A subclass defines ``spec``, :meth:`look` and :meth:`records`, and has a constructor without arguments. Spark's
-    Python processes receive the connector and its package by value. Other packages that it imports must be installed
-    there.
+    Python processes receive the connector and its package by value. Other packages that the connector imports must be
+    installed where these processes run.
     """
 
     @abstractmethod

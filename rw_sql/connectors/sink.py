@@ -171,8 +171,8 @@ class MarkingSink(Protocol):
     """A sink connector whose writers leave marks in the target, so that each batch is written once."""
 
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
-        """The number of the newest batch in the target of a sink's generation; -1 if the target has no batch of that
-        generation.
+        """The number of the newest batch of a sink's generation that the target contains; -1 if it contains none of
+        this generation.
 
         None if the target does not exist or has no marks of the sink, which shows that the sink has not written to it.
         Raises SinkError if the target does not answer.

@@ -70,9 +70,10 @@ CDC_COLUMNS = (
 )
 """The visible columns of a change data capture source: one row per change of any of its tables.
 
-``op`` is ``c``, ``u``, ``d``, ``r`` (a row of a snapshot), ``t`` (truncate) or ``s`` (the end of a repeated snapshot);
-``key`` and ``row`` are JSON objects of the upstream's texts: the key before a change that deletes or moves a row, and
-the row after the change."""
+``op`` is ``c`` (create), ``u`` (update), ``d`` (delete), ``r`` (snapshot row), ``t`` (truncate) or ``s`` (end of a
+repeated snapshot). ``key`` and ``row`` are JSON objects with values in the upstream's text form. ``key`` is the key
+before the change; it is set for a delete and for an update that changes the key. ``row`` is the row after the
+change."""
 
 INDEX_COLUMN = ("_rw_index", "BIGINT")
 """An extra column in the log of a source in which several records may have the same offset: the order of these records.
@@ -95,8 +96,8 @@ HIDDEN_COLUMNS = (
 )
 """The hidden columns of every log, in order: the row's split and offset; the run and the batch that wrote the row; the
 epoch of the statement that set the position from which the run continued; the error of a record that could not be
-decoded, and this record; the hour (since 1970) of the write, by which the log is partitioned. The batch is NULL in rows
-that are older than its column."""
+decoded, and this record; the hour (since 1970) of the write, by which the log is partitioned. The column of the batch
+is newer than the others; in rows that were written before it was added, it is NULL."""
 
 INCLUDE_TYPES = {
     "database_name": "STRING",

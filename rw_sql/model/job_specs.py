@@ -277,8 +277,8 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, ...]:
     """The upstream tables of a change data capture source, sorted; empty for another source.
 
-    If several tables read one upstream table, the newest of them that has a snapshot determines the snapshot's name,
-    and the oldest determines the key columns.
+    If several tables read one upstream table, the newest of these tables that has a snapshot determines the snapshot's
+    name, and the oldest of these tables determines the key columns.
     """
     found: dict[str, CdcTableSpec] = {}
     for table in snapshot.users_of(source.id):
@@ -455,8 +455,8 @@ def refresh_spec(table: TableRecord) -> RefreshSpec:
 
 
 def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dict[str, JobSpec]:
-    """All jobs that should run, by job id: those of sources, tables, views and sinks. With ``only``, just the jobs of
-    the objects with these ids."""
+    """All jobs of sources, tables, views and sinks that should run, by job id. With ``only``, just the jobs of the
+    objects with these ids."""
     wanted: dict[str, JobSpec] = {}
     for record in _records(snapshot, "source", only):
         if isinstance(record, SourceRecord) and (spec := ingest_spec(snapshot, record)) is not None:

@@ -75,7 +75,7 @@ def _reached(start: int, along: dict[int, list[int]]) -> set[int]:
 
 
 def in_reading_order(views: Sequence[MaterializedViewRecord]) -> tuple[MaterializedViewRecord, ...]:
-    """The views in an order in which each view comes after those that it reads, directly or through other views.
+    """The views in an order in which each view comes after the views that it reads, directly or through other views.
     Otherwise, the given order is kept.
 
     A view with a new query may read a view that was created later and has a higher id.

@@ -55,7 +55,7 @@ def spoken(kind: str) -> str:
 
 
 def object_name(name: Name) -> str:
-    """The name of an object in the catalog: its own name in ``public``, elsewhere ``schema.name``.
+    """The name of an object in the catalog: its own name if the schema is ``public``, otherwise ``schema.name``.
 
     Raises SqlError for a name of more than two parts.
     """

@@ -47,7 +47,8 @@ _HINTS = {
 class WrittenOffset:
     """The entry for one split in a file. ``state`` is a number or a split state as JSON; None resets the split.
 
-    If ``bound`` is ``earliest`` or ``latest``, the position is that end of the upstream, and ``state`` is None.
+    If ``bound`` is ``earliest`` or ``latest``, the position is the beginning or the end of the split upstream, and
+    ``state`` is None.
     """
 
     split: str

@@ -59,8 +59,8 @@ PlannedOptions = tuple[tuple[str, "str | SecretReference"], ...]
 
 
 def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
-    """The options of a source or sink: first those of its connection, then its own, then those of its schema
-    registry.
+    """The options of a source or sink: first the options of its connection, then its own options, then the options of
+    its schema registry.
 
     Raises SqlError if options of a connection and the statement's own overlap.
     """

@@ -17,17 +17,19 @@ NO_LIMIT = "-1"
 
 
 ROLLBACK_WINDOW = "rollback_window"
-"""The system parameter that ``rw-sql apply --keep`` sets."""
+"""The name of the system parameter with the time for which the old rows of a rebuilt view are kept. ``rw-sql apply
+--keep`` sets it."""
 
 STREAMING_PARALLELISM = "streaming_parallelism"
-"""The system parameter with the number of state partitions of new queries of views and sinks."""
+"""The name of the system parameter with the number of state partitions of new queries of views and sinks."""
 
 IDLE_SECONDS = 60
-"""The default of ``idle_job_timeout``, in seconds. Polling for an idle job costs about as much CPU in this time as
-stopping the job and starting it again."""
+"""The default of ``idle_job_timeout``, in seconds. In this time, an idle job that keeps polling uses about as much CPU
+as it takes to stop the job and start it again."""
 
 IDLE_JOB_TIMEOUT = "idle_job_timeout"
-"""The system parameter with the time after which a job without new input rests."""
+"""The name of the system parameter that determines how long a job must have no new input before it rests, which means
+that it has no query."""
 
 MOST_PARALLELISM = 10_000
 """The maximum number of partitions of a query's state."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def pauses_of(snapshot: Snapshot, source_id: int) -> tuple[PauseRecord, ...]:
-    """The pauses that apply to a source: its own and that of PAUSE ALL."""
+    """The pauses that apply to a source: the pause of the source itself, and the pause of all sources."""
     return tuple(record for record in snapshot.all("pause") if record.source_id in (None, source_id))
 
 

@@ -113,7 +113,8 @@ def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: i
 def refresh_state(
     record: RefreshRecord, status: JobStatus | None, progress: BackfillProgress | None
 ) -> tuple[str, str]:
-    """A refreshable table's state, with the progress of its refresh or the reason why there is none."""
+    """A refreshable table's state, and a text that explains it: the progress of the refresh, the reason why the refresh
+    does not progress, or the failure of the newest refresh; empty if there is nothing to explain."""
     if status is not None and status.state == "STALLED":
         return "STALLED", status.reason or ""
     if record.status == IDLE:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateSource
 
 SHARED = "shared"
-"""The property: ``WITH (shared = 'false')``."""
+"""The name of a source's property that determines whether one reader serves all views (``true``) or each view has a
+direct reader (``false``)."""
 
 
 def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:

@@ -54,7 +54,7 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
 
 
 def at_offset(upstream: UpstreamSplit, offset: int) -> SplitState:
-    """A position in a split as the upstream reports it now.
+    """The position ``offset`` in a split, with the identity that the upstream now reports for the split.
 
     The position gets the split's current term, except if it is after the end of the split's log: the records between
     that end and the position do not exist yet and may be written in a later term.

@@ -28,7 +28,7 @@ def without_startup(options: PlannedOptions) -> dict[str, str]:
 def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str:
     """The end offsets that the splits have when a source is created, as the text that is stored in the source's record.
 
-    Empty for connectors without startup modes. Sources of files have none; the text for 100,000 files would be long.
+    Empty for connectors without startup modes, such as those of files, where the text for 100,000 files would be long.
     """
     kind = connector(kind_name)
     if kind.spec.option(MODE) is None:

@@ -85,7 +85,7 @@ def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | N
 def _parts(table: DeltaTable, schema: StructType) -> list[tuple[dict[str, int | None], list[str]]] | None:
     """The files of a table, grouped by the values of its partition columns.
 
-    None if there are too many combinations of values, or columns of other types than integers.
+    None if there are too many combinations of values, or if a partition column is not an integer.
     """
     columns = table.metadata().partition_columns
     files = table.file_uris()

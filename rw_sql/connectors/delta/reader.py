@@ -29,8 +29,8 @@ def read(
     commits: tuple[TableCommit, ...],
     upto: int | None,
 ) -> DataFrame:
-    """If ``upto`` is None, the rows that the commits appended, each with the version of its commit as offset. Otherwise
-    all rows of the table as of version ``upto``, with offset 0."""
+    """If ``upto`` is None, returns the rows that the commits appended, each with the version of its commit as offset.
+    Otherwise, returns all rows of the table as of version ``upto``, with offset 0."""
     if upto is not None:
         frame = rows_at(spark, path, upto)
         return typed_records(frame, split, row, f.lit(0))

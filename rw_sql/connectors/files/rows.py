@@ -1,9 +1,10 @@
 """Reads the records of a range of a file as Arrow arrays. A record belongs to the range that contains its offset.
 
 Offsets count bytes of the stored file. A line has the offset of its first byte. In a compressed file, the offsets of
-lines are scaled to the stored size, because the decompressed length is unknown in advance. The rows of a Parquet row
-group are counted from the offset of the group. Offsets therefore increase in record order and stay below the file's
-size, and reading adjacent ranges returns each record once.
+lines are scaled to the stored size, because the decompressed length is unknown in advance. A row of a Parquet file has
+the offset of its row group plus its index in the group, which is scaled down if the group has more rows than bytes.
+Offsets therefore increase in record order and stay below the file's size, and reading adjacent ranges returns each
+record once.
 
 Spark's workers receive this module, and the module of the package that it imports, by value.
 """
@@ -118,7 +119,7 @@ def _cut(
 def compressed_lines(
     opened: Callable[[], Any], size: int, start: int, end: int, *, chunk: int = CHUNK
 ) -> Iterator[Lines]:
-    """Those lines of a compressed file whose scaled offsets are in ``[start, end)``. ``opened`` opens and decompresses
+    """The lines of a compressed file whose scaled offsets are in ``[start, end)``. ``opened`` opens and decompresses
     the file; ``size`` is its compressed size.
 
     The file is decompressed twice: scaling needs the decompressed length, which only the first pass shows.

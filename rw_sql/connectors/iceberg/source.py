@@ -188,7 +188,7 @@ class IcebergConnector(RangedConnector):
         table = self._table(options, next(iter((lives or {}).values()), None))
         (start, end) = next(iter(ranges.values()), (0, 0))
         if (last := history.end_of(table)) < end:
-            # The range was computed from an earlier answer of the catalog.
+            # The range was computed from an earlier answer of the catalog, in which the table had a higher offset.
             raise OSError(
                 f"the catalog returns table {name} at offset {last}, but returned it at offset {end} before: the table "
                 "was rolled back, or the catalog's answer is outdated"

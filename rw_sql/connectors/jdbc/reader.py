@@ -34,7 +34,7 @@ _SESSION = (
     "SET datestyle = 'ISO, YMD'",
     "SET intervalstyle = 'postgres'",
     "SET extra_float_digits = 3",
-    # Otherwise the texts would be in the database's encoding, or in that of the role's settings.
+    # Otherwise the texts would be in the database's encoding, or in the encoding that the role's settings name.
     "SET client_encoding = 'UTF8'",
 )
 """The statements that set the text form of values, so that it does not depend on settings of the server and role."""

@@ -404,7 +404,7 @@ class BrokerAdmin:
         faults = self._faults
         for future in futures:
             while not future.done():
-                # Answers come on librdkafka's thread, but it reports errors only in a call of poll.
+                # Answers come on librdkafka's thread, but librdkafka reports errors only in a call of poll.
                 wait_for([future], _LOOK_SECONDS)
                 self._admin.poll(0)
                 now = time.monotonic()

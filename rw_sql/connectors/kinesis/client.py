@@ -121,7 +121,8 @@ class RawRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The answer to one request for records. ``next`` is None at the end of a closed shard."""
+    """The answer to one request for records. ``next`` is the iterator for the next request; None at the end of a closed
+    shard."""
 
     records: tuple[RawRecord, ...]
     next: str | None
@@ -307,8 +308,8 @@ def iterator_at(address: Address, stream: str, shard: Shard, offset: int, timeou
     """An iterator whose next record is the first record with at least this sequence number, unless that record was
     removed.
 
-    ``offset`` must be the sequence number of a record, or one more than such a number: Kinesis accepts only numbers
-    that it has assigned to records.
+    ``offset`` must be the sequence number of a record, or one more than such a number. Kinesis accepts only sequence
+    numbers of records; if it refuses ``offset``, the iterator begins after the record ``offset - 1``.
     """
     if offset <= shard.start:
         return iterator(address, stream, shard.id, "TRIM_HORIZON", timeout)

@@ -89,8 +89,8 @@ class Poller:
             self.stream, self.listed_at = stream_of(address, name, ANSWER_SECONDS), now
         stream = self.stream
         for split, state in positions.items():
-            # When the reader starts again, it makes the same comparison and shows the statement that solves the
-            # problem.
+            # Each of these errors ends the run. When the reader starts again, it makes the same checks and shows the
+            # statement that fixes the problem.
             if state.cluster is not None and state.cluster != stream.arn:
                 raise OSError(
                     f"OTHER_CLUSTER {split}: the position belongs to {state.cluster}, but the stream is {stream.arn}"

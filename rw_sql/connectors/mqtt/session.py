@@ -298,7 +298,7 @@ def topics_of(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _filter_of(topic: str) -> str:
-    """The topic filter of a subscription: of a shared subscription ``$share/group/filter``, the last part."""
+    """The topic filter of a subscription. For a shared subscription ``$share/group/filter``, this is the last part."""
     return topic.split("/", 2)[2] if topic.startswith("$share/") and topic.count("/") > 1 else topic
 
 

@@ -124,8 +124,8 @@ def rows_of(connection: Connection[Any], query: str, values: Sequence[object] = 
 
 
 def named_rows(connection: Connection[Any], query: str) -> list[dict[str, Any]]:
-    """The rows of a SHOW statement, as dicts by the lower-case names of the columns: versions of the server return the
-    columns in different orders."""
+    """The rows of a SHOW statement, as dicts whose keys are the columns' names in lower case. (The order of the columns
+    depends on the server's version.)"""
     with connection.cursor() as cursor:
         cursor.execute(query)
         names = [column[0].lower() for column in cursor.description or ()]

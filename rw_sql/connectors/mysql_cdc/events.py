@@ -33,7 +33,7 @@ ROWS = {
     170: (UPDATE, 2),
     171: (DELETE, 2),
 }
-"""The types of events with rows: the kind of change, and the version of the format."""
+"""Maps the type of each event that contains rows to the kind of change and to the version of the event's format."""
 
 _FIRST_COMPRESSED = 165
 STANDALONE, PREPARED_XA = 1, 64
@@ -342,7 +342,7 @@ _XA = re.compile(r"XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-fA-F]*)'\s*,\s*X'([0-9a-fA-
 
 
 def parse_xa_end(text: str) -> tuple[bool, bytes] | None:
-    """True for XA COMMIT or False for XA ROLLBACK, and the xid; None for any other statement."""
+    """A pair for XA COMMIT (True, xid) and for XA ROLLBACK (False, xid); None for any other statement."""
     found = _XA.match(text)
     if found is None:
         return None

@@ -1,5 +1,5 @@
-"""Checks that the log contains every change of a table's rows, and finds ALTER statements that changed values, for
-which the log has no row events."""
+"""Checks that the log contains every change of a table's rows, and finds ALTER statements that changed values without
+row events in the log."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ def altered(
 ) -> tuple[TableProgress, SchemaChange | None]:
     """The progress after an ALTER that dropped or renamed columns, and the resulting change of the known columns.
 
-    If a dropped or renamed column's name exists again, as when a column was added or names were exchanged, the name
-    counts as dropped and added: existing rows then have other values under this name, without an event in the log.
+    If the table has a column with the dropped or old name again, because such a column was added or two names were
+    exchanged, this name counts as dropped and added: existing rows then have other values under this name, without an
+    event in the log.
     """
     named = {column.lower() for column in columns}
     known = {column: kind for column, kind in progress.columns.items() if column.lower() in named}

@@ -154,7 +154,7 @@ def _described(
     name: str, found: TableMap, catalog: tuple[CatalogColumn, ...], position: int
 ) -> tuple[StreamColumn, ...]:
     """The columns, with names from the catalog if the log has none. Raises CaptureError if the log's columns differ
-    from those of the catalog."""
+    from the catalog's columns."""
     if not found.columns or found.columns[0].name is not None:
         return found.columns
     if not catalog:

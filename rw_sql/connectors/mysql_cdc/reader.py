@@ -168,8 +168,8 @@ class MysqlReader:
         return self._catalog
 
     def _start(self, facts: Facts) -> None:
-        """Starts the stream at the reader's position, or earlier if prepared XA transactions may be committed after
-        it."""
+        """Starts the stream at the reader's position, or earlier if XA transactions that were prepared before this
+        position may be committed after it."""
         self._backlog.clear()
         self._maps.clear()
         sequence, at, _ = parts_of(min((self._position, *self._prepared)))
@@ -338,7 +338,7 @@ class MysqlReader:
 
     def _is_turning(self, transaction: Transaction) -> bool:
         """True if the reader may be unable to read a transaction, which must then begin a batch: the transaction
-        contains an ALTER or another statement, or its rows have other columns than before."""
+        contains a statement other than TRUNCATE, such as ALTER, or its rows have other columns than before."""
         for part in transaction.parts:
             if isinstance(part, RowsPart):
                 continue

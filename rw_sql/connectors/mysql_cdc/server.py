@@ -180,9 +180,10 @@ def details(facts: Facts) -> SlotDetails | None:
 
 
 def await_prepared(connection: Connection[Any], table: str, timeout: float) -> None:
-    """Waits until the XA transactions that are prepared now have ended. Otherwise their changes could be missing: a
-    snapshot does not contain them, and in the log they are before the position from which the table's changes are
-    read. Only MariaDB needs this; MySQL's snapshots wait for the locks of such transactions.
+    """Waits until the XA transactions that are prepared now have ended. Otherwise the changes of these transactions
+    could be missing: a snapshot does not contain them, and the reader ignores them in the log, because they precede the
+    position from which it reads the table's changes. Only MariaDB needs this; MySQL's snapshots wait for the locks of
+    such transactions.
 
     Raises CaptureError if one of these transactions is still prepared after ``timeout`` seconds; also raises
     pymysql.Error.

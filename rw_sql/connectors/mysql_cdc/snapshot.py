@@ -1,14 +1,13 @@
 """Reads tables in chunks of their keys, while the stream is read.
 
-Each chunk has a position of the log that is exact for its rows: the rows contain every change up to the position and no
-later change. The chunk is emitted when the stream has passed that position. Rows with keys that occur in later changes
-of the stream are omitted, because the stream contains their newer values.
+Each chunk has a position in the log: its rows contain every change up to this position and no later change. The chunk
+is emitted when the stream has passed this position. Until then, the stream may have read a later change of one of the
+chunk's rows; such a row is omitted, because the stream contains its newer values.
 
 MariaDB reports the position of a consistent snapshot (``binlog_snapshot_position``), so no rows need to be locked.
-MySQL reports no such position, and its log contains a commit for a moment before snapshots see the commit. On MySQL,
-the rows of a chunk are therefore read with shared locks, and the position is read before the locks are released. A
-transaction that writes one of these rows either has ended before the row is read, or waits until the locks are
-released.
+MySQL reports no such position, and a commit appears in its log shortly before snapshots can see it. On MySQL, the rows
+of a chunk are therefore read with shared locks, and the position is read before the locks are released. A transaction
+that writes one of these rows either has ended before the row is read, or waits until the locks are released.
 """
 
 from __future__ import annotations
@@ -92,8 +91,8 @@ _MOST_TRIES = 30
 
 @dataclass(slots=True)
 class Chunk:
-    """Rows of a table in key order, exact at ``position``. ``keys`` and ``rows`` are JSON objects; ``size`` is the
-    total length of the rows in characters."""
+    """Rows of a table in key order, which contain every change up to ``position`` and no later change. ``keys`` and
+    ``rows`` are JSON objects; ``size`` is the total length of the rows in characters."""
 
     table: str
     columns: Mapping[str, str]
@@ -145,7 +144,8 @@ class SnapshotThread:
     def set_tables(self, tables: Mapping[str, TableProgress], marks: Mapping[str, Mark]) -> None:
         """Sets the tables to read. Snapshots that have begun continue.
 
-        ``marks`` have the positions up to which the changes of a table are omitted, so that a chunk must contain them.
+        For each table, ``marks`` has the position up to which the reader ignores changes in the log. Every chunk must
+        contain these changes.
         """
         with self._changed:
             for name in [name for name in self._jobs if name not in tables or tables[name].is_done]:
@@ -182,8 +182,9 @@ class SnapshotThread:
             return None
 
     def has_gathered(self, rows: int) -> bool:
-        """True if chunks with ``rows`` rows wait to be emitted, if chunks with a quarter of that number and many bytes
-        do, or if no further rows follow. If False, the thread reads further chunks ahead.
+        """True if the chunks that wait to be emitted have at least ``rows`` rows, or a quarter of that number if the
+        rows are large; also true if the thread will read no further chunk. If False, the thread reads further chunks
+        ahead.
         """
         with self._changed:
             self._wanted = rows
@@ -323,8 +324,8 @@ class SnapshotThread:
         position = 0 if lock else _snapshot_position(connection)
         least = max(job.begun or 0, job.least)
         if not lock and position < least - least % STEPS:
-            # A commit is in the log a moment before it is visible in snapshots, or seconds before if it waits for a
-            # replica.
+            # A commit appears in the log shortly before snapshots can see it, or seconds before if the commit waits for
+            # a replica.
             raise pymysql.OperationalError(_TOO_OLD, "a commit that is in the log cannot be seen yet")
         # The lock of a SELECT keeps the columns as they are until the end of the transaction.
         table = _locked(connection, name)

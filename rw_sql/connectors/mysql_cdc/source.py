@@ -61,7 +61,7 @@ class MysqlCdcConnector(ChangeBase):
         check_root_certificate(options, "add ssl.root.cert = '/path/to/ca.pem'")
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The only split, which is named by all databases of the source."""
+        """The id of the only split: the value of ``database.name``."""
         return (options["database.name"],)
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:

@@ -46,8 +46,8 @@ _NO_TABLES: frozenset[tuple[str, str]] = frozenset()
 @dataclass(slots=True, kw_only=True)
 class Transaction:
     """The changes that a transaction made to the watched tables, in the order of the log. ``position`` is the
-    transaction's end, ``time`` its commit in seconds since 1970. ``prepared`` are the start positions of the XA
-    transactions that are prepared but not ended at this position."""
+    transaction's end, ``time`` the time of its commit in seconds since 1970. ``prepared`` are the start positions of
+    the XA transactions that are prepared but not ended at this position."""
 
     position: int
     time: int
@@ -129,8 +129,8 @@ class Stream:
         self._thread.start()
 
     def get(self, wait_seconds: float) -> tuple[list[Transaction], int]:
-        """The transactions that arrived since the last call, and a position up to which the log has no further ones.
-        Waits at most ``wait_seconds`` for a transaction.
+        """The transactions that arrived since the last call, and a position up to which the log has no further
+        transactions. Waits at most ``wait_seconds`` for a transaction.
 
         After all transactions have been returned, raises the error that ended the stream.
         """

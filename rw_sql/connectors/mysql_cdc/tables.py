@@ -1,4 +1,4 @@
-"""Reads tables from the server's ``information_schema``: columns, primary key, foreign keys."""
+"""Reads the definitions of tables from the server's ``information_schema``: columns, primary key, foreign keys."""
 
 from __future__ import annotations
 

@@ -146,7 +146,8 @@ async def _connected(address: Address) -> Client:
             made = _client_class()()
             await made.connect(
                 servers=[server],
-                # A pooled client that fails is replaced, and a read of a range starts again.
+                # nats-py need not reconnect: the pool replaces a client that fails, and the read of a range starts
+                # again.
                 allow_reconnect=False,
                 # By default, nats-py would retry a single server forever. With 1, it tries twice.
                 max_reconnect_attempts=1,
@@ -168,7 +169,7 @@ async def _connected(address: Address) -> Client:
 
 _MESSAGE = rb"\A%sMSG[ \t]+([^ \t\r\n]+)[ \t]+([^ \t\r\n]+)[ \t]+(([^ \t\r\n]+)[ \t]+)?%s(\d+)[ \t]*\r\n"
 """The regular expression of the protocol line before a message: subject, subscription, reply subject, size of the
-headers, total size. Its groups are those of nats-py's expressions, which it replaces.
+headers, total size. It has the same groups as the two expressions of nats-py that it replaces.
 """
 
 

@@ -136,8 +136,8 @@ class NatsConnector(RangedConnector):
             seen = upstream.splits.get(split)
             if seen is None:
                 raise OSError(f"MISSING stream {split}")
-            # When the reader starts again, it makes the same comparison and reports the statement that fixes the
-            # problem.
+            # Each of these errors ends the run. When the reader starts again, it makes the same checks and reports the
+            # statement that fixes the problem.
             if state.incarnation is not None and seen.incarnation != state.incarnation:
                 raise OSError(
                     f"RECREATED {split}: the stream was created at {seen.incarnation}, but the stream that was read "

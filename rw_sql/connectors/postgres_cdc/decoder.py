@@ -1,7 +1,7 @@
 """Decodes transactions of pgoutput to records. Rows of the same table and shape are decoded together.
 
-The order of the messages is preserved. The meaning of a row depends on the preceding Relation message. Consecutive
-row messages therefore form a *run*, and each run is decoded table by table.
+The order of the messages is preserved. The meaning of a row depends on the preceding Relation message. Rows without
+such a message between them therefore form a *run*, and each run is decoded table by table.
 """
 
 from __future__ import annotations

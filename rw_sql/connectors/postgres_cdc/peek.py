@@ -37,7 +37,8 @@ SELECT ('x' || substring(body FROM 1 FOR 16))::bit(64)::bigint AS position,
     ('x' || substring(body FROM 17 FOR 16))::bit(64)::bigint AS micros, changes
 FROM ended WHERE body IS NOT NULL ORDER BY at
 """
-# 67 is Commit: flags, its position, the end of the transaction, the time; 68, 73, 84, 85 are the changes.
+# 67 is the type of a Commit message, whose body has flags, the commit's position, the transaction's end, and the time.
+# 68, 73, 84 and 85 are the types of messages with changes.
 
 _MILLI = 1000
 

@@ -57,8 +57,9 @@ class Relation:
 class Transaction:
     """A committed transaction: its messages between Begin and Commit, in memory or in a file.
 
-    ``position`` is the end of its commit record, ``time`` its commit in microseconds since 1970, ``count`` the number
-    of its messages. ``size`` is the number of bytes of messages in memory, ``spooled`` that of messages in the file.
+    ``position`` is the end of its commit record, ``time`` the time of its commit in microseconds since 1970, ``count``
+    the number of its messages. ``size`` is the number of bytes of the messages in memory, ``spooled`` the number of
+    bytes of the messages in the file.
     """
 
     xid: int

@@ -1,4 +1,5 @@
-"""Creates the slot and the publication, or uses existing ones, and drops those that it created."""
+"""Creates the slot and the publication, or uses existing ones. Later drops a slot or publication that was created
+here."""
 
 from __future__ import annotations
 

@@ -397,7 +397,8 @@ class SnapshotThread:
 
     def _wait_for_writers(self, connection: Connection[Any], name: str) -> None:
         """Waits for the end of the transactions that are currently writing to the table. The stream lacks the changes
-        that these transactions made before the table was published; an earlier snapshot would lack them too."""
+        that these transactions made before the table was published; a snapshot that was taken before the transactions
+        ended would lack these changes too."""
         schema, plain = named(name)
         table = f"{quoted(schema)}.{quoted(plain)}"
         query = _WRITERS.format(table=literal(table)).encode()

@@ -70,7 +70,7 @@ class PostgresCdcConnector(ChangeBase):
         )
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The only split, which is named by the database."""
+        """The id of the only split: the value of ``database.name``."""
         return (options["database.name"],)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:

@@ -123,7 +123,8 @@ class Stream:
         return self._end
 
     def get(self, position: int, wait_seconds: float) -> tuple[list[Transaction], int]:
-        """Returns the received transactions, and a position up to which the log has no further ones (0 if unknown).
+        """Returns the received transactions, and a position up to which the log has no further transactions (0 if
+        unknown).
 
         Waits at most ``wait_seconds``, until a transaction has arrived or the returned position is above ``position``.
         After the last transaction has been returned, raises the CaptureError that ended the connection.

@@ -1,4 +1,5 @@
-"""Reads tables from the server's catalog: columns, primary key, replica identity, and membership in a publication."""
+"""Reads the definitions of tables from the server's catalog: columns, primary key, replica identity, and membership in
+a publication."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _new_client(options: Mapping[str, str]) -> Any:
         operation_timeout_seconds=OPERATION_SECONDS,
         connection_timeout_ms=3000,
         stats_interval_in_seconds=0,
-        # Nothing is logged, because errors are raised, also those of closing.
+        # Nothing is logged, because all errors are raised, including errors that occur while something is closed.
         logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
     )
 

@@ -28,7 +28,7 @@ class EntryId:
 
 
 def offset_of(ledger: int, entry: int, place: int) -> int:
-    """The offset of a message. ``place`` is its index in the batch, or -1."""
+    """The offset of a message. ``place`` is the message's index in its batch; -1 if the message was sent alone."""
     return (ledger * _ENTRIES + entry) * _PLACES + max(0, place)
 
 
@@ -39,7 +39,7 @@ def entry_of(offset: int) -> EntryId:
 
 
 def place_of(offset: int) -> int:
-    """The index of an offset's message in the batch of its entry."""
+    """The index of the message with this offset in the batch to which it belongs."""
     return offset % _PLACES
 
 

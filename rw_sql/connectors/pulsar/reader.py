@@ -39,8 +39,8 @@ WAIT_SECONDS = 1.0
 may be a part of an incomplete message."""
 
 _LOOK_BACK = (16, 256, 4096)
-"""How many entries before the position a reader begins, in successive attempts: these entries may be parts of the
-message at the position."""
+"""The numbers of entries by which a reader begins before the position, in successive attempts. It begins earlier
+because the entries before the position may be parts of the message at the position."""
 
 SCHEMA = record_schema(pa.string(), (("message_id", pa.string()), ("message_id_data", pa.binary())))
 """The Arrow schema of messages: the columns of ``Connector.read_stream``, with the offset as text, and the message

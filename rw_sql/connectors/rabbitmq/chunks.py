@@ -29,7 +29,8 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk with the offsets ``[first, end)``. ``milliseconds`` is its time, ``epoch`` that of its leader.
+    """A chunk with the offsets ``[first, end)``. ``milliseconds`` is its time, ``epoch`` the epoch of the leader that
+    wrote it.
 
     ``is_user``: it contains messages; otherwise, the server wrote it for itself.
     """
@@ -74,7 +75,7 @@ def chunk_of(data: memoryview) -> Chunk:
 
 
 def _batch(data: memoryview, codec: int, count: int, plain: int) -> Iterator[memoryview]:
-    """The messages of a batch. ``plain`` is its size in bytes when it is not compressed."""
+    """The messages of a batch. ``plain`` is the batch's uncompressed size in bytes."""
     content, at = memoryview(_uncompressed(data, codec, plain)), 0
     for _ in range(count):
         (size,) = _SIZE.unpack_from(content, at)
@@ -102,7 +103,8 @@ def _uncompressed(data: memoryview, codec: int, plain: int) -> bytes | memoryvie
 def _unframed_snappy(data: memoryview) -> bytes:
     """The content of Snappy's framing format, which clients write.
 
-    Source: framing_format.txt of Snappy. Pieces have a type, a size of three bytes, and a checksum of four.
+    Source: framing_format.txt of Snappy. A piece consists of a type (one byte), a size (three bytes), a checksum (four
+    bytes), and the data.
     """
     import pyarrow as pa
 

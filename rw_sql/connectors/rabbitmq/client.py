@@ -400,7 +400,7 @@ def at_leader(address: Address, stream: str, timeout: float, ask: Callable[[Rabb
 
 
 def leader_of(stream: str, metadata: Reply) -> Node:
-    """The leader of a stream, by a response to METADATA. Raises StreamMissingError, LeaderlessError."""
+    """The leader of a stream according to a response to METADATA. Raises StreamMissingError, LeaderlessError."""
     found = frames.stream_nodes(metadata.fields).get(stream)
     if found is None or found.code == Code.STREAM_MISSING:
         raise StreamMissingError(stream)

@@ -84,16 +84,17 @@ class Place:
 
 
 FIRST, LAST = Place(1), Place(2)
-"""The first chunk of a stream, and its last chunk with messages."""
+"""The place of the first chunk of a stream, and the place of its last chunk with messages."""
 
 
 def at_offset(offset: int) -> Place:
-    """The chunk that contains an offset; the first chunk if the offset is before it."""
+    """The place of the chunk that contains an offset; if the offset is before the first chunk, the place of the first
+    chunk."""
     return Place(4, offset)
 
 
 def at_time(milliseconds: int) -> Place:
-    """The first chunk that was written at or after a time."""
+    """The place of the first chunk that was written at or after a time."""
     return Place(5, milliseconds)
 
 

@@ -191,7 +191,7 @@ def _items(data: memoryview, at: int, wide: int) -> tuple[list[Any], int]:
 
 
 def _array(data: memoryview, at: int, wide: int) -> tuple[list[Any], int]:
-    """An array, whose items have one type, which is written once."""
+    """An array. All its items have the same type, which is written once."""
     end = _within(data, at + wide + int.from_bytes(data[at : at + wide], "big"))
     count = int.from_bytes(data[at + wide : at + 2 * wide], "big")
     kind, place = data[at + 2 * wide], at + 2 * wide + 1

@@ -16,8 +16,8 @@ MOST_BYTES = 255
 
 
 def split_of(stream: str) -> str:
-    """The name of a stream's split. The part of the upstream (:func:`part_of`) that is a stream or super stream has
-    this name too."""
+    """The id of a stream's split: the stream's name with ``%`` and ``:`` quoted. The names that :func:`part_of` returns
+    are quoted in the same way."""
     return stream.replace("%", "%25").replace(":", "%3A")
 
 
@@ -32,8 +32,8 @@ def stream_of(split: str) -> str:
 
 
 def part_of(split: str) -> str:
-    """The part of the upstream to which a split belongs: its super stream, or its stream; quoted as by
-    :func:`split_of`."""
+    """The part of the upstream to which a split belongs: for a partition of a super stream, the super stream; for any
+    other stream, the stream itself. The name is quoted as by :func:`split_of`."""
     return split.partition(":")[0]
 
 

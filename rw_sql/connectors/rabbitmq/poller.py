@@ -52,7 +52,8 @@ class Poller:
         if at == offset and now < until and not reader.has_any_from(address, stream, offset, RESOLVE_TIMEOUT_SECONDS):
             return None
         bounds = reader.bounds_of(address, stream, RESOLVE_TIMEOUT_SECONDS)
-        # When the reader starts again, it makes the same comparisons and reports the statement that fixes the problem.
+        # Each of these errors ends the run. When the reader starts again, it makes the same checks and reports the
+        # statement that fixes the problem.
         if state.incarnation is not None and bounds.birth not in (None, state.incarnation):
             raise OSError(
                 f"RECREATED {split}: the stream's first message is from {bounds.birth}, but the first message of the "

@@ -1,8 +1,8 @@
 """Reads the bounds and ranges of streams, in chunks.
 
-A subscription begins with the chunk that contains an offset, or, without an error, with a later chunk if that one was
-removed. The reader therefore also requests the chunks that the server writes for itself: the chunks then leave no
-offset out, and each gap between two chunks shows that messages were removed.
+A subscription begins with the chunk that contains the requested offset. If this chunk was removed, the server silently
+begins with a later one. The reader therefore also requests the chunks that the server writes for itself: the chunks
+then leave no offset out, and each gap between two chunks shows that messages were removed.
 
 A server answers the requests of a connection one after the other. Before it answers the request that follows a
 subscription, it delivers the chunks that the subscription can get. If no chunk has arrived before that answer, there is

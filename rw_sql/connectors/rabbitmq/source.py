@@ -125,7 +125,7 @@ class RabbitConnector(RangedConnector):
         except rabbit_client.RabbitError as error:
             return Upstream(error=str(error))
         if missing and is_super:
-            # A partition whose stream is missing cannot be reset like a split.
+            # A missing partition is an error, because it cannot be reset like a missing stream.
             return Upstream(error=f"the super stream {options[_SUPER]} lacks the streams {', '.join(missing)}")
         return Upstream(splits=splits, missing=tuple(missing), part=part, remedy=remedy)
 
@@ -197,7 +197,7 @@ class RabbitConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """For each stream, the offset after the one that consumers named ``group`` have stored.
+        """For each stream, the offset after the one that is stored under the consumer name ``group``.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a stream does not exist.
         """
@@ -252,7 +252,7 @@ class RabbitConnector(RangedConnector):
         return startup_time(self.spec, options)
 
     def split_topic(self, split: str) -> str:
-        """The super stream of a partition; any other stream itself."""
+        """For a partition of a super stream, the super stream; for any other stream, the stream itself."""
         return part_of(split)
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
@@ -396,7 +396,7 @@ def _is_super(options: Mapping[str, str]) -> bool:
 
 
 def _names(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The streams that a source's options name, or its only super stream."""
+    """The streams that a source's options name; for a super stream, only its name."""
     return (options[_SUPER].strip(),) if _is_super(options) else listed(options.get(_STREAM, ""))
 
 

@@ -187,8 +187,8 @@ def columns_of(
 def other_types(schema: Schema, *, texts: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
     """For each field of a record, the canonical types that a column may have besides the one of :func:`columns_of`.
 
-    ``texts`` are these types for a text that has no type of Kafka Connect. NUMERIC stands for every precision and
-    scale.
+    ``texts`` are the types that are allowed for a field of Avro's type ``string`` without a name of Kafka Connect.
+    NUMERIC stands for every precision and scale.
     """
     named = definitions(schema)
 

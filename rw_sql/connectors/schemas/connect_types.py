@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
-"""A record of the ``scale`` and of the unscaled ``value``."""
+"""Debezium's name of a decimal type whose values have different scales: a record with the ``scale`` and the unscaled
+``value``."""
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 CONNECT_TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
@@ -23,14 +24,15 @@ TIME_UNITS: Mapping[str, int] = {
     "io.debezium.time.MicroTime": 1_000_000,
     "io.debezium.time.NanoTime": 1_000_000_000,
 }
-"""Times of day that are numbers: the units in a second."""
+"""Debezium's types of times of day that are numbers. The value is how many of the type's units make one second."""
 
 TIMESTAMP_UNITS: Mapping[str, int] = {
     "io.debezium.time.Timestamp": 1_000,
     "io.debezium.time.MicroTimestamp": 1_000_000,
     "io.debezium.time.NanoTimestamp": 1_000_000_000,
 }
-"""Times without a zone that are numbers: the units in a second."""
+"""Debezium's types of times without a zone that are numbers. The value is how many of the type's units make one
+second."""
 
 DATE, ISO_DATE, ISO_TIME, ISO_TIMESTAMP, ZONED_TIMESTAMP = (
     f"io.debezium.time.{name}" for name in ("Date", "IsoDate", "IsoTime", "IsoTimestamp", "ZonedTimestamp")
@@ -49,8 +51,8 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "io.debezium.data.Json": ("JSONB",),
     VARIABLE_DECIMAL: ("NUMERIC", _TEXT),
 }
-"""For each name, the column types: first the one that is derived from the schema, then the others. NUMERIC stands for
-every precision and scale."""
+"""For each type's name, the column types that are possible: first the one that is derived from the schema, then the
+others. NUMERIC stands for every precision and scale."""
 
 _BASES: Mapping[str, str] = {
     **dict.fromkeys((*TIMESTAMP_UNITS, CONNECT_TIMESTAMP), "long"),
@@ -61,7 +63,8 @@ _BASES: Mapping[str, str] = {
     DATE: "int",
     VARIABLE_DECIMAL: "record",
 }
-"""For each name, the Avro type that has it. Any other type with such a name is not Debezium's."""
+"""For each type's name, the Avro type that has this name in a converter's schemas. The name is ignored on any other
+Avro type."""
 
 _LOGICAL: Mapping[str, tuple[str, int]] = {
     "date": ("date", 0),
@@ -96,8 +99,9 @@ def is_small(schema: Any) -> bool:
 
 
 def count_of(schema: Any) -> tuple[str, int] | None:
-    """What a whole number counts: a word for the kind of time, and the units in a second (0 for days). None if the
-    number has no type of time of Debezium or Kafka Connect, and no logical type of Avro."""
+    """How a whole number represents a time: the kind of time (``timestamp``, ``time`` or ``date``), and the number of
+    units per second (0 for days). None if the number is not a time of Debezium, Kafka Connect or a logical type of
+    Avro."""
     if not isinstance(schema, dict):
         return None
     name = str(schema.get("connect.name"))
@@ -108,7 +112,7 @@ def count_of(schema: Any) -> tuple[str, int] | None:
 
 
 def column_types(schema: Any) -> tuple[str, ...]:
-    """The canonical types of a column for a type of Kafka Connect or Debezium: the first is the one that is derived
+    """The canonical types that a column can have for a type of Kafka Connect or Debezium. The first of them is derived
     from the schema. Empty for any other schema."""
     name = connect_name(schema)
     if name is not None:
@@ -118,7 +122,7 @@ def column_types(schema: Any) -> tuple[str, ...]:
 
 def bounded_decimal(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema of a decimal of Kafka Connect. If the converter did not know the number of digits (Debezium's
-    ``money``) and therefore wrote 64, the schema gets the maximum number that a column can have."""
+    ``money``) and therefore wrote 64, the schema gets the maximum number of digits that a column can have."""
     known = schema.get("connect.parameters") or {}
     is_unknown = schema.get("connect.name") == DECIMAL and "connect.decimal.precision" not in known
     if is_unknown and schema.get("precision") == _NO_DIGITS:

@@ -62,7 +62,8 @@ def _missing(error: ModuleNotFoundError) -> SqlError:
 
 
 def compiled(text: str, imports: Sequence[tuple[str, str]] = ()) -> str:
-    """The descriptor set of a schema's text, in base64. ``imports`` are the texts of its references by file name.
+    """The descriptor set of a schema's text, in base64. ``imports`` are the texts of the schemas that it imports, by
+    file name.
 
     Raises SqlError if protoc rejects the text or the packages are not installed.
     """
@@ -179,7 +180,7 @@ class Messages:
         """The function that reads a message as a row of these columns; it raises NoMessageError with the reason.
 
         ``types`` maps the first five bytes of a record's frame, which contain the id of a schema, to the
-        :data:`WrittenTypes` of that schema. If ``types`` is given, messages of other types than this one are refused.
+        :data:`WrittenTypes` of that schema. If ``types`` is given, only messages of this type are accepted.
 
         An absent field is None if the schema distinguishes absence from the default value (messages, ``optional``
         and ``oneof``). Otherwise it has its default.

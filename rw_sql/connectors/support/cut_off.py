@@ -12,7 +12,7 @@ class HasDescriptor(Protocol):
     """A connection with a socket, such as psycopg's."""
 
     def fileno(self) -> int:
-        """The descriptor of its socket. Raises an error if it is closed."""
+        """The descriptor of the connection's socket. Raises an error if the connection is closed."""
         ...
 
 

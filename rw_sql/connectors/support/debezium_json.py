@@ -23,8 +23,8 @@ _WORDS = {
     "double": "double",
     "binary": "bytes",
 }
-"""Maps Spark types to the names of Kafka Connect's types. All other types, such as text, NUMERIC and times, are
-``string`` there, because their values are written as strings.
+"""Maps Spark types to the names of Kafka Connect's types. A type that is not listed, such as a text type, NUMERIC or a
+time type, has the name ``string``, because its values are written as strings.
 """
 
 _SOURCE_FIELDS = ({"field": "db", "type": "string"}, {"field": "table", "type": "string"})

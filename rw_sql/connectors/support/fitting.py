@@ -76,7 +76,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _struct(given: Any, wanted: Any) -> Fitted:
     names = [field.name for field in given.type]
-    parts = given.flatten()  # Unlike the fields themselves, these are NULL where the struct is.
+    parts = given.flatten()  # Unlike field(), flatten() gives NULL wherever the struct is NULL.
     is_misfit = np.zeros(len(given), np.bool_)
     made = []
     for field, name in zip(wanted, matches([field.name for field in wanted], names).values(), strict=True):
@@ -111,8 +111,8 @@ def _map(given: Any, wanted: Any) -> Fitted:
 
 
 def _rows_of(given: Any, lengths: NDArray[np.int64], is_wrong: NDArray[np.bool_]) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """The offsets of lists with these lengths (NULL for a list that is NULL), and a mask of the lists with a wrong
-    part."""
+    """The offsets of lists with these lengths (NULL for a list that is NULL), and a mask of the lists with an item that
+    does not fit."""
     ends = np.concatenate(([0], np.cumsum(lengths)))
     is_null = np.asarray(given.is_null())
     wrongs = np.concatenate(([0], np.cumsum(is_wrong)))[ends]
@@ -209,5 +209,5 @@ def _moments(number: Any, wanted: pa.DataType) -> Fitted:
 
 
 def _is_below(number: Any, limit: int) -> pa.Array:
-    # Does not use the absolute value: that of the smallest 64-bit number does not fit into 64 bits.
+    # Does not use the absolute value, because for the smallest 64-bit number it does not fit into 64 bits.
     return pc.and_(pc.less(number, limit), pc.greater(number, -limit))

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 
 def without_password(message: object, options: Mapping[str, str]) -> str:
-    """A message of a database or its client, as a single line and without the option ``password``."""
+    """A message of a database or its client, as a single line in which ``[secret]`` replaces the value of the option
+    ``password``."""
     line = " ".join(str(message).split())
     password = options.get("password")
     return line.replace(password, "[secret]") if password else line

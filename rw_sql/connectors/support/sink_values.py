@@ -27,8 +27,8 @@ def json_rows(rows: pa.Table, columns: Sequence[str], *, with_nan_text: bool = T
     """The rows as JSON values, in the order of the rows.
 
     Timestamps with a zone are ISO 8601 in UTC with microseconds, TIMESTAMP and DATE have no zone; NUMERIC is text,
-    because most readers parse a JSON number as a float; BYTEA is base64; NaN and infinities are text. Without
-    ``with_nan_text``, NaN and infinities remain numbers, for which :func:`to_json` raises ValueError.
+    because most readers parse a JSON number as a float; BYTEA is base64. With ``with_nan_text``, NaN and infinities are
+    text; otherwise they remain numbers, for which :func:`to_json` raises ValueError.
     """
     if not columns:
         yield from ({} for _ in range(rows.num_rows))

@@ -77,7 +77,8 @@ def changed_names(text: str) -> Iterator[Changed]:
         if found is not None:
             yield _changed(text, found)
     elif first["holds"]:
-        # A block of several statements, or a statement inside a string.
+        # Such a text is a block of several statements, or contains a statement inside a string, so all of it is
+        # searched.
         yield from (_changed(text, found) for found in _TARGET.finditer(text, first.start("holds")))
     elif _INSERT.search(text):
         told = without_strings(text)

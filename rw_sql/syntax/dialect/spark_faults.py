@@ -394,7 +394,8 @@ _FOLLOWING = {
     "an expression": frozenset({"SELECT", "BY", ",", "=", "<", ">", "+", "-", "*", "/", "THEN", "ELSE"}),
     "the name of a relation": frozenset({"FROM", "JOIN", "INTO", "TABLE"}),
 }
-"""For each word at which a statement may end too early: the part that must follow."""
+"""Maps a part of a statement to the words after which it is required. A statement that ends right after one of these
+words is incomplete."""
 
 _TYPES = frozenset({
     "array", "bigint", "binary", "boolean", "byte", "char", "date", "decimal", "double", "float", "int", "integer",

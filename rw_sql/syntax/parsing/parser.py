@@ -190,7 +190,8 @@ class Parser:
 
 
 def _placed(error: SqlError, token: Token) -> SqlError:
-    """An error that a rule's action raised. If the error has no position, it gets that of the token after the rule."""
+    """An error that a rule's action raised. If the error has no position, it gets the position of the token after the
+    rule."""
     if error.span is None:
         error.span = token.span
         if error.message.startswith("expected "):

@@ -171,8 +171,8 @@ class ViewQuery:
         return _formed(chain, names, has_keep=None)
 
     def touched_groups(self, keys: Sequence[str], columns: Sequence[str]) -> str | None:
-        """A query that returns the group of each input row, in columns named ``keys``; None if the query is not an
-        aggregation with groups.
+        """A query that returns the group of each input row, in columns whose names are ``keys``; None if the query is
+        not an aggregation with groups.
 
         ``columns`` are the columns of the input.
         """
@@ -341,7 +341,8 @@ def _add_keys(core: exp.Select, keys: Sequence[tuple[exp.Expr, str | None]]) -> 
     """The names that the keys have as columns of a select. Keys that are not selected are added to the select as hidden
     columns.
 
-    Each key is paired with the qualifier that a select item may omit, or with None.
+    Each key is paired with its relation's name or with None. With a name, a select item also counts as the key if it is
+    a column with the key's name and either no qualifier or this name as its qualifier.
     """
     from sqlglot import exp
 

@@ -68,8 +68,8 @@ def _written(name: str, dialect: str) -> str:
 
 
 def _named(tree: exp.Expr, column: str, relation: str) -> list[tuple[int, int, bool]]:
-    """The ranges at which the column occurs. For each, the flag tells whether the name becomes part of a value
-    there."""
+    """The ranges at which the column occurs. For each range, the flag is true if the name becomes part of a value
+    there, as in ``struct(a)``."""
     from sqlglot import exp
 
     found = []

@@ -115,7 +115,7 @@ def _select_of(node: exp.Expr) -> exp.Select | None:
 
 
 def aggregates_of(select: exp.Select) -> list[exp.Expr]:
-    """The aggregates of a select, without those of its subqueries, each with its FILTER."""
+    """The aggregates of a select, each with its FILTER. Aggregates inside subqueries are not included."""
     from sqlglot import exp
 
     found = []

@@ -37,7 +37,7 @@ def name_text(name: Name) -> str:
 
 
 def key_text(key: str) -> str:
-    """An option's key. The parts of the name may be any words, so only special characters and capitals need quotes."""
+    """An option's key. The parts of a key may be any words, so only special characters and capitals need quotes."""
     return ".".join(part if _is_plain(part) else _in_quotes(part) for part in key.split("."))
 
 

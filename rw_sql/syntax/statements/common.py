@@ -251,7 +251,7 @@ class IncludeColumn:
 class TableConstraint:
     """``[CONSTRAINT name] PRIMARY KEY (columns)``, or another constraint as text, which is parsed but not enforced.
 
-    ``kind`` is PRIMARY KEY, UNIQUE, CHECK or FOREIGN KEY; ``text`` follows the columns.
+    ``kind`` is PRIMARY KEY, UNIQUE, CHECK or FOREIGN KEY; ``text`` is the text after the columns.
     """
 
     kind: str

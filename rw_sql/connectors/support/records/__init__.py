@@ -1,4 +1,5 @@
-"""Records as the columns of Arrow tables: their schema, kept ranges of them, and the readers that give them to Spark.
+"""Records as Arrow tables: the schema of these tables, ranges of records that are kept in memory, and the readers that
+pass records to Spark.
 
 Imports: ``base`` and the modules of ``support``. Begin with ``record_columns``.
 """

@@ -3,7 +3,8 @@ its parts.
 
 A rule without a function returns its only value, or None if it has none.
 
-Imports: ``statements``, ``lexing``. Begin with the family of a statement: ``source``, ``table``, ``sink``, …
+Imports: ``statements``, ``sql_reader``, ``lexing``. Begin with the module of a kind of statements: ``source``,
+``table``, ``sink``, …
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def _brokers(written: tuple[Option, ...]) -> tuple[tuple[Option, ...], tuple[Opt
 
 
 def _text(key: str, written: tuple[Option, ...]) -> tuple[TextValue | None, tuple[Option, ...]]:
-    """The value of an option, None if it is missing, and the other options."""
+    """The value of an option (None if the option is missing), and the other options."""
     for option in written:
         if option.key == key:
             if not isinstance(option.value, TextValue):
