@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from rw_sql.cli.interface.exit_codes import REFUSED
 from rw_sql.cli.main import app
 from rw_sql.cli.source_run import offsets_of
 from rw_sql.errors import SqlError
@@ -208,9 +209,9 @@ def test_an_operator_moves_a_source_from_the_shell(tmp_path: Path) -> None:
     ran = run(sys.executable, "-c", COMMANDS, json.dumps(words))
     assert ran.returncode == 0, ran.stderr
     refused, done, exported = json.loads(ran.stdout)
-    assert refused[:2] == [1, ""]
+    assert refused[:2] == [REFUSED, ""]
     assert "DUPLICATES 12" in refused[2]
-    assert "needs ALLOW DUPLICATES in the statement" in refused[2]
+    assert "--yes needs --allow duplicates" in refused[2]
     assert done[0] == 0, done[2]
     assert [(row["change"], row["detail"]) for row in json.loads(done[1])] == [
         ("INJECTED", "2-0 at 4 (was 10)"),
