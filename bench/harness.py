@@ -23,7 +23,7 @@ LEAST_RUNS = 5
 """The minimum number of measurements of each side."""
 
 STEADY = 0.15
-"""The maximum distance of the medians of the rounds from the median of these medians, as a share of it. A figure that
+"""The maximum distance of the rounds' medians from the median of these medians, as a share of the latter. A figure that
 varies more misses its goal."""
 
 ROUNDS = 3
@@ -136,7 +136,7 @@ class Outcome:
 
     @property
     def drift(self) -> float | None:
-        """The greatest distance of the medians of the rounds from the median of these medians, as a share of it; None
+        """The greatest distance of the rounds' medians from the median of these medians, as a share of the latter; None
         if there was only one round.
 
         A time without a peer depends on the machine. For such a time, this is the smaller of two distances: that of the

@@ -141,7 +141,7 @@ def fill(bootstrap: str, topic: str, records: int, partitions: int, *, first: in
     """Writes flights, from number ``first`` on, to a topic, partition by partition in turn; returns when all are
     acknowledged.
 
-    For many records two processes write, each to every other partition.
+    Many records are written by two processes, each of which writes to half of the partitions.
     """
     workers = 2 if records >= _MANY and partitions % 2 == 0 else 1
     parts = [(bootstrap, topic, range(first + at, first + records, workers), partitions) for at in range(workers)]
@@ -316,7 +316,7 @@ class Child:
         halt_group(self.process)
 
     def resume(self) -> None:
-        """Resumes it."""
+        """Resumes the process and its JVM after :meth:`halt`."""
         go_on_group(self.process)
 
     def cpu_seconds(self) -> float:
@@ -403,7 +403,7 @@ def halt_group(process: subprocess.Popen[Any]) -> None:
 
 
 def go_on_group(process: subprocess.Popen[Any]) -> None:
-    """Resumes them."""
+    """Resumes the processes of a process group; ``process`` is its leader."""
     os.killpg(process.pid, signal.SIGCONT)
 
 

@@ -23,10 +23,10 @@ PAGE = ROOT / "docs" / "proof" / "soak.md"
 
 
 def main(
-    minutes: Annotated[float, typer.Option(min=1, help="How long.")] = 60,
-    seed: Annotated[int, typer.Option(help="What is drawn.")] = 1,
+    minutes: Annotated[float, typer.Option(min=1, help="The duration of the run in minutes.")] = 60,
+    seed: Annotated[int, typer.Option(help="The seed of the random draws.")] = 1,
 ) -> None:
-    """Try one warehouse with everything that happens to it, against an oracle."""
+    """Run random statements, moves and faults on one warehouse, and compare its rows with an oracle."""
     keep_tidy()
     started, ended = time.monotonic(), False
     folder = Path(tempfile.mkdtemp(prefix="soak-"))

@@ -1,4 +1,5 @@
-"""The operator of a soak: a session that runs no jobs, types statements and repeats what a fault refused."""
+"""The operator of a soak: a session that runs no jobs. It sends statements, and repeats those that fail because of a
+fault."""
 
 from __future__ import annotations
 
@@ -37,16 +38,16 @@ _COLUMNS = {
     "all_events": "topic, CAST(part AS INT), CAST(off AS BIGINT)",
     "thirds": "topic, CAST(part AS INT), CAST(off AS BIGINT), v",
 }
-"""The columns to compare of views whose columns from INCLUDE are text."""
+"""The columns to compare, for views in which columns from INCLUDE are text."""
 
 
 class RefusedError(Exception):
-    """A statement was still refused after all the patience of the soak."""
+    """A statement was repeated for the maximum time, and was still refused."""
 
 
 @dataclass(slots=True)
 class Operator:
-    """Does one random thing after the other, and knows what each must have done."""
+    """Executes random operations one after another, and passes their expected effects to ``upstream``."""
 
     processes: Processes
     upstream: Upstream
@@ -58,7 +59,7 @@ class Operator:
     _moves: list[tuple[str, dict[tuple[str, int], int], bool, int]] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Creates the objects."""
+        """Creates the source, the table and the views."""
         self.spark = rw_sql.connect(str(self.processes.warehouse), run_jobs=False, config=FEW_ROWS)
         rw_sql.attach(self.spark, str(self.processes.warehouse), run_jobs=False).ask = lambda _: True
         bootstrap = self.upstream.bootstrap
@@ -81,7 +82,8 @@ class Operator:
         return [tuple(row) for row in self.spark.sql(text).collect()]
 
     def say(self, text: str) -> None:
-        """Commits a statement exactly once, whatever happens to the owner meanwhile. Raises RefusedError."""
+        """Runs a statement, and repeats it until it is committed; checks that it is committed exactly once. Raises
+        RefusedError."""
         started, before = time.monotonic(), self._operations()
         error = ""
         while time.monotonic() < started + _PATIENCE_SECONDS:
@@ -101,7 +103,8 @@ class Operator:
         raise RefusedError(self.tell(f"{text}: {error}"))
 
     def flush(self) -> None:
-        """Returns once everything is read and written. Raises RefusedError."""
+        """Runs FLUSH until it succeeds for all jobs, then counts the rows that must have been read. Raises
+        RefusedError."""
         started, error = time.monotonic(), ""
         while time.monotonic() < started + _PATIENCE_SECONDS:
             try:
@@ -122,7 +125,10 @@ class Operator:
         raise RefusedError(self.tell(f"FLUSH: {error}"))
 
     def step(self) -> None:
-        """New records, perhaps a move, and a fault in half of the steps; then all must arrive."""
+        """Produces records and sometimes creates or drops a view, then sometimes moves the source.
+
+        Each of the two parts has a fault in half of the cases, and ends with a FLUSH.
+        """
         self.upstream.grow(self.draw.choice((20, 200, 200, 2_000, 20_000)))
         fault = self._fault() if self.draw.random() < 0.5 else None
         if fault is not None:
@@ -146,7 +152,8 @@ class Operator:
             self.flush()
 
     def compare(self) -> int:
-        """Compares the log, the table and the views with the oracle; returns the rows. Raises AssertionError."""
+        """Compares the table and the views with the oracle; returns the number of compared rows. Raises
+        AssertionError."""
         compared = 0
         for name, expected in self.upstream.expected_views().items():
             columns = _COLUMNS.get(name, "*")
@@ -158,7 +165,7 @@ class Operator:
         return compared
 
     def tell(self, what: str) -> str:
-        """What went wrong, behind the last events."""
+        """The text of a failure: the newest events, followed by ``what``."""
         return "\n".join([*self.story[-30:], what])
 
     def _operations(self) -> int:
@@ -229,7 +236,8 @@ class Operator:
         self._moves.clear()
 
     def _remember(self, changed: Collection[tuple[str, int]] | None = None) -> None:
-        """Keeps the positions that an operation is about to change: all, or those of some partitions."""
+        """Stores the positions that an operation is about to change, so that it can be undone: all positions, or those
+        of the partitions in ``changed``."""
         positions = self.upstream.positions
         kept = {place: offset for place, offset in positions.items() if changed is None or place in changed}
         self._moves.append((self.upstream.reads, kept, changed is None, self._operations()))

@@ -27,7 +27,8 @@ _SERVE = ("--no-http", "--conf", "spark.ui.enabled=false", "--master", "local[2]
 
 @dataclass(slots=True)
 class Processes:
-    """Starts ``rw-sql serve`` again whenever it ends, unless a fault keeps it down."""
+    """The broker, and the owner: ``rw-sql serve``, which is started again whenever it ends, unless a fault keeps it
+    stopped."""
 
     folder: Path
     bootstrap: str = ""
@@ -43,13 +44,13 @@ class Processes:
         return self.folder / "warehouse"
 
     def start(self) -> None:
-        """Starts the broker, and the owner with the thread that watches it."""
+        """Starts the broker, and the thread that starts the owner and watches it."""
         self.bootstrap = start_broker(self.folder / "broker", port=0).bootstrap
         self._watcher = threading.Thread(target=self._watch, name="soak-watch", daemon=True)
         self._watcher.start()
 
     def stop(self) -> None:
-        """Ends all of them."""
+        """Ends the thread, the owner and the broker."""
         self._is_over.set()
         if self._watcher is not None:
             self._watcher.join()
@@ -76,14 +77,15 @@ class Processes:
                 )
 
     def owner_pids(self) -> tuple[int, int] | None:
-        """The Python process and the JVM that run the jobs; None if nothing does."""
+        """The ids of the Python process and of the JVM that run the jobs; None if no owner runs them."""
         lease = Metastore.open(str(self.warehouse)).jobs.lease()
         if lease is None or lease.is_released or self._owner is None or lease.python_pid != self._owner.pid:
             return None
         return lease.python_pid, lease.jvm_pid
 
     def kill(self, which: str) -> bool:
-        """Kills the owner's ``python``, its ``jvm``, or ``both``; False if there is no owner now."""
+        """Kills the owner's Python process, its JVM or both: ``which`` is ``python``, ``jvm`` or ``both``. Returns
+        False if there is no owner now."""
         pids = self.owner_pids()
         if pids is None:
             return False
@@ -92,7 +94,7 @@ class Processes:
         return True
 
     def suspend(self, seconds: float) -> bool:
-        """Stops the owner's processes without their knowing for so long."""
+        """Suspends the owner's processes by SIGSTOP for some seconds; returns False if there is no owner now."""
         pids = self.owner_pids()
         if pids is None:
             return False
@@ -104,7 +106,8 @@ class Processes:
         return True
 
     def away(self, seconds: float, *, older: float = 0.0) -> bool:
-        """Kills the owner and starts it again after ``seconds``; the stored data is made ``older`` meanwhile."""
+        """Kills the owner, and lets it be started again after ``seconds``. Meanwhile, the stored data is made older by
+        ``older`` seconds. Returns False if there is no owner now."""
         self._is_kept_down.set()
         try:
             if not self.kill("both"):
@@ -118,7 +121,8 @@ class Processes:
             self._is_kept_down.clear()
 
     def lose_broker(self, seconds: float) -> bool:
-        """Kills the broker and starts it again after so many seconds, at its address."""
+        """Kills the broker and starts it again after some seconds, at the same address; returns False if it is not
+        running."""
         info = is_running(self.folder / "broker")
         if info is None:
             return False
@@ -136,7 +140,7 @@ def _signal(pid: int, number: int) -> None:
 
 
 def draw_fault(processes: Processes, draw: random.Random) -> tuple[str, Callable[[], bool]]:
-    """A fault's name and what brings it about and ends it again."""
+    """Draws a fault: its name, and a function that causes it and ends it again."""
     short, long = draw.uniform(1, 20), draw.uniform(60, 120)
     faults: list[tuple[str, int, Callable[[], bool]]] = [
         ("Python process killed", 4, lambda: processes.kill("python")),

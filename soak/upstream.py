@@ -1,4 +1,5 @@
-"""The upstream of a soak and what must have been read from it, computed without any code of the product."""
+"""The upstream of a soak, and the rows that must have been read from it, which are computed without code of the
+product."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TOPICS = {"events": 3, "moved": 2}
-"""The topics that the source reads by turns, with their partitions."""
+"""The topics that the source reads in turn, each with its number of partitions."""
 
 ACCOUNTS = "accounts"
 KEYS = 13
@@ -32,10 +33,10 @@ def event(topic: str, partition: int, offset: int) -> dict[str, object]:
 
 @dataclass(slots=True)
 class Upstream:
-    """Two topics of events, one of updates and deletes of accounts, and the rows that the product must have.
+    """Two topics of events, a topic of updates and deletes of accounts, and the rows that the product must have.
 
-    ``times`` counts how often each event must be in the source's log. ``positions`` are the next offsets to read, per
-    topic and partition, of the topic that is read now.
+    ``times`` counts how often each event must be in the source's log. ``positions`` has the next offset to read of each
+    topic and partition that has a position; a topic keeps its positions when the source moves to the other topic.
     """
 
     bootstrap: str
@@ -53,7 +54,7 @@ class Upstream:
         create_topic(self.bootstrap, ACCOUNTS, 2)
 
     def grow(self, rows: int) -> None:
-        """Appends about so many events and a tenth of that many updates of accounts. The broker must answer."""
+        """Appends about ``rows`` events and a tenth as many updates and deletes of accounts. The broker must answer."""
         topic = self.reads if self.draw.random() < 0.8 else self.draw.choice(list(TOPICS))
         ends = self.ends[topic]
         for partition, end in enumerate(ends):
@@ -79,14 +80,14 @@ class Upstream:
         produce(self.bootstrap, ACCOUNTS, updates)
 
     def read(self) -> None:
-        """Counts what is read once the product has caught up."""
+        """Counts the events that the product has read when it has caught up, and moves the positions to the ends."""
         for partition, end in enumerate(self.ends[self.reads]):
             start = self.positions.get((self.reads, partition), 0)
             self.times.update((self.reads, partition, offset) for offset in range(start, end))
             self.positions[self.reads, partition] = end
 
     def expected_views(self) -> Mapping[str, Counter[tuple[object, ...]]]:
-        """The rows of each view, with how often each is there."""
+        """The rows that the table and each view must contain, each with its number of occurrences."""
         groups: dict[int, list[int]] = {}
         thirds: Counter[tuple[object, ...]] = Counter()
         for place, times in self.times.items():

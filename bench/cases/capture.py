@@ -171,7 +171,7 @@ class _Side:
             f"the slot {self.slot} is released",
             every=0.1,
         )
-        with suppress(psycopg.errors.UndefinedObject):  # A source of rw_sql drops its own.
+        with suppress(psycopg.errors.UndefinedObject):  # A source of rw_sql drops its slot itself.
             run(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE {named}")
         run(f"DROP PUBLICATION IF EXISTS {self.slot}")
 

@@ -195,7 +195,7 @@ def _measured(sides: Mapping[str, _Side], name: str) -> float:
     heartbeats and transactions do not expire. During the long move (drop and create again), only the bare query is
     suspended, because it has no leases, heartbeats or transactions.
     """
-    # Sides may still work after their last move or suspension: compaction, checkpoints, compilers.
+    # After its last move or suspension, a side may still be compacting, writing checkpoints or compiling.
     time.sleep(_REST_SECONDS)
     halted = [
         process

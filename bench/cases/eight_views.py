@@ -1,8 +1,8 @@
 """Eight views on one topic, compared with eight plain Spark queries: CPU time, and bytes that the broker sent.
 
-``python -m bench.cases.eight_views {ours | bare | batch} <bootstrap> <topic> <folder>``: each input line contains the
-number of records, and one side reads to the topic's end; ``batch`` reads the whole topic each time. At an empty line it
-prints the contents of its tables.
+``python -m bench.cases.eight_views {ours | bare | batch} <bootstrap> <topic> <folder>`` is the process of one side.
+Each input line contains the number of records in the topic; the process then reads to the topic's end (``batch`` reads
+the whole topic each time). At an empty line, the process prints the contents of its tables.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ def _copy(warehouse: Path, ids: Mapping[int, int]) -> None:
         for log in (warehouse / "data" / str(new)).rglob("_delta_log"):
             for file in log.iterdir():
                 if file.name.startswith(".") and file.suffix == ".crc":
-                    file.unlink()  # Hadoop's checksum of a text that is changed here. Delta's own checksums stay valid.
+                    file.unlink()  # Hadoop's checksum, outdated by the change below; Delta's own checksums stay valid.
                 elif file.suffix == ".json":
                     file.write_text(_JOB.sub(renumbered, file.read_text()))
         for folder in (warehouse / "checkpoints").iterdir():
@@ -322,8 +322,8 @@ def measure_bare(count: int) -> dict[str, float]:
 
 
 def _measure_alone(count: int) -> dict[str, float]:
-    """Measures only the sources that get records in a warehouse of ``count`` sources, in a warehouse without the
-    others."""
+    """Measures the sources that get records in a warehouse of ``count`` sources, but in a warehouse that contains only
+    these sources."""
     return {_name("busy", count): measure(_BUSY + 1)[_name("busy", _BUSY + 1)]}
 
 

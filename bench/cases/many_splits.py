@@ -36,13 +36,13 @@ _STATEMENTS = {
         "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)",
     ),
 }
-"""Per case: its title, and its statements."""
+"""For each case, its title and its statements."""
 
 
 @contextmanager
 def _session() -> Iterator[tuple[Callable[[str], float], str]]:
-    """Yields a function that runs a statement in a session on a new warehouse and returns the time until its last row
-    is received, in milliseconds; and the warehouse."""
+    """Yields two values: a function that runs a statement in a session on a new warehouse and returns the time in
+    milliseconds until its last row is received, and the warehouse."""
     import rw_sql
 
     warehouse = mkdtemp(prefix="rw_sql_bench_")
@@ -95,8 +95,8 @@ def _read_all(warehouse: str) -> None:
 
 @contextmanager
 def _open_many() -> Iterator[Pair]:
-    """Statements on a paused source whose SPLITS splits are all read. A case's figure is that of its slowest
-    statement."""
+    """Statements on a paused source with SPLITS splits, all of which have been read. A case's figure is that of its
+    slowest statement."""
     with _session() as (timed, warehouse):
         timed(
             f"CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.split.num = '{SPLITS}', "

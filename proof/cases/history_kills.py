@@ -16,9 +16,9 @@ _KILLS = 5
 def _check(seed: int, folder: Path) -> Facts:
     draw = random.Random(seed)
     records, chunk = (1_000_000, 100_000) if seed < LARGE else (20_000, 3_000)
-    # The points are in the order in which a process reaches them, so that no process has to pass a later point first.
-    # Of the points after the move of the checkpoint, only one is chosen: a process that is killed there leaves a view
-    # whose backfill is complete, so the next process reaches none of these points.
+    # The points are listed in the order in which a backfill reaches them: after a kill at one point, the next process
+    # still reaches the points after it. Of the points after the move of the checkpoint, only one is chosen: a process
+    # that is killed there leaves a view whose backfill is complete, so the next process reaches none of these points.
     first = POINTS.index("history.after_move")
     chosen = sorted(draw.sample(range(first + 1), _KILLS - 2))
     if chosen[-1] == first:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _STEPS, _OPERATIONS = 60, 6
 _ACTS = 30
-"""The number of the writers' statements per step of the reader until the writers become slower."""
+"""The writers become slower after ``_STEPS`` times this number of statements."""
 
 _SLOW_SECONDS = 0.02
 
@@ -83,8 +83,8 @@ class History:
         self.thread.start()
 
     def write(self) -> None:
-        """Runs statements until the writers are stopped; more slowly after a while, so that the reader gets enough CPU
-        time on a slow machine."""
+        """Runs statements until the writers are stopped. After a while, the statements are run more slowly, so that the
+        reader gets enough CPU time on a slow machine."""
         done = 0
         while not self.ended.wait(0.0 if done < _ACTS * _STEPS else _SLOW_SECONDS):
             self.writers.act()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _KIND = PostgresCdcConnector()
 _STEPS, _OPERATIONS = 60, 6
 _ACTS = 30
-"""The number of the writers' statements per step of the reader until the writers become slower."""
+"""The writers become slower after ``_STEPS`` times this number of statements."""
 
 _SLOW_SECONDS = 0.02
 
@@ -89,8 +89,9 @@ class History:
         self.writers.close()
 
     def write(self) -> None:
-        """Runs statements until the writers are stopped, because a new slot waits until open transactions end; more
-        slowly after a while, so that the reader gets enough CPU time on a slow machine."""
+        """Runs statements until the writers are stopped. They must not stop earlier: a new slot waits until they have
+        ended their open transactions. After a while, the statements are run more slowly, so that the reader gets enough
+        CPU time on a slow machine."""
         done = 0
         while not self.ended.wait(0.0 if done < _ACTS * _STEPS else _SLOW_SECONDS):
             self.writers.act()

@@ -56,11 +56,11 @@ _SNAPSHOT, _BETWEEN, _STREAM = "within a snapshot", "before a snapshot", "betwee
 _STARTS = "while it starts"
 
 _BATCHES_TO_SNAPSHOT = 30
-"""The number of batches after which :meth:`Soak._snapshot` adds another column: if the snapshot that the last new
-column caused was not seen within these batches, it has already ended."""
+"""The number of batches after which :meth:`Soak._snapshot` adds another column: if it has not seen the snapshot of the
+last new column within this many batches, that snapshot has already ended."""
 
 _MOST_ROWS_LOG = 5.0
-"""The largest transactions have 10 to the power of this many rows."""
+"""The decimal logarithm of the number of rows in the largest transactions."""
 
 
 @dataclass
@@ -235,7 +235,7 @@ class Soak:
     def kill_again_and_again(self) -> None:
         """Kills the process that captures the changes, and sometimes the server, for at least SECONDS.
 
-        Of each three kills, one comes while the process starts, one while it reads a table's snapshot, and one while
+        Of every three kills, one comes while the process starts, one while it reads a table's snapshot, and one while
         it reads changes.
         """
         began = time.monotonic()
@@ -356,7 +356,7 @@ class Soak:
                     return False
                 try:
                     wrong = self.differences()
-                except json.JSONDecodeError:  # It is being written.
+                except json.JSONDecodeError:  # The process is still writing the dump.
                     return False
                 if wrong:
                     dump.unlink()

@@ -170,7 +170,7 @@ def _java() -> list[str]:
     return [
         java_program(),
         f"-Xmx{_HEAP}",
-        # The broker is short-lived: start quickly, and leave the cores to its clients.
+        # The broker is short-lived: it should start quickly and leave the cores to its clients.
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-Djava.awt.headless=true",

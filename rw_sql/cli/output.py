@@ -30,7 +30,7 @@ table with such a cell, the other cells of the row would be mostly blank.
 
 
 _WIDEST_WORD = 24
-"""The maximum length of a word that is never broken to make a table fit.
+"""The maximum number of characters of a word that is never broken to make a table fit.
 
 Longer words in cells may be broken, headers are never broken.
 """

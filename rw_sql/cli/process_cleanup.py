@@ -27,9 +27,9 @@ _END_SECONDS = 8.0
 _LOOK_SECONDS = 0.05
 
 _held: list[int] = []
-"""This process's ends of the pipes to its keepers.
+"""This process's ends of the pipes to its keepers, as file descriptors.
 
-They stay open until the process ends; the keepers notice the end when they close.
+They stay open until this process ends. When a pipe is closed, its keeper knows that the process has ended.
 """
 
 

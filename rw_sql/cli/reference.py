@@ -64,7 +64,7 @@ _VIEW_ROWS = {
     "rw_depend": "dependency: `objid` reads or uses `refobjid`",
     "rw_fragment_splits": "split that a fragment reads",
     "rw_source_state": "position that a statement set",
-    "rw_operations": "statement that changed something: before-image, outcome, the statement that undoes it, the undo",
+    "rw_operations": "operation: statement, before-image, outcome, the statement that would undo it, epoch of its undo",
     "rw_event_logs": "event: statements, their outcomes, starts of jobs, recent changes of job state; `info` is JSON",
     "rw_jobs": "job: state, reason, last error, restarts",
     "rw_runs": "start of a job",
@@ -72,14 +72,15 @@ _VIEW_ROWS = {
     "rw_rewind_points": "unsafe operation, with its rewind point or the reason why it has none",
     "rw_ddl_progress": "view that is being built, or table that is being refreshed, with its progress",
     "rw_refresh_table_state": "refreshable table: state, times of its refreshes, interval, last failure",
-    "rw_refresh_progress": "key range of the newest refresh of a table: rows that differ, whether it is merged",
+    "rw_refresh_progress": "key range of a table's newest refresh: number of rows that differ, whether it is merged",
     "rw_lease": "resource group: the owner of its jobs; a group has no row before its first owner",
 }
 """The meaning of a row of each catalog view. The texts are here because released files of ``catalog/`` never change."""
 
 _PLAINER = {
     "Statements that sessions without a JVM pass to the owner of a group. The newest row of a request holds.": (
-        "Statements that sessions without a JVM pass to the owner of a group. The newest row of a request is valid."
+        "Statements that sessions without a JVM pass to the owner of a group. If a request has several rows, only the "
+        "newest row is valid."
     ),
     "Which of these files a warehouse has seen.": "The files of `catalog/` that have been applied to the warehouse.",
     (
@@ -104,7 +105,7 @@ _PLAINER = {
     "JSON, for the proof afterwards": "JSON, for SHOW SOURCE CONTINUITY",
     "applied, committed or failed: and why": "applied, committed or failed, with the reason",
     "Projections of operations: the newest row of a key holds.": (
-        "A projection of operations: for each key, the newest row is valid."
+        "A projection of operations. If several rows have the same key, only the newest row is valid."
     ),
     "JSON; null once dropped": "JSON; null if the object was dropped",
     "the operation that assigned or took the split": "the operation that assigned or removed the split",
@@ -114,8 +115,8 @@ _PLAINER = {
     ),
     "version of the log of the fragment when it was set": "version of the fragment's log when the state was set",
     "Facts of the running jobs. They advance no epoch; seq orders the rows of a key, the newest holds.": (
-        "The runtime_* tables describe the running jobs. Writing to them does not increase the epoch. seq orders the "
-        "rows of a key; the newest is valid."
+        "The runtime_* tables describe the running jobs. Writing to them does not increase the epoch. If several rows "
+        "have the same key, only the row with the highest `seq` is valid."
     ),
     "always the same: a warehouse has one owner": (
         "`jobs` for the resource group default, `jobs.GROUP` for another group"
@@ -130,10 +131,13 @@ _PLAINER = {
         "start again."
     ),
     "one COMMIT that holds one or more sources": (
-        "the COMMIT for which readers are stopped; it may stop the readers of several sources"
+        "identifies the COMMIT of the block; the same value for all sources whose readers this COMMIT stops"
     ),
     "the catalog that the block is committed on": "the epoch of the catalog on which the block was planned",
-    "where the process cannot be looked at": "used if the process is on another machine and cannot be checked",
+    "where the process cannot be looked at": (
+        "the end of the hold, in milliseconds since 1970; used if the process is on another machine, where it cannot "
+        "be checked"
+    ),
     (
         "What REWIND goes back to. A point belongs to one source and one unsafe operation; the copies lie beside the "
         "checkpoints."
@@ -149,7 +153,7 @@ _PLAINER = {
     "Which REWINDs the owner has carried out.": "The REWINDs that the owner has completed.",
     "the operation that is the REWIND": "the epoch of the REWIND",
     "How far views have come with what was there before them. The newest row of a job holds.": (
-        "The progress of backfills. The newest row of a job is valid."
+        "The progress of backfills. If a job has several rows, only the newest row is valid."
     ),
     "reading history, catching up, or live once it is over": (
         "reading history, catching up, or, after the backfill, live"
@@ -159,8 +163,8 @@ _PLAINER = {
         "How far the refreshes of tables have come, chunk by chunk; chunk -1 is the loading. The newest row of a chunk "
         "holds."
     ): (
-        "The progress of refreshes, chunk by chunk; chunk -1 stands for the loading phase before the merge. The newest "
-        "row of a chunk is valid."
+        "The progress of refreshes, chunk by chunk; chunk -1 stands for the loading phase before the merge. If a chunk "
+        "has several rows, only the newest row is valid."
     ),
     "which refresh of the table, counted from 1": "the number of the table's refresh, from 1",
     "the key up to which the chunk reaches, as JSON; null where it has no rows": (
@@ -259,7 +263,7 @@ def python_page() -> str:
     parts += [
         "## Notebooks\n",
         "`%load_ext rw_sql` registers `%rw`, for one line, and `%%rw`, for a cell of statements. `%%rw --yes` confirms",
-        "the cell's unsafe statements as far as their `ALLOW` names the predicted loss.\n",
+        "each unsafe statement of the cell whose `ALLOW` names the predicted gaps and duplicates.\n",
         "## Connectors of your own\n",
         "[Write a connector](../how-to/write-a-connector.md) shows how these fit together.\n",
     ]

@@ -20,8 +20,8 @@ _BOX = "max-height: 36em; overflow: auto"
 _HEAD = "position: sticky; top: 0; white-space: nowrap; text-align: {}; vertical-align: bottom"
 _TEXT = "white-space: pre-wrap; text-align: left; vertical-align: top"
 _LONG, _LONG_WIDTH = 40, "; min-width: 18em"
-"""The minimum length of a text whose column gets a minimum width, so that wide columns do not squeeze it to one word
-per line."""
+"""The minimum number of characters of a text whose column gets a minimum width, and the CSS for this width. Otherwise,
+wide columns could squeeze the text to one word per line."""
 
 _NUMBER = "white-space: nowrap; text-align: right; vertical-align: top; font-variant-numeric: tabular-nums"
 _LINES = "white-space: pre; text-align: left; vertical-align: top; font-family: monospace"

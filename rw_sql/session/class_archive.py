@@ -53,10 +53,10 @@ there would never be used. An archive that the CI service restores with the cach
 
 _CONFLICTING = re.compile(r"-Xshare|SharedArchiveFile|ArchiveClassesAtExit|AutoCreateSharedArchive|-XX:AOT")
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
-"""Without these options, Java reports on standard output why it cannot use or write an archive."""
+"""The JVM options that keep Java from reporting on standard output why it cannot use or write an archive."""
 
 _MOST_BYTES = 600_000_000
-"""The free space that a new archive needs; the file itself has about 200 MB."""
+"""The free space, in bytes, that must exist before a new archive is written; the file itself has about 200 MB."""
 
 _KEPT = 4
 _UNUSED_SECONDS = 30 * 86_400.0

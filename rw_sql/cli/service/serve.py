@@ -95,8 +95,9 @@ def serve_until_told(
 def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
     """Starts the status page's server. Raises SqlError if it cannot listen.
 
-    Without ``port``, the server uses the default port, or a free port if another process already uses the default. Such
-    a process may be the server that runs the jobs, on the same machine.
+    Without ``port``, the server uses the default port, or a free port if another process already uses the default. On a
+    machine with two servers of a warehouse, for example, the one that runs the jobs uses the default port, and the one
+    that waits to take over uses another port.
     """
     from rw_sql.runtime.status.http_server import DEFAULT_PORT, StatusServer
 

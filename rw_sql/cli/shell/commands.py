@@ -60,7 +60,8 @@ NAMES = tuple(sorted({*COMMANDS, *(name for usage, _ in HELP for name in re.find
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part of the typed text: statements, or one command with its argument. ``has_plus``: its name ends in ``+``."""
+    """A part of the typed text: statements, or one command with its argument. ``has_plus``: the command's name ends in
+    ``+``."""
 
     kind: Literal["statements", "command"]
     text: str

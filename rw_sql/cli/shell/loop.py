@@ -99,7 +99,7 @@ class Shell:
             print_error(f"cancelled: {interrupt}" if str(interrupt) else "cancelled")
             return INTERRUPTED
         except ModuleNotFoundError:
-            raise  # The command line names the installation that has the package.
+            raise  # rw_sql.cli.main prints how to install the package.
         except Exception as error:
             # This process may run the warehouse's jobs, so the error of a statement must not end the process.
             logger.debug("a statement failed", exc_info=True)

@@ -55,7 +55,7 @@ TEST_SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
     "-Xmn256m -XX:MetaspaceSize=256m -Djdk.lang.Process.launchMechanism=VFORK",
 }
-"""The Spark settings for tests, which are short and have few rows. Timeouts do not depend on the machine's speed."""
+"""The Spark settings for tests, which are short and have few rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

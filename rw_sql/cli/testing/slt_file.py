@@ -3,20 +3,20 @@
 Records are separated by empty lines; ``#`` begins a comment::
 
     statement ok                        the statement below succeeds
-    statement error [CODE] [regex]      it fails: with this code or SQLSTATE, and a text that matches
-    query TI [rowsort | valuesort]      it returns the rows below ``----``: T text, I integer, R real, ? anything
-    query error [CODE] [regex]          as ``statement error``
-    query T retry 100 backoff 200ms     run again until the rows match
-    query TT columns kind,statement     only these of the columns it returns
+    statement error [CODE] [regex]      the statement below fails with this code or SQLSTATE and a text that matches
+    query TI [rowsort | valuesort]      the query returns the rows below ``----``: T text, I integer, R real, ? anything
+    query error [CODE] [regex]          like ``statement error``, for a query
+    query T retry 100 backoff 200ms     the query is run again until its rows match
+    query TT columns kind,statement     only these columns of the query's result are compared
     flush                               waits until every view has read everything
-    include common/*.slt                the records of other files, relative to this one's folder
+    include common/*.slt                adds the records of other files; the path is relative to this file's folder
     objects ..                          creates the objects that a folder defines, in the order of their dependencies
     let a, b                            the query below returns one row, whose values become ``${a}`` and ``${b}``
-    skipif LABEL, onlyif LABEL          a condition of the next record (``rw_sql``, and the labels of ``--label``), also
-                                        of ``include`` and ``halt``
+    skipif LABEL, onlyif LABEL          a condition for the next record, which may also be ``include`` or ``halt``; the
+                                        labels are ``rw_sql`` and those given by ``--label``
     halt                                skips the rest of the file
     topic orders partitions 2           creates a topic
-    add partitions orders 3             adds partitions, up to 3
+    add partitions orders 3             adds partitions until the topic has 3
     produce orders [partition 0]        each line below is a record's value
     produce records orders              each line below is a JSON object: value, key, partition, timestamp_ms, headers
     file offsets.json                   writes the lines below to a file; ``${dir}`` is its folder

@@ -71,7 +71,8 @@ class FoundSchema:
     """The columns and the text of a schema. ``key_columns`` and ``key_text`` belong to the schema of the records' keys.
 
     ``columns`` take Kafka Connect's type names into account. ``plain`` has the columns' types according to Avro alone,
-    and ``others`` the further types that a column may be declared with; NUMERIC there stands for any NUMERIC type.
+    and ``others`` the further types with which a column may be declared; in ``others``, NUMERIC stands for any NUMERIC
+    type.
     """
 
     columns: tuple[Typed, ...]

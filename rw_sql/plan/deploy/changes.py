@@ -141,8 +141,8 @@ def compare(
 def _alterations(
     then: Snapshot, ordered: Sequence[FolderObject], known: Mapping[str, CreateConnection], allow: Sequence[str]
 ) -> tuple[list[DeployChange], dict[int, str]]:
-    """The changes that alter existing objects in place. For the objects that must be created again instead: the
-    reasons, by object id."""
+    """Returns the changes that alter existing objects in place and, by object id, the reasons why the other objects
+    must be created again."""
     altered: list[DeployChange] = []
     again: dict[int, str] = {}
     for wanted in ordered:
@@ -217,8 +217,8 @@ def _creations_and_alterations(
 
 
 def _not_renamed(then: Snapshot, wanted: FolderObject, dropped: set[str]) -> str:
-    """The text that no object is renamed, if a comment names a former name that no object has, and an object of that
-    kind is dropped. Otherwise an empty text."""
+    """A text which says that no object is renamed, if the comment of the wanted object gives a former name that no
+    object has, and an object of this kind is dropped. Otherwise an empty text."""
     if wanted.was is None or wanted.kind not in dropped or _find(then, wanted.kind, wanted.was) is not None:
         return ""
     return f"nothing is renamed: no {spoken(wanted.kind)} is called {wanted.was}"

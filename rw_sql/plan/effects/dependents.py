@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def effects_on_dependents(
     snapshot: Snapshot, inspector: Inspector, reader: Reader, splits: Iterable[SplitPreview]
 ) -> tuple[str, ...]:
-    """Notices about dependents that process repeated rows again, about views that drop late rows because of their
+    """Notices about dependents that process rows a second time, about views that drop late rows because of their
     watermark, and about backfills that need records which the move leaves behind."""
     dependents = reader.dependents(snapshot)
     views = [view for view in dependents if isinstance(view, MaterializedViewRecord)]

@@ -44,7 +44,8 @@ _ANY = "*"
 
 
 def _read_as(kind: Connector, split: UpstreamSplit) -> Iterator[tuple[str, str | None, str | None]]:
-    """The (topic, cluster, incarnation) triples that positions in other splits of the same topic may have.
+    """The keys (topic, cluster, incarnation) by which :func:`discover` finds out whether other splits of this split's
+    topic are already read.
 
     An unknown cluster or incarnation counts as equal to any other, because the brokers may have begun or ceased to
     report it since the position was stored.

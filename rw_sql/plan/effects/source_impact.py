@@ -98,7 +98,7 @@ def remedy_without_records(source: SourceRecord) -> str:
 
 
 def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snapshot) -> tuple[int, ...]:
-    """The ids, sorted, of the sources that the fragments read, of the sources among the objects, and of the sources
+    """The sorted ids of the sources to which the fragments belong, of the sources among the objects, and of the sources
     that use one of the objects."""
     found = {fragment_source(fragment) for fragment in fragments}
     for id_ in ids:
@@ -112,8 +112,8 @@ def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snap
 def states_after(
     kind: Connector, then: Snapshot, now: Snapshot, fragment: str, positions: Mapping[str, SplitState]
 ) -> dict[str, SplitState]:
-    """The positions of the splits in the catalog ``then``: those that the changes set, and for other splits the current
-    ones."""
+    """The positions of the splits in the catalog ``then``. A split whose position the changes do not set keeps its
+    current position."""
     found: dict[str, SplitState] = {}
     before = now.states(fragment)
     for split, row in then.states(fragment).items():

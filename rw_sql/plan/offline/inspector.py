@@ -66,7 +66,7 @@ SELF_CONTAINED = frozenset({"datagen"})
 class Unanswerable(Exception):  # noqa: N818 - no error: the statement may be right
     """A lowering needs a fact for which no value can be assumed.
 
-    ``what`` describes the fact. The rest of the statement is not checked either.
+    ``what`` describes the fact. The check of the statement ends at this point.
     """
 
     def __init__(self, what: str) -> None:
@@ -254,8 +254,8 @@ class _Upstreams:
 
 
 class _StoredPositions:
-    """The positions last set by statements for the readers; otherwise a position that is so high that no shift makes
-    it negative."""
+    """Returns the positions in the catalog, each raised to at least ASSUMED_OFFSET, so that no shift makes it
+    negative."""
 
     def __init__(self, snapshot: Snapshot, note: Callable[[str], None]) -> None:
         self._snapshot = snapshot

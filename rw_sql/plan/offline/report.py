@@ -42,7 +42,7 @@ class Checked:
 
     ``kind`` is the statement's words (``CREATE SOURCE``), or SPARK. ``unchecked`` are the facts that only an upstream,
     Spark or the warehouse can provide. ``blocked_by`` are the objects in the statement whose own statements have
-    errors; errors that may only follow from those are not reported.
+    errors; errors that may be mere consequences of the errors there are not reported.
     """
 
     file: str

@@ -106,7 +106,7 @@ class ScriptChecker:
         return name in SESSION_PARAMETERS or ("_" in name and bool(near_names(name, SESSION_PARAMETERS, most=1)))
 
     def announce(self, text: str, file: str) -> None:
-        """Records the names that a file creates, so that an error in an earlier file can point there."""
+        """Records the names that a file creates, so that an error in an earlier file can name this file."""
         line, counted = 1, 0
         for _, name, start in created_in(text):
             line, counted = line + text.count("\n", counted, start), start

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """The positions of a reader: for each split, the next record to read; the version of the log (-1 without a log);
-    and the splits of which the log has rows.
+    """The positions of a reader.
+
+    ``states`` has, for each split, the next record to read. ``log_version`` is the version of the log (-1 without a
+    log), and ``read_splits`` are the splits of which the log has rows.
 
     ``forgotten`` are splits whose position a RESET removed; they do not count as new. ``lives`` has, for each split,
     the offsets in the log by incarnation, oldest first. ``sparse`` are the splits of which some offsets turned out to
@@ -24,8 +26,8 @@ class Positions:
     split, the ranges that the log contains, with the runs that wrote them. ``is_trimmed``: some of the rows that were
     written have been deleted from the log. ``readings`` has the ranges of ``pieces`` and those of the deleted rows.
     ``reader_epoch`` is the epoch of the oldest run that may still commit to the log, None if no run was ever started.
-    ``cuts`` has, for each split of which the upstream has lost records before the
-    position, the first lost offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
+    ``cuts`` has, for each split of which the upstream has lost records before the reader's position, the first lost
+    offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
@@ -75,8 +77,8 @@ class PositionPort(Protocol):
     ) -> Mapping[str, SplitState]:
         """The positions of a source's splits just before the operation with ``epoch`` took effect.
 
-        These are the positions in ``stood``, advanced by what runs that had started before the operation committed
-        later.
+        These are the positions in ``stood``, moved forward by the later commits of runs that had started before the
+        operation.
         """
         ...
 

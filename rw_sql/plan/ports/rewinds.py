@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class TableBack:
     """How many rows a table has now, and how many it had at a rewind point; None if they were not counted.
 
-    ``lost`` is the reason if the table cannot be restored. ``has_emitted`` concerns a sink: it has sent rows since the
-    rewind point.
+    ``lost`` is the reason if the table cannot be restored. ``has_emitted`` is True for a sink that has sent rows since
+    the rewind point.
     """
 
     object_id: int
@@ -35,8 +35,8 @@ class RewindPort(Protocol):
     """Rewind points."""
 
     def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
-        """The rewind points, including an entry for each operation that has none for a known reason; the oldest
-        operation is first."""
+        """The rewind points, with the oldest operation first. An operation without a rewind point has an entry if the
+        reason is known."""
         ...
 
     def carried_out(self) -> frozenset[int]:

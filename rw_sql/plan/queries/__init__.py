@@ -1,7 +1,7 @@
 """Plans the queries of views and sinks: finds their inputs, chooses how their results are kept up to date, and derives
 the offsets to which a query's predicates limit a read.
 
-The room ``analysis`` finds wrong names, functions and groups in a query without Spark.
+The package ``analysis`` finds wrong names, functions and groups in a query without Spark.
 
 Imports: ``checks``, ``ports``, ``model``, and ``syntax.query``, which reads the queries' trees. Begin with
 ``view_query``.

@@ -134,8 +134,8 @@ def _random(query: str) -> QueryAnalysis:
 
 
 def _varying(varies: str) -> QueryAnalysis:
-    """Refuses a value that changes with time: a view's rows are updated only when rows of its inputs change, so they
-    would keep the old value."""
+    """Refuses a value that changes with time: a view's rows are updated only when rows of its inputs change, so the
+    rows would keep the old value."""
     return QueryAnalysis(
         refusal=f"the query uses {varies}, whose value changes over time, but rows would keep their first values",
         hint=f"remove {varies}, and filter when you query the view; or use a time from the records: INCLUDE timestamp",

@@ -1,4 +1,4 @@
-"""Positions in a statement of the parts of its query."""
+"""Finds the positions that parts of a query have in the query's statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derives bounds for offsets, partitions and times from the predicates of a query over records. Pure.
+"""Derives bounds for offsets, partitions and times from the predicates of a query over records, without side effects.
 
 Spark's Kafka reader does not use predicates in a batch, so the bounds are passed to it as options. Bounds must never be
 too narrow, but may be too wide, because Spark still applies the predicates.
@@ -193,8 +193,8 @@ def _number(tree: exp.Expr) -> int | None:
 
 
 def _milliseconds(tree: exp.Expr, zone: tzinfo | None) -> int | None:
-    """Parses a time such as TIMESTAMP '…'. A time without a zone is in ``zone``; returns None if that is unknown, or if
-    the text is not a time.
+    """Parses a time such as TIMESTAMP '…'. A time without a zone is in ``zone``; returns None if this zone is unknown,
+    or if the text is not a time.
 
     Rounds down to milliseconds. At the end of summer time, two moments have the same local time; the earlier one
     applies.

@@ -81,7 +81,7 @@ def _object(preview: Preview, parts: list[str], y: int) -> int:
         y += _ROW
     if len(preview.splits) > len(shown):
         y = _text(parts, f"… and {len(preview.splits) - len(shown)} more splits", y)
-    y += _EDGE if shown else 0  # room for the mark of the new position below the last split
+    y += _EDGE if shown else 0  # space for the mark of the new position below the last split
     if preview.splits:
         y = _text(parts, f"in all: {total_text(preview.splits)}", y, "title")
     return _notices(preview.notices, parts, y) + _EDGE

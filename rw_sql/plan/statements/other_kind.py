@@ -25,8 +25,8 @@ user's own decision. A hint shortens a statement that contains one of these part
 
 
 def with_the_right_statement(error: OtherKindError, statement: Statement, snapshot: Snapshot) -> OtherKindError:
-    """The error. If there is an equivalent statement for the object's actual kind, the error's hint becomes that
-    statement."""
+    """Returns the error. If there is an equivalent statement for the object's actual kind, that statement becomes the
+    error's hint."""
     if error.is_completed:  # the lowering of an inner statement has already set the hint
         return error
     error.is_completed = True

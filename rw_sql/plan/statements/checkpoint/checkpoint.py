@@ -394,8 +394,7 @@ def lower_undo_checkpoint(
 ) -> Plan:
     """Reverts the newest rewrite of a checkpoint, if the job has not planned a batch since.
 
-    ``of`` is the statement that made the rewrite to undo: raises SqlError if the newest rewrite was made by another
-    one.
+    ``of`` is the statement that made the rewrite to undo: raises SqlError if another statement made the newest rewrite.
     """
     look = inspector.checkpoints.look(path)
     checkpoint = look.checkpoint

@@ -246,8 +246,8 @@ def _topics(checkpoint: Checkpoint, named: tuple[SplitId, ...]) -> tuple[str, ..
 def _tables(
     statement: InjectCheckpointOffsets | ShowCheckpoint, inspector: Inspector, checkpoint: Checkpoint
 ) -> dict[str, DeltaTable]:
-    """The given Delta tables by the name of the source that reads each; the table ids in the sources' offsets determine
-    which."""
+    """Maps the name of each source to the given Delta table that it reads. The table's id in the source's offset
+    determines which table that is."""
     tables: dict[str, DeltaTable] = {}
     for path in statement.tables:
         try:

@@ -1,5 +1,5 @@
 """Statements on connections and secrets, and statements that change connector options. The objects that use a changed
 option restart.
 
-Imports: ``common`` and the rooms of ``plan`` below ``statements``. Begin with ``connection``.
+Imports: ``common`` and the packages of ``plan`` below ``statements``. Begin with ``connection``.
 """

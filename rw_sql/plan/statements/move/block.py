@@ -187,7 +187,8 @@ def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
 
 
 def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> tuple[str, ...]:
-    """The words for the predicted effect of the whole block that a statement of the block lacks in its ALLOW."""
+    """The words that name the predicted effect of the whole block, and that a statement of the block lacks in its
+    ALLOW."""
     comes = predicted_words(split for move in moves for split in move.preview.splits)
     lacking = {word for plan in collected.plans for word in plan.unallowed}
     return tuple(word for word in comes if word in lacking)

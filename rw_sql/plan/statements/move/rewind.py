@@ -180,7 +180,7 @@ def _before(
         states[split] = StoredState(
             fragment=fragment, split=split, state=text, epoch=statement.operation, log_version=point.log_version
         )
-    # A split without a position in the rewind point had no position then, or its position had been reset.
+    # A split without a position in the rewind point had no position at that time, or its position had been reset.
     states = {
         split: row for split, row in states.items() if row is None or row.state == FORGOTTEN or split in point.states
     }
@@ -195,8 +195,8 @@ def _require_same_name(
     records: Sequence[OperationRecord],
     images: Sequence[BeforeImage],
 ) -> None:
-    """Raises SqlError if the source had another name then, because its readers use the present name and another object
-    may have the former name."""
+    """Raises SqlError if the source had another name before the operation, because its readers use the present name,
+    and another object may now have the former name."""
     if given_back.name == source.name:
         return
     history = History.of(records)
@@ -298,12 +298,13 @@ def _sink_notices(statement: RewindSource, sinks: Sequence[SinkRecord], look: Re
         named = ", ".join(f'sink "{sink.name}"' for sink in out)
         raise _refused(
             statement,
-            f"{named} has sent rows since then, which cannot be removed from its target, and will send repeated rows "
-            "again",
+            f"{named} has sent rows since then, which cannot be removed from its target; rows of records that are read "
+            "again are sent a second time",
             f"{render(replace(statement, allow=('DUPLICATES',), reason=None))}",
         )
     return tuple(
-        f"the rows that sink {sink.name} has sent since then stay in its target; repeated rows are sent again"
+        f"the rows that sink {sink.name} has sent since then stay in its target; rows of records that are read again "
+        "are sent a second time"
         for sink in out
     )
 
@@ -329,8 +330,9 @@ def _plan(
     )
     changes: tuple[Change, ...] = (
         *base,
-        # The restored sink numbers its batches from those in its copied checkpoint on, so numbers repeat. The new
-        # generation keeps the target from taking these batches for batches that were already sent.
+        # The restored sink continues with the batch number in its copied checkpoint, so some batch numbers occur a
+        # second time. Because of the new generation, the target does not mistake these batches for those that were
+        # already sent.
         *(PutObject(record=replace(sink, generation=sink.generation + 1)) for sink in sinks),
         PutObject(record=rewind),
     )

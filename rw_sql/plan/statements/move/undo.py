@@ -415,9 +415,9 @@ def _positions_before(record: OperationRecord, move: SourceImpact) -> Iterator[s
     if pairs:
         name = sql_name(move.source.name)
         yield (
-            "if the source has read another cluster since, its positions are those of that cluster: PAUSE SOURCE "
-            f"{name}; INJECT SOURCE OFFSETS {name} VALUES ({', '.join(pairs)}) sets those from before operation "
-            f"{record.epoch}; RESUME SOURCE {name}"
+            "if the source has read another cluster since, its positions are those of that cluster; to restore the "
+            f"positions from before operation {record.epoch}: PAUSE SOURCE {name}; INJECT SOURCE OFFSETS {name} VALUES "
+            f"({', '.join(pairs)}); RESUME SOURCE {name}"
         )
 
 

@@ -53,7 +53,8 @@ def lower_undo_rebuild(
     kind: str,
     refused: Refused,
 ) -> Plan:
-    """Cancels a rebuild whose table has not been swapped in yet; after the swap, reactivates the table from before it.
+    """Cancels a rebuild whose table has not been swapped in yet; after the swap, reactivates the table that the swap
+    has replaced.
 
     ``records`` are the operations since the one to undo. If neither is possible, raises the error that ``refused``
     builds from the reason.

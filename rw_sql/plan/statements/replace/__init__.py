@@ -1,4 +1,4 @@
 """CREATE OR REPLACE: finds the statements that convert one definition to another, and plans them as one operation.
 
-Imports: the rooms of statements that change an object in place. Begin with ``least_change``.
+Imports: the packages of the statements that change an object in place. Begin with ``least_change``.
 """

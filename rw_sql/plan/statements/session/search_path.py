@@ -95,8 +95,8 @@ def path_set(statement: ast.SetParameter) -> tuple[str, ...] | None:
 def resolved(
     statement: ast.Statement, snapshot: Snapshot, path: tuple[str, ...], query_dialect: str = "spark"
 ) -> ast.Statement:
-    """The statement. An unqualified name that refers to an object outside ``public``, or to a new object there, is
-    qualified.
+    """Returns the statement with qualified names. An unqualified name is qualified if it refers to an object outside
+    ``public``, or if it is the name of a new object that will be created outside ``public``.
 
     Raises SqlError for a new object if no schema of the path exists, and for a relation in a query that exists only in
     ``public`` while ``public`` is not in the path.

@@ -1,5 +1,5 @@
 """CREATE, ALTER and DROP SINK.
 
-Imports: ``common`` and the rooms of ``plan`` below ``statements``. Begin with ``sink``; ``plan/checks/sinks.py`` has
+Imports: ``common`` and the packages of ``plan`` below ``statements``. Begin with ``sink``; ``plan/checks/sinks.py`` has
 its checks.
 """

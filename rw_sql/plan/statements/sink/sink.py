@@ -166,7 +166,8 @@ def _relation_input(statement: CreateSink, name: Name, snapshot: Snapshot, inspe
 
 
 def _grouped_by_key(statement: CreateSink, view: MaterializedViewRecord) -> str:
-    """The hint for a sink that needs a key, from a view that has none: creates a view that groups the rows by a key."""
+    """The hint for a sink that needs a key, but reads a view without a key. The hint's statement creates a view that
+    groups the rows by a key."""
     columns = [name for name, _ in schema_columns(view.schema)]
     texts = [option_text(option.value) for option in statement.options if option.key == "primary_key"]
     named = {word.strip().lower() for text in texts for word in text.split(",")}

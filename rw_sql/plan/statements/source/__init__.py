@@ -1,5 +1,5 @@
 """CREATE, ALTER and DROP SOURCE, PAUSE and RESUME, and rate limits.
 
-Imports: ``common`` and the rooms of ``plan`` below ``statements``. Begin with ``source``; ``plan/checks/sources.py``
+Imports: ``common`` and the packages of ``plan`` below ``statements``. Begin with ``source``; ``plan/checks/sources.py``
 has its checks.
 """

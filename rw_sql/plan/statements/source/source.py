@@ -159,7 +159,7 @@ def _with_upstream_names(
 
 
 def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspector) -> CreateSource:
-    """The definition. If it omits the columns and the connector can list those of the upstream, they are added."""
+    """The definition. If it omits the columns and the connector can list the upstream's columns, these are added."""
     if statement.columns or not lists_columns(statement):
         return statement
     blank = columns_of({"no_column_yet": "INT"}, statement.name.span)

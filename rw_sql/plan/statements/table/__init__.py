@@ -2,5 +2,5 @@
 
 A table is a source and a view with the same name: ``source_of_table`` keeps their definitions consistent.
 
-Imports: ``common``, ``source`` and the rooms of ``plan`` below ``statements``. Begin with ``table``.
+Imports: ``common``, ``source`` and the packages of ``plan`` below ``statements``. Begin with ``table``.
 """

@@ -61,7 +61,7 @@ def find_named(
     statement: AlterRename | AlterSetSchema | AlterSwap, name: Name, snapshot: Snapshot, words: str
 ) -> Named:
     """The object that a statement renames or moves. Raises SqlError if it does not exist, or if it is the source of a
-    table, which has the table's name."""
+    table: the source has the table's name and is renamed together with the table."""
     match statement.kind:
         case "MATERIALIZED VIEW":
             return find_view(snapshot, name)

@@ -1,5 +1,5 @@
 """CREATE and DROP MATERIALIZED VIEW, and the backfill and rebuild of a view.
 
-Imports: ``common`` and the rooms of ``plan`` below ``statements``. Begin with ``view``; ``backfill_plan`` decides which
-existing records a new view sees.
+Imports: ``common`` and the packages of ``plan`` below ``statements``. Begin with ``view``; ``backfill_plan`` decides
+which existing records a new view sees.
 """

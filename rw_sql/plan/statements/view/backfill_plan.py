@@ -252,9 +252,9 @@ def _without_lost(
     records that no longer exist.
 
     ``missing`` are the offsets without rows in the log. If a deleted row had a record that the upstream has lost, the
-    record that the upstream has at its offset now is not part of the history, because the source did not read it.
-    ``is_started``: the view has a startup mode of its own. If this begins at or after the first lost offset of a
-    split, the log's rows of lost records are from before the view's beginning.
+    record that is now at this offset in the upstream is not part of the history, because the source did not read it.
+    ``is_started``: the view has a startup mode of its own. If this mode begins at or after the first lost offset of a
+    split, the log's rows of lost records belong to the time before the view's beginning.
     """
     if upstream is None:
         return [replace(split, term=positions.states[split.split].term) for split in splits], 0
@@ -330,8 +330,8 @@ def _starts(
     upstream: Upstream | None,
 ) -> dict[str, int]:
     """The start of each split's history."""
-    # The offsets at which the source began to read: those to which its startup mode was resolved then, or the positions
-    # that were set before the first record was read.
+    # The offsets at which the source began to read: those to which its startup mode was resolved at that time, or the
+    # positions that were set before the first record was read.
     began = {
         split: min([positions.states[split].offset, *(piece.start for piece in of_split)])
         for split, of_split in pieces.items()
@@ -410,7 +410,8 @@ def is_plain(positions: Positions, splits: Iterable[SplitHistory]) -> bool:
 
 
 def _term(state: SplitState, upstream: Upstream) -> int | None:
-    """A term (Kafka: leader epoch) of the split's log in which the log had all records before a position.
+    """A term (Kafka: leader epoch) during which the upstream's log of the split had all records before the position
+    ``state``.
 
     None if no such term is known.
     """
@@ -421,7 +422,7 @@ def _term(state: SplitState, upstream: Upstream) -> int | None:
 
 
 def _gone(missing: Spans, state: SplitState, upstream: Upstream) -> Spans:
-    """Those of the offsets missing in the log that the upstream does not have either."""
+    """The offsets that are missing both in the log and in the upstream."""
     seen = upstream.splits.get(state.split)
     if seen is None or identity_status(state, seen) != OK:
         return missing

@@ -33,9 +33,9 @@ def test_nothing_is_said_to_be_known_of_clusters_without_ids() -> None:
         assert {row.verdict for row in plan.preview.splits} == {"UNKNOWN (the brokers report no cluster id)"}
     assert undone.preview is not None
     assert undone.preview.notices == (
-        "if the source has read another cluster since, its positions are those of that cluster: PAUSE SOURCE s; "
-        "INJECT SOURCE OFFSETS s VALUES ('old:0' = 40, 'old:1' = 45) sets those from before operation 3; "
-        "RESUME SOURCE s",
+        "if the source has read another cluster since, its positions are those of that cluster; to restore the "
+        "positions from before operation 3: PAUSE SOURCE s; INJECT SOURCE OFFSETS s VALUES "
+        "('old:0' = 40, 'old:1' = 45); RESUME SOURCE s",
     )
     assert ("NOTICE", undone.preview.notices[0]) in [(row.change, row.detail) for row in undone.changes]
     # What cannot lead elsewhere is as known as before.
