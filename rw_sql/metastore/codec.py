@@ -130,7 +130,8 @@ class _ObjectBefore(msgspec.Struct):
 
 
 class _Before(msgspec.Struct):
-    """The JSON of a before-image. A state is (state, epoch, log version)."""
+    """The JSON of a before-image. A split's position is stored as (state, epoch, log version), the values of
+    StoredState."""
 
     objects: list[_ObjectBefore]
     splits: Mapping[str, Mapping[str, int | None]]

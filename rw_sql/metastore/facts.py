@@ -99,8 +99,8 @@ class NotedPosition:
 
 
 ASKED, TAKEN, DONE, WITHDRAWN = "ASKED", "TAKEN", "DONE", "WITHDRAWN"
-"""The states of a request: the session has stored the request; the owner runs it; the answer is stored; the session has
-withdrawn the request before the owner ran it."""
+"""The states of a request. ASKED: the session has stored the request. TAKEN: the owner runs it. DONE: the answer is
+stored. WITHDRAWN: the session has withdrawn the request before the owner ran it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Rows of the log of operations: writes an operation and its outcome, and reads them back."""
+"""Rows of the log of operations: makes the row of an outcome, and reads operations and their outcomes from rows."""
 
 from __future__ import annotations
 

@@ -96,11 +96,11 @@ class MaterializedViewRecord:
     :mod:`rw_sql.model.backfill_ranges`. A source whose log the view reads from the beginning has no history.
     ``backfill_rate_limit`` is the maximum number of backfill records per second (None: no limit; 0: backfill is
     stopped). ``kept_generation`` is the previously used generation, whose table and checkpoint are kept too (0: the
-    generation number before the view's). ``last_generation`` is the newest generation that ever existed, if it differs
-    from the view's. If the view's current query is newer than the view, ``sees`` was the first unused id when the view
-    got this query; columns added later are invisible to the query. ``parallelism`` is the number of partitions of its
-    query's state, which never changes within a generation. ``resource_group`` and ``group_since`` are as in
-    :class:`SourceRecord`.
+    number before that of the view's current generation). ``last_generation`` is the newest generation that ever
+    existed, if it differs from the view's. If the view's current query is newer than the view, ``sees`` was the first
+    unused id when the view got this query; columns added later are invisible to the query. ``parallelism`` is the
+    number of partitions of its query's state; this number never changes within a generation. ``resource_group`` and
+    ``group_since`` are as in :class:`SourceRecord`.
     """
 
     id: int
@@ -127,8 +127,8 @@ class MaterializedViewRecord:
 
 
 OVERWRITE, IGNORE, IF_NOT_NULL = "overwrite", "ignore", "if_not_null"
-"""The effect of inserting a row whose key already exists: the new row replaces the existing one; the new row is
-ignored; only the new values that are not null replace the old ones."""
+"""The effect of inserting a row whose key already exists. OVERWRITE: the new row replaces the existing one. IGNORE: the
+new row is ignored. IF_NOT_NULL: only those new values that are not null replace the old ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,12 +301,12 @@ class RewindRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildRecord:
-    """The rebuild of a view: a second table that replaces the view's table when it has caught up.
+    """The rebuild of a view: a second table, which replaces the view's table as soon as the second table has caught up.
 
-    ``histories`` are the backfills of the new table, as in :class:`MaterializedViewRecord`. ``created_at_ms`` is 0
-    in rebuilds by older versions, which did not record it. ``view`` is the view's new record if its query, or that
-    of a view that it reads, changes; None if the rebuild repeats the same query. ``parallelism`` is the number of
-    state partitions of the new table's query; 0 for the same number as the view's.
+    ``histories`` are the backfills of the new table, as in :class:`MaterializedViewRecord`. ``created_at_ms`` is 0 in
+    rebuilds by older versions, which did not record it. ``view`` is the view's new record if the query of the view, or
+    of a view that it reads, changes; None if the rebuild repeats the same query. ``parallelism`` is the number of state
+    partitions of the new table's query; 0 for the same number as the view's.
     """
 
     id: int
@@ -426,8 +426,8 @@ Change = PutObject | DropObject | AssignSplits | UnassignSplits | PutSplitStates
 
 
 DISCOVERY, REWIND, INJECT_CHECKPOINT = "DISCOVER SPLITS", "REWIND SOURCE", "INJECT CHECKPOINT OFFSETS"
-"""The kinds of three operations to which the code refers by name: the owner found new splits; a source was rewound; the
-checkpoint of a job that rw_sql does not run was rewritten."""
+"""The kinds of three operations to which the code refers by name. DISCOVERY: the owner found new splits. REWIND: a
+source was rewound. INJECT_CHECKPOINT: the checkpoint of a job that rw_sql does not run was rewritten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ class Effect:
     actor: str
     objects: Mapping[int, ObjectRecord | None] = field(default_factory=dict)
     dropped: Mapping[int, tuple[str, str]] = field(default_factory=dict)
-    """Kind and name of the removed objects."""
+    """The kind and the name of each removed object, by its id."""
     splits: Mapping[str, Mapping[str, AssignedSplit | None]] = field(default_factory=dict)
     states: Mapping[str, Mapping[str, StoredState | None]] = field(default_factory=dict)
 

@@ -47,8 +47,8 @@ _RECENT = 64
 _COLLECTING_SECONDS = 1.0
 _PROJECTING_SECONDS = 0.2
 _SETTLING_SECONDS, _SETTLING_LOOK_SECONDS = 10.0, 0.2
-"""If the write of a commit fails, the log is read until it shows whether the commit arrived: the time limit and the
-interval between two reads, in seconds."""
+"""If the write of a commit fails, the log is read again and again until it shows whether the commit arrived. These are
+the time limit of this work and the interval between two reads, in seconds."""
 _FOLDED_COLUMNS = ["epoch", "entry", "actor", "changes"]
 
 
@@ -73,8 +73,8 @@ class Metastore:
             name: StoredTable(join(directory, name), upkeep_offset=10 * at, failed_writes=self.failed_writes)
             for at, name in enumerate(PROJECTIONS, 1)
         }
-        # _recent: effects that a projection may still lack. _forgotten: for each projection, the newest epoch whose
-        # effect was removed from _recent.
+        # _recent has the effects that a projection may still lack. _forgotten has, for each projection, the newest
+        # epoch whose effect was removed from _recent.
         self._recent: deque[Effect] = deque()
         self._forgotten: dict[Projection, int] = {}
         self._seen = (-1, Snapshot())

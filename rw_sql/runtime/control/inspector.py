@@ -1,4 +1,4 @@
-"""Reads the facts that planning needs, from the catalog, the jobs and the upstreams."""
+"""Reads the facts that planning needs: from the catalog, from the jobs and from the upstreams."""
 
 from __future__ import annotations
 
@@ -200,8 +200,8 @@ class _ReaderPositions:
         if not isinstance(source, SourceRecord):
             return Positions()
         warehouse = self._context.warehouse
-        # Read before the positions. Otherwise, a run could commit after the positions were read, and end before its
-        # epoch is read, and would not count.
+        # Read before the positions. Otherwise, a run that commits after the positions were read could end before the
+        # epochs are read, and would then be missed.
         reader_epoch = oldest_reader_epoch(warehouse, self._context.metastore, source)
         positions = self.of(source_id)
         read = read_ranges(warehouse, source)

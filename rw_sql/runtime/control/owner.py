@@ -55,7 +55,7 @@ Because of the delay, several statements in quick succession need only one updat
 """
 
 _MOST_PASS_SECONDS = 2.0
-"""The maximum delay in seconds of the pass after a failed one."""
+"""The maximum delay in seconds between a failed pass over the jobs and the next pass."""
 
 _SWEEP_SECONDS, _SWEEP_AGAIN_SECONDS = 60.0, 2.0
 
@@ -204,7 +204,7 @@ class Owner:
             )
 
     def _warn(self, text: str, error: Exception) -> None:
-        """Logs a failure, unless it is one of a warehouse that cannot be written, which is logged once."""
+        """Logs a failure, unless its cause is that the warehouse cannot be written; this cause is logged only once."""
         if not self._context.explains(error):
             logger.warning(text, error)
 
@@ -237,7 +237,7 @@ class Owner:
     def _pass_once(self) -> bool:
         """Takes the lease if it is free, and makes one pass over the jobs; returns True if the pass is complete.
 
-        While the warehouse cannot be written, no pass is made: each start of a job would fail.
+        While the warehouse cannot be written, no pass is made, because each start of a job would fail.
         """
         store, warehouse = self._context.store, self._context.warehouse
         is_done = False

@@ -1,5 +1,5 @@
-"""Which jobs may rest, and the state of a job at rest: the positions at which its query was closed, and whether there
-is new input since.
+"""Determines which jobs may rest, and defines the state of a job at rest: the positions at which its query was closed,
+and whether new input has been committed since.
 
 A waiting streaming query polls its input dozens of times a second, and occupies threads, a Spark session and
 connections. The job of a source, view or sink that has had nothing to read for ``idle_job_timeout`` is therefore

@@ -1,5 +1,5 @@
-"""When a job that failed starts again: the delay before the next retry, and the failures that a job has had since its
-last recovery."""
+"""Determines when a failed job starts again: computes the delay before the next retry, and counts the failures that the
+job has had since its last recovery."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ class Trouble:
         return f"{FLAPPING}: restarted {self.failures} times in {period}; last failure: {self.reason}"
 
     def delay_before_retry(self, delay: float, *, is_lasting: bool = False) -> float:
-        """The delay in seconds before the next retry, if the delay after the last failure was to be ``delay``.
+        """The delay in seconds before the next retry. ``delay`` is the delay that the last failure alone would cause.
 
-        It is at least as long as the number of failed runs demands, and the maximum one for a lasting reason, which
-        a retry alone cannot remove.
+        The result is at least as long as the number of failed runs requires. For a lasting reason, which a retry alone
+        cannot remove, it is the maximum delay.
         """
         if is_lasting:
             return LAST_RETRY_SECONDS

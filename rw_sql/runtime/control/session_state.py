@@ -33,9 +33,8 @@ class SessionState:
 
     ``ask`` asks the user to confirm an unsafe statement; None if no user can answer. ``on_progress`` receives the
     progress of backfills and refreshes while a statement waits for them. ``waiting`` describes the jobs that the
-    running statement waits for.
-    ``user`` is the operating system's user of a session in another process whose statements this process runs; None for
-    a session of this process.
+    running statement waits for. If this process runs the statements of a session in another process, ``user`` is the
+    operating system's user of that session; None for a session of this process.
     """
 
     parameters: dict[str, str] = field(default_factory=dict)

@@ -49,11 +49,11 @@ _MAP = "MAP<STRING, STRING>"
 
 
 def cdc_frame(log: DataFrame, statement: CreateSource, live_from: tuple[int, int, int]) -> DataFrame:
-    """The rows of a table, from the log. They have the table's columns, the columns that order the rows, ``_rw_op``,
-    ``_rw_unchanged`` and ``_rw_error``.
+    """The rows of a table, decoded from the log. They have the table's columns, the columns that order the rows,
+    ``_rw_op``, ``_rw_unchanged`` and ``_rw_error``.
 
     ``statement`` defines the form of the rows (:func:`rw_sql.model.definitions.cdc_rows`). ``live_from`` is the
-    source's position when the table was created: (epoch of the position, position, hour).
+    source's position when the table was created, as (epoch of the position, position, hour).
     """
     if statement.cdc_table is None:
         raise TypeError("the statement names no upstream table")

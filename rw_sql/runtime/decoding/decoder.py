@@ -281,7 +281,7 @@ def offset_bound(frame: DataFrame, offset: int) -> Column:
 
 
 def included(statement: CreateSource) -> tuple[Column, ...]:
-    """The INCLUDE columns of a source, from the columns of its records."""
+    """The INCLUDE columns of a source, computed from the columns of its records."""
     connector = connector_of(statement) or ""
     shown = included_offset(connector)
     is_wide = has_wide_offsets(statement)

@@ -250,7 +250,7 @@ def _read_type(data_type: DataType) -> str:
 
 
 def _kept_digits(columns: Sequence[ColumnDefinition]) -> int | None:
-    """The smallest number of digits after the point with which a decimal is read; None without decimals."""
+    """The smallest number of digits after the point with which a decimal is read; None if no column has decimals."""
     known = (precision_of(part) for column in columns for part in _parts(column.data_type))
     return min((numbers.wider_scale(*each) for each in known if each is not None), default=None)
 

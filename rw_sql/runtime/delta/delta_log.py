@@ -294,8 +294,9 @@ def rows_of_table(actions: list[dict[str, Any]], upstream: str) -> int | None:
 
 
 _CHANGES = (("inserted", "Inserted", 1), ("deleted", "Deleted", 1), ("updated", "Updated", 2))
-"""The counters of a merge: the end of the counter's name in delta-rs, the end of its name in Spark, and the number of
-rows that each counted row has in the change feed. An updated row has two: its old and its new values."""
+"""For each counter of a merge: the end of the counter's name in delta-rs, the end of its name in Spark, and the number
+of rows that the change feed has for each counted row. For an updated row it has two, one with the old and one with the
+new values."""
 
 
 def changed_rows(actions: list[dict[str, Any]]) -> int | None:

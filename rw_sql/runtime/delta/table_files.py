@@ -45,12 +45,12 @@ MOST_SMALL_FILES = 20
 """The number of small files that compaction leaves in the part of a table to which the job still appends."""
 
 GRACE_SECONDS = 3600.0
-"""How long in seconds a replaced file is kept after its commit was cleaned up, for queries that read an older
+"""The time in seconds for which a replaced file is kept after its commit was cleaned up, for queries that read an older
 version."""
 
 COMMITS_GRACE_SECONDS = 20.0
-"""How long in seconds commits are kept after a checkpoint covers them, for queries that have listed them and are
-still reading.
+"""The time in seconds for which commits are kept after a checkpoint covers them, for queries that have listed them and
+are still reading.
 
 Spark's streams list the log at every poll, and every file in the log slows down a listing. A longer time therefore
 makes each batch slower.

@@ -98,7 +98,7 @@ class VersionChecksums:
             if self._known is not None:
                 self.warehouse.write_text(_file(self.path, version), self._known.to_json() + "\n")
         except Exception as error:  # noqa: BLE001 - the commit stays valid without a checksum
-            # without the file, Spark computes the state itself
+            # Without the file, Spark computes the state itself.
             self._known = None
             if obstacle_of(error, self.warehouse.uri) is None:  # The owner's next heartbeat logs an obstacle.
                 logger.warning("no checksum was written for %s: %s", self.path, error)

@@ -116,7 +116,8 @@ def read_fragment_positions_before(
     epoch: int,
     stood: Iterable[StoredState],
 ) -> dict[str, SplitState]:
-    """The positions of splits just before the operation with ``epoch`` took effect, from the checkpoint's changes."""
+    """Reads, from the checkpoint's changes, the positions of splits just before the operation with ``epoch`` took
+    effect."""
     rows = {row.split: row for row in stood}
     reader_context = _ReaderContext.of(warehouse, snapshot, source, fragment)
     if reader_context is None:

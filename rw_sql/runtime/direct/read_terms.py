@@ -1,4 +1,5 @@
-"""The terms of a direct reader's positions, from the commits of its view (see :mod:`rw_sql.runtime.jobs.log_terms`)."""
+"""Reads the terms of a direct reader's positions from the commits of its view (see
+:mod:`rw_sql.runtime.jobs.log_terms`)."""
 
 from __future__ import annotations
 

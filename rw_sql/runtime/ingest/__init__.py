@@ -2,5 +2,5 @@
 
 ``warm_start`` and its neighbours prepare the restart after a move in advance.
 
-Imports: ``upkeep``, ``positions`` and the rooms below. Begin with ``job``.
+Imports: ``upkeep``, ``positions`` and the packages below. Begin with ``job``.
 """

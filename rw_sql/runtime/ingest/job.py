@@ -1,4 +1,5 @@
-"""A source's shared reader: a stateless query from upstream into the log; rows and position share one commit."""
+"""A source's shared reader: a stateless query that reads from upstream and appends to the log. The rows of a batch and
+the position after it are in one commit."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class ReaderQuery:
     def start(self, records: DataFrame, positions: Mapping[str, int], write: Write) -> StreamingQuery:
         """Starts the query on a stream that begins at the positions."""
         warehouse = self.context.warehouse
-        # may remain from a speculative query whose process was killed before its run was claimed
+        # The folder may remain from a speculative query whose process was killed before its run was claimed.
         warehouse.remove(self.checkpoint)
         # Hadoop without its native library starts a process for each folder that it creates.
         warehouse.make_folders(*(f"{self.checkpoint}/{name}" for name in _FOLDERS))

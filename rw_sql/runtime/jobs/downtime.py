@@ -52,10 +52,10 @@ def downtime(warehouse: Warehouse, group: str = DEFAULT_GROUP) -> list[Stretch]:
 
 
 def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
-    """The recorded periods of a group. For a group of another process, also the period in progress, if that group has
-    no owner now.
+    """The recorded periods of a group. For a group of another process that has no owner now, the result includes the
+    period in progress.
 
-    That group's next owner records the period in progress, but upkeep of other groups needs it before then.
+    That group's next owner will record this period, but upkeep of other groups needs it before then.
     """
     found = downtime(context.warehouse, group)
     if group == context.group:

@@ -96,9 +96,10 @@ class LogTerms:
         named = ", ".join(f"{split} at {positions[split]}" for split in shown)
         cuts = ", ".join(str(lost[split]) for split in shown)
         raise StalledError(
-            f"{DIVERGED} {named}{more}: the log was cut at {cuts} and has other records from there on: "
-            f"PAUSE SOURCE {sql_name(self.name)}; {self._inject(shown, lost)} reads them, "
-            f"{self._inject(shown, positions)} does not; RESUME SOURCE {sql_name(self.name)}",
+            f"{DIVERGED} {named}{more}: the log was cut at {cuts} and has other records from there on; "
+            f"to read them: PAUSE SOURCE {sql_name(self.name)}; {self._inject(shown, lost)}; "
+            f"RESUME SOURCE {sql_name(self.name)}; to skip those before the position, "
+            f"{self._inject(shown, positions)} instead",
             is_final=True,
         )
 

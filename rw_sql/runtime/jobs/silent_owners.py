@@ -1,4 +1,5 @@
-"""Owners that write nothing: the statuses that they stored are no longer valid, and the reason why.
+"""Detects owners that write nothing, and determines the reason. The statuses that such an owner has stored are no
+longer valid.
 
 The owner itself knows the error of its writes. Other processes see only the age of its heartbeat; they read the reason
 from the operating system, without writing anything themselves.

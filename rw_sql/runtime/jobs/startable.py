@@ -131,8 +131,8 @@ def _passed(
     again = f"RESET SOURCE SPLITS {sql_name(name)} ALLOW GAPS WITH (FORGET_OFFSETS = true)"
     return StalledError(
         f"{status} {split} at {kind.show_position(states[split].offset)}: {what} {kind.show_position(there)}; "
-        f"the changes between the two cannot be read: PAUSE SOURCE {sql_name(name)}; {again}, which reads its tables "
-        f"again; RESUME SOURCE {sql_name(name)}",
+        f"the changes between the two cannot be read, so the source's tables must be read again: "
+        f"PAUSE SOURCE {sql_name(name)}; {again}; RESUME SOURCE {sql_name(name)}",
         is_final=True,
     )
 

@@ -42,7 +42,8 @@ def present_statuses(context: Context) -> dict[str, JobStatus]:
 
 
 def jobs_at_rest(context: Context) -> frozenset[str]:
-    """The jobs that the owner reports as being at rest. They have read all records, or will be woken very soon."""
+    """The jobs that the owner reports as being at rest. Such a job has read all records; if its input has new records,
+    it will be woken very soon."""
     return frozenset(
         job
         for job, status in present_statuses(context).items()
@@ -106,8 +107,8 @@ def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None =
 
 
 def _without_outdated(context: Context, statuses: Mapping[str, JobStatus], snapshot: Snapshot) -> dict[str, JobStatus]:
-    """These statuses, with STALLED for each job whose owner writes nothing: it may have failed since its last
-    status, and commits nothing if the warehouse cannot be written."""
+    """These statuses, with STALLED for each running or starting job whose owner writes nothing. Such a job may have
+    failed since its last status, and commits nothing if the warehouse cannot be written."""
     silent = {
         group: silence.reason
         for group, lease in context.metastore.jobs.leases().items()

@@ -102,7 +102,8 @@ class StoreWatch:
     def may_write(self, writer: str, warehouse: Warehouse) -> bool:
         """False if a write would fail for the known reason.
 
-        A small file shows this on a local path: delta-rs would print the traceback of a panic for each failed write.
+        On a local path, this method writes a small file to find this out, because delta-rs would print the traceback of
+        a panic for each failed write.
         """
         obstacle = self.obstacle
         if obstacle is None or not warehouse.is_local or writer not in self._failing:

@@ -56,8 +56,8 @@ class BrokenOffError(Exception):
 
 
 class StreamingRun:
-    """The query of one run, or the thread in its place. Batches run in a separate thread; a stop may come
-    from any other thread."""
+    """The query of one run, or the thread that writes the run's batches in place of a query. Batches run in a separate
+    thread; a stop may come from any other thread."""
 
     def __init__(self, job_id: str, note: Callable[[str, int, float], None] | None = None) -> None:
         """``note`` receives the job and, for each successful batch, its end in milliseconds since 1970 and its duration

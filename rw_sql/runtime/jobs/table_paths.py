@@ -111,8 +111,8 @@ def with_remedy(
 
 
 def _vacuumed(context: Context, tables: Iterable[DeltaTableRecord], reason: str) -> tuple[str, int] | None:
-    """For a failure that reports a missing file: the external table's name in statements, and the version that added
-    the file. Otherwise None.
+    """For a failure that reports a missing file, the name that statements use for the external table, and the version
+    that added the file; None for any other failure.
 
     If the commit of that version was cleaned up too, the oldest existing version is returned.
     """

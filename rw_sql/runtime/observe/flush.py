@@ -166,8 +166,8 @@ def _behind(number: int | None, what: str) -> str:
 
 
 def _looks_at_clusters(context: Context, snapshot: Snapshot, sources: list[SourceRecord]) -> dict[int, Upstream]:
-    """The ends of the sources that share a cluster, by source id. This takes two requests instead of several for each
-    source."""
+    """The ends of the sources that share a cluster, by source id. Each cluster gets two requests, instead of several
+    for each of its sources."""
     found: dict[int, Upstream] = {}
     for group in by_cluster(context, snapshot, sources)[0]:
         try:

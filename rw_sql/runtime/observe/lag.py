@@ -51,9 +51,9 @@ LOOK_SECONDS = 2.0
 _MOST_VERSIONS = 1000
 
 _MOST_TIMES = 200
-"""The maximum number of unread records per source whose times are requested.
+"""The maximum number of splits per source for which the time of the oldest unread record is requested.
 
-Without a limit there would be one request per partition.
+Without this limit, each split with unread records would cost a request.
 """
 
 

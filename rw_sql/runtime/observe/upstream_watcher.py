@@ -1,4 +1,5 @@
-"""Checks for new records of sources at rest: one request for all sources of a cluster, instead of a query each."""
+"""Checks whether the upstreams of sources at rest have new records. One request serves all sources of a cluster;
+running readers would need a query for each source."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ _CPU_SHARE = 0.03
 """The share of a core that checks of one cluster may use. A cluster with more splits is checked less often."""
 
 TOPICS_SECONDS = 10.0
-"""The interval in seconds at which topics are checked: whether they have new partitions or were re-created."""
+"""The interval in seconds at which the watcher checks whether topics have new partitions or were deleted and created
+again."""
 
 _ONE_BY_ONE_SECONDS = 1.0
 """The minimum interval in seconds between two checks of one source whose connector does not define how often its
@@ -41,7 +43,7 @@ _FAILED_CHECK_FACTOR = 16.0
 """A source whose check fails is checked again after the time that the check took, multiplied by this factor."""
 
 DISCOVERY_SECONDS = 10.0
-"""The interval at which a reader checks for new splits if its options set none, in seconds."""
+"""The interval in seconds at which a reader checks for new splits if its options set no interval."""
 
 DISCOVERY_OPTION = "refresh.interval.sec"
 
@@ -52,8 +54,9 @@ _UNREACHABLE_CHECKS = 3
 """The number of failed checks in a row after which the sources of a cluster are reported as unreachable."""
 
 _UNKNOWN_CHECKS = 12
-"""If this number of checks in a row has not returned the end of a split, the job of the split's source is started,
-which reports the reason. A change of the split's leader makes fewer checks in a row fail."""
+"""The number of checks in a row without the end of a split after which the job of the split's source is started, so
+that the start reports the reason. When the split's leader changes, fewer checks than this fail in a row, so the job is
+not started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +108,8 @@ class _Group:
     topics_at: float = 0.0
     topics_failures: int = 0
     spent: tuple[float, ...] = ()
-    """The CPU times of the last two checks of all ends, in seconds. The smaller time counts, because a run of Python's
-    garbage collector during a check takes ten times as long as the check."""
+    """The CPU times of the last two checks of all ends, in seconds. The smaller of the two counts, because a run of
+    Python's garbage collector during a check takes ten times as long as the check."""
 
     failures: int = 0
     due: threading.Event = field(default_factory=threading.Event)
@@ -322,7 +325,8 @@ class UpstreamWatcher:
         return tuple(changed)
 
     def _check_one(self, group: _Group, job: str, watched: Watched, options: Mapping[str, str], failures: int) -> bool:
-        """Checks one source, after this number of failed checks; returns False if it does not answer."""
+        """Checks one source; returns False if its upstream does not answer. ``failures`` is the number of failed checks
+        in a row before this check."""
         try:
             upstream = group.kind.look(options)
             error = upstream.error
@@ -360,7 +364,8 @@ def discovery_seconds(kind: Connector, options: Mapping[str, str]) -> float:
 
 
 def _behind(watched: Watched, ends: Mapping[str, int]) -> int:
-    """The number of offsets beyond a source's positions, as far as the ends of its splits are known.
+    """The number of offsets between a source's positions and the ends of its splits. Splits whose end is unknown are
+    left out.
 
     An end below the position counts as one offset, because the reader must be started to report the reason.
     """

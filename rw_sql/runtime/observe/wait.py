@@ -195,8 +195,8 @@ class _Stalls:
         )
 
     def reason(self, job: str, view_id: int, *ids: int) -> str:
-        """The reason of a view's stalled job, for which the statement therefore does not wait; empty if the statement
-        waits for the job.
+        """The reason why a view's job is stalled, if the statement therefore does not wait for the job; empty if the
+        statement waits for it.
 
         ``ids`` are other objects that the job depends on.
         """

@@ -34,9 +34,9 @@ def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int, pa
     """Creates a checkpoint whose only batch ends before a version of a table, so that a new stateless query begins
     at that version.
 
-    A checkpoint is used because Spark's options cannot name a start version that does not exist yet. The entry
-    includes the number of shuffle partitions: Spark reads it from there if the following batch was planned but not
-    finished, and would otherwise fail at each start.
+    A checkpoint is used because Spark's options cannot name a start version that does not exist yet. The entry includes
+    the number of shuffle partitions. If the following batch was planned but not finished, Spark reads this number from
+    the entry, and each start would fail without it.
     """
     conf = {SHUFFLE_PARTITIONS: str(parallelism)}
     times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": conf}
@@ -99,8 +99,8 @@ def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> b
 def move(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> None:
     """Rewrites the two newest entries to point into the logs, the older entry first. Idempotent.
 
-    ``moves`` maps the Delta id of a staging table to the id of the log and the next version to read of it. Raises
-    StalledError if a batch is planned but not committed.
+    ``moves`` maps the Delta id of a staging table to the Delta id of the log and to the next version of the log to
+    read. Raises StalledError if a batch is planned but not committed.
     """
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)

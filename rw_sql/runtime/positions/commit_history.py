@@ -1,5 +1,5 @@
-"""The ranges of offsets that were read into a table, separately for the time after each operation. They are preserved
-when commits are cleaned up.
+"""The ranges of offsets that were read into a table, listed separately for the time after each operation. They are
+preserved when commits are cleaned up.
 
 A *stretch* consists of consecutive commits of one epoch with contiguous offsets. A file beside the checkpoints
 contains the stretches of cleaned-up commits; code that reads the file adds the stretches of the existing commits.

@@ -25,8 +25,8 @@ If all of these commits belong to other tables, the table's job must read all of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWater:
-    """For each input of a view or sink, by Delta table id: the newest version, at one moment, that has rows for the
-    view or sink.
+    """For each input of a view or sink, the newest version that had rows for the view or sink at one moment. The key is
+    the Delta table id of the input.
 
     ``feeds`` are the inputs that the view or sink reads through their change feed. A source that is not shared has no
     log and is left out.
@@ -60,8 +60,8 @@ class HighWater:
 
 
 def captured_table(reader: MaterializedViewRecord | SinkRecord) -> str | None:
-    """The upstream table whose rows a table of a captured database reads from the log of its source; None for any other
-    reader."""
+    """For a table of a captured database, the upstream table whose rows it reads from the log of its source; None for
+    any other reader."""
     if not isinstance(reader, TableRecord) or reader.live_from is None:
         return None
     captured = table_definition(reader.definition).cdc_table
@@ -74,8 +74,8 @@ def last_data_version(context: Context, table: str, *, is_feed: bool = False, up
     With ``upstream``, the newest version that adds rows of this upstream table to the log, unless many other commits
     follow it.
 
-    If the relevant commits were cleaned up, returns the newest version that they can have had, because a reader beyond
-    that version has read all rows.
+    If the relevant commits were cleaned up, returns the newest version that such a commit can have had, because a
+    reader beyond that version has read all rows.
     """
     oldest = 0
     others: list[int] = []

@@ -1,4 +1,4 @@
-"""The size of a source's log, from the statistics of its live files."""
+"""Computes the size of a source's log from the statistics of its live files."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ def least_needed_version(context: Context, object_id: int) -> int | None:
             needed.append(point.log_version)
         for found in point.dependents:
             needed += [found.version] if found.id == object_id else []
-            # After a rewind, a reader also continues in inputs that were not rewound. After its first batch, it
-            # requests the preceding version (see table_consumers).
+            # After a rewind, a reader also continues in inputs that were not rewound, at the versions in ``reads``. A
+            # reader that has completed only its first batch also requests the version before (see table_consumers).
             is_first = found.batch == 0
             needed += [max(0, version - is_first) for id_, version in found.reads if id_ == object_id]
     return min(needed, default=None)

@@ -1,4 +1,4 @@
-"""The number of rows that a planned batch reads, from the commits of its input."""
+"""Computes the number of rows that a planned batch reads. Uses only the commits of the batch's input."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def planned_rows(
     is_all_read: bool = True,
     upstream: str | None = None,
 ) -> Planned:
-    """The number of rows of a planned batch, from the commits of the query's only input, which must be append-only.
+    """The number of rows that a planned batch reads, as counted by the commits of the query's only input, which must be
+    append-only.
 
     ``is_log``: the input is a source's log, whose undecodable records are skipped. ``is_all_read``: the query reads all
     decodable records. ``upstream``: the query reads only the rows of this upstream table.

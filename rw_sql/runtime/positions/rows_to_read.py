@@ -1,4 +1,4 @@
-"""The number of existing rows that a new view or sink must read, from the statistics of live files alone."""
+"""Computes the number of existing rows that a new view or sink must read. Uses only the statistics of live files."""
 
 from __future__ import annotations
 

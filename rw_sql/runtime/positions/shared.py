@@ -1,4 +1,5 @@
-"""The positions of a shared source: the states in the catalog, advanced by later commits of the source's log."""
+"""The positions of a shared source: those stored in the catalog, moved forward by the commits that the source's log has
+received since."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 
 ALL_SPLITS = ""
-"""The split name of a special note, which stores the version of the log up to which the notes of all splits are
-valid."""
+"""The name that a special note has in place of a split's name. This note stores the version of the log up to which the
+notes of all splits are valid."""
 
 
 def known_state(row: StoredState, note: NotedPosition | None) -> str:
@@ -39,12 +40,12 @@ def _counts(note: NotedPosition, row: StoredState) -> bool:
 
 
 def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapshot, source: SourceRecord) -> Positions:
-    """The next record of every split that has a state.
+    """The position of every split that has one, that is, the next record to read.
 
-    A state that a statement has set is valid from the statement's epoch on. Commits of runs that started before the
-    statement do not advance the state, so that a batch committed between the statement and the stop of such a run does
-    not undo the statement. Among the other commits, the newest commit that contains the split determines the split's
-    position. The notes limit how far back commits must be read.
+    A position that a statement has set is valid from the statement's epoch on. Commits of runs that started before the
+    statement do not advance this position, so that a batch committed between the statement and the stop of such a run
+    does not undo the statement. Among the other commits, the newest commit that contains the split determines the
+    split's position. Commits that are older than a note need not be read.
     """
     kind = connector(source.connector)
     fragment = ingest_fragment(source.id)
@@ -110,8 +111,8 @@ def read_positions_before(
 ) -> dict[str, SplitState]:
     """The positions of splits just before the operation with ``epoch`` took effect.
 
-    They include batches that a run from before the operation committed after the operation was planned and before the
-    run was stopped.
+    ``stood`` are the positions at the time when the operation was planned. A run from before the operation may have
+    committed further batches before it was stopped; the result includes these batches.
     """
     kind = connector(source.connector)
     waiting = {row.split: row for row in stood}
@@ -139,9 +140,9 @@ def _take(
     ends: Mapping[str, tuple[int, int]],
     terms: Mapping[str, int],
 ) -> None:
-    """Takes positions from a commit: a split in ``waiting``, whose position is not known yet, gets the commit's end
-    offset if the commit is later than the statement that set the split's position, and its run is not older than that
-    statement.
+    """Takes positions from a commit. The splits in ``waiting`` are those whose positions are not known yet. Such a
+    split gets the commit's end offset if the commit is later than the statement that set the split's position, and if
+    the commit's run is not older than that statement.
 
     ``ends`` are the commit's pairs (end offset, version of the log) by split, ``terms`` the terms at these offsets, and
     ``epoch`` is the epoch at which the commit's run started.

@@ -1,10 +1,11 @@
-"""The progress of a table's readers: upkeep must keep the rows that they have not read.
+"""The progress of a table's readers. Upkeep of the table must keep the rows that a reader has not read.
 
 The checkpoint of a view or sink determines the first version of the table that its query requests after a restart.
-Usually this version belongs to the batch before the newest one, because Spark re-reads that batch at a start. After
-a query's first batch, it is the version before the end of that batch; if the query reads a change feed from a start
-version, it is the start version. A recomputed view also reads its inputs' rows as of the version just before the
-batch.
+Usually, this is the version at which the newest batch begins, because Spark requests the newest batch again at a start.
+If the query has planned only one batch, this is the last version that the batch includes, because Delta reads a first
+batch from a snapshot of that version; for a sink with a start version that is older, this is the start version. A
+recomputed view also needs the last version that its newest batch includes, because the batch reads all rows of the
+table as of that version.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: 
         versions = planned_versions_of(warehouse, checkpoint, table_id)
         since = began_ms
         if versions:
-            # The commit was cleaned up, so it is older than any limit.
+            # If the time of an existing version is unknown, its commit was cleaned up: 0 is older than any limit.
             since = None if versions[-1] > newest else commit_time_ms(warehouse, table, versions[-1]) or 0
         needs = _needs(versions, record, object_id, is_first=newest_planned(warehouse, checkpoint) == 0)
         reader = Reader(
@@ -69,7 +70,7 @@ def _needs(
     *,
     is_first: bool,
 ) -> int | None:
-    """The first version that a query needs, given its :func:`planned_versions_of`; None if the list is empty.
+    """The first version that a query needs; None if ``versions``, the query's :func:`planned_versions_of`, is empty.
 
     ``is_first``: the query has planned exactly one batch.
     """
@@ -111,7 +112,7 @@ def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) ->
     """For each of the last two batches of the query with this checkpoint: the next version of a table to read after the
     batch. Empty before any batch.
 
-    After a restart, a query requests the earliest of them and continues at the last.
+    After a restart, a query requests the earliest of these versions and continues at the last one.
     """
     planned = sorted(int(name) for name in warehouse.list_names(f"{checkpoint}/offsets") if name.isdecimal())
     return [

@@ -1,5 +1,5 @@
 """The job of REFRESH TABLE: loads the current rows of the upstream, compares them with the table, and commits the
 differences.
 
-Imports: ``upkeep`` and the rooms below. Begin with ``job``.
+Imports: ``upkeep`` and the packages below. Begin with ``job``.
 """

@@ -33,9 +33,9 @@ def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str])
     """The differences between two tables. With KEEP true: the rows of ``fresh`` that are missing in ``table`` or have
     other values there. With KEEP false: the keys of ``table`` that are missing in ``fresh``.
 
-    Both have the same columns. Keys and rows are compared by hash, so that only keys and hashes of the table's rows
-    are shuffled. If several rows have the same key, the choice among them is deterministic. ``table`` is None if it
-    is known to be empty.
+    The two tables have the same columns. Keys and rows are compared by hash, so that only keys and hashes of the
+    table's rows are shuffled. If several rows have the same key, the choice among them is deterministic. ``table`` is
+    None if it is known to be empty.
     """
     columns = fresh.columns
     hashed = _hashed(_hashed(fresh, columns, _ROW), keys, _KEY)

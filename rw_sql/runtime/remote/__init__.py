@@ -2,6 +2,6 @@
 
 ``request_messages`` is the stored JSON of a request and its answer.
 
-Imports: ``control`` and the rooms below it. Begin with ``remote_executor`` (the session's end) and ``request_server``
-(the owner's end).
+Imports: ``control`` and the packages below it. Begin with ``remote_executor`` (the session's end) and
+``request_server`` (the owner's end).
 """

@@ -340,8 +340,9 @@ class Sink:
         return left.slice(0, 0) if error.is_rest_written else left
 
     def _misfit(self, said: str) -> StalledError:
-        """The error for a target that no longer accepts rows. Its reason is that the target was replaced, or a problem
-        that a new check of the target finds; otherwise, the message of the target, ``said``."""
+        """The error for a target that no longer accepts rows. As its reason, it states that the target was replaced, or
+        the problem that a new check of the target finds; if neither applies, it repeats the target's message
+        ``said``."""
         options = self.context.resolve(self.spec.options, self.context.metastore.snapshot())
         try:
             _require_marks(self.context, self.spec, options)

@@ -1,4 +1,4 @@
-"""The Spark databases of schemas. Each contains views of its schema's objects, for plain Spark SQL."""
+"""The Spark databases of schemas. Each database contains views of its schema's objects, for plain Spark SQL."""
 
 from __future__ import annotations
 

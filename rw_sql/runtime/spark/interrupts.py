@@ -36,14 +36,14 @@ _CANCEL_SECONDS = 0.1
 start further jobs."""
 
 _FINALIZER_SECONDS = 0.02
-"""The delay in seconds before an interrupt that arrived inside a finalizer of py4j is sent again."""
+"""If an interrupt arrives inside a finalizer of py4j, it is sent again after this number of seconds."""
 
 _FINALIZER = java_gateway._garbage_collect_object.__code__
 """The function that py4j runs when Python has released a Java object."""
 
 _ANSWER_SECONDS = 3.0
-"""How long in seconds an interrupted call without jobs, such as planning or waiting for a file system, may take to
-return."""
+"""The time in seconds within which an interrupted call without jobs, such as planning or waiting for a file system,
+must return."""
 
 
 class StatementInterrupted(KeyboardInterrupt):

@@ -235,8 +235,8 @@ class SparkSessions:
         thread.currentThread().setContextClassLoader(loader)
 
     def _quiet(self) -> None:
-        """Silences a log message of Spark's status page: it cannot load metric classes from ADD JAR, and logs that
-        at every batch."""
+        """Silences a log message of Spark's status page: the page cannot load metric classes from jars that ADD JAR has
+        added, and logs this at every batch."""
         listener = "org.apache.spark.sql.execution.ui.SQLAppStatusListener"
         error = java_class(self.spark, "org.apache.logging.log4j.Level").ERROR
         java_class(self.spark, "org.apache.logging.log4j.core.config.Configurator").setLevel(listener, error)
@@ -293,8 +293,8 @@ def plain_sql(spark: SparkSession, text: str) -> DataFrame:
 def register_view(frame: DataFrame, name: str) -> None:
     """Makes a frame readable by a name in queries of its session, in place of the frame that had the name before.
 
-    The earlier frame's view is dropped first. If ``createOrReplaceTempView`` replaced it, Spark would remove persisted
-    rows from its cache, for all sessions: those of every query that reads a view of this name. Such a query may be a
+    The earlier frame's view is dropped first. If ``createOrReplaceTempView`` replaced it, Spark would remove from its
+    cache, for all sessions, the persisted rows of every query that reads a view of this name. Such a query may be a
     batch of another job that has an input of the same name.
     """
     java_session(frame.sparkSession).sessionState().catalog().dropTempView(name)

@@ -1,6 +1,6 @@
 """A warehouse from an operator's point of view: its owner, jobs with lag and rates, unsafe operations, lineage, and
 the status page.
 
-Imports: every room of ``runtime`` and the packages below. Begin with ``reading`` (the data), ``page`` (the layout) and
-``http_server`` (the endpoints).
+Imports: every other package of ``runtime``, and the packages below ``runtime``. Begin with ``reading`` (the data),
+``page`` (the layout) and ``http_server`` (the endpoints).
 """

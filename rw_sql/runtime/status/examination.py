@@ -61,8 +61,8 @@ _APPLIED = "applied"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One inconsistency: ``about`` is the kind of its subject, ``subject`` the name. ``remedy`` is the recommended
-    action; ``is_repairable``: :func:`repair` can perform it."""
+    """One inconsistency: ``about`` is the kind of its subject, ``subject`` the subject's name. ``remedy`` is the
+    recommended action; ``is_repairable``: :func:`repair` can perform it."""
 
     about: str
     subject: str
@@ -132,9 +132,10 @@ def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_writes(context: Context) -> Iterator[Finding]:
-    """The reason why the owners cannot write the warehouse, or the owners that write nothing for an unknown reason.
+    """The reason why the owners cannot write the warehouse; if the reason is unknown, the owners that write nothing.
 
-    Writes nothing itself: the keys of this command may differ from those of the owner.
+    Changes nothing in the warehouse. In an object store, this check uses the keys of this command, which may differ
+    from the owner's.
     """
     at = now_ms()
     for lease in context.metastore.jobs.leases().values():

@@ -31,9 +31,9 @@ def prepare(work: Callable[[], T], name: str) -> Future[T]:
 
 
 def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
-    """Runs ``work`` on its own thread. An unexpected error is logged and stored in the future.
+    """Runs ``work`` on its own thread. An unexpected error is logged and stored in the returned future.
 
-    It does not use the standard thread pool, which joins its threads at interpreter exit before anything can stop
+    The standard thread pool is not used, because it joins its threads at interpreter exit before anything can stop
     them.
     """
     future: Future[None] = Future()

@@ -36,8 +36,7 @@ def process_start(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of ``/proc/<pid>/stat``, beginning with the third one, the state; empty if there is no such
-    process."""
+    """The fields of ``/proc/<pid>/stat`` from the third one (the state) on; empty if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

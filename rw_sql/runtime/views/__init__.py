@@ -3,5 +3,5 @@
 ``swap`` replaces a view's table by a rebuilt one. ``idle_table`` delays the batches of a table of a captured database
 while only other tables change.
 
-Imports: the rooms that serve jobs, and those below. Begin with ``job``, then ``strategy``.
+Imports: the packages that serve jobs, and the packages below these. Begin with ``job``, then ``strategy``.
 """

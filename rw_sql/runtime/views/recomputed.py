@@ -1,7 +1,7 @@
 """Views whose rows are recomputed from the rows of their inputs: either the rows affected by changes, or all rows.
 
-A batch has an end version for each input. After the batch, the view equals the result of its query on the inputs as
-of these versions. The checkpoint stores the versions before the batch begins, and the batch reads the inputs as of
+A batch has an end version for each input. After the batch, the view equals the result of its query on the inputs as of
+these versions. The checkpoint stores these end versions before the batch begins, and the batch reads the inputs as of
 these versions, so a repeated batch yields the same rows.
 """
 

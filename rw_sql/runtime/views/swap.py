@@ -82,7 +82,8 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
         old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds_before)
         new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation), feeds=feeds)
         # If the old query does not read a table, the new query must have read the rows that the table had at the first
-        # check. It might never reach the present end, because the table may grow all the time.
+        # check. The present end would not do: the new query might never reach it, because the table may grow all the
+        # time.
         place = (warehouse.uri, view.id, rebuild.generation, table)
         if table not in old and place not in _ENDS:
             _ENDS[place] = _last_data(context, given) + 1

@@ -1,4 +1,4 @@
-"""Fills in values that records omit because they did not change, from the existing rows.
+"""Fills in, from the existing rows, the values that records omit because these values did not change.
 
 The log's column ``_rw_unchanged`` lists these values (see :mod:`rw_sql.runtime.decoding.change_formats.unchanged`),
 because NULL alone would be ambiguous. If no row with the values is known, they become NULL, and the row's

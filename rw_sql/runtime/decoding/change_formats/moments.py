@@ -105,7 +105,7 @@ def _in_range(moment: Column) -> Column:
 def _micros_of(number: Column, mode: str, type_name: Column | None) -> Column:
     """Converts a number to microseconds since 1970; NULL if it is out of range.
 
-    The unit comes from the field's type, otherwise from the mode.
+    The unit is that of the field's type or, if the type has none, that of the mode.
     """
     found = _micros(number, mode)
     if type_name is not None:

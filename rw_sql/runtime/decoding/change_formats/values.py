@@ -29,7 +29,7 @@ NESTED = ("STRUCT", "ARRAY", "MAP")
 _WHOLE = ("SMALLINT", "INT", "BIGINT", "SERIAL")
 _DECIMALS = ("NUMERIC", "RW_INT256", "RW_UINT256")
 FLOATING = ("REAL", "DOUBLE")
-"""The types that store the nearest number."""
+"""The types that store the nearest number that they can represent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

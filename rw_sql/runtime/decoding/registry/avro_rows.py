@@ -215,14 +215,14 @@ def _from_avro(payload: Column, writer: str, options: Mapping[str, str]) -> Colu
 
 
 def _read_schema(schema: avro.Schema) -> avro.Schema:
-    """The schema of records for Spark's reader: :func:`_plain`, with the field :data:`OK`."""
+    """The schema of records for Spark's reader: the result of :func:`_plain`, with the field :data:`OK` added."""
     made = _plain(schema)
     return {**made, "fields": [*made["fields"], {"name": OK, "type": "boolean", "default": True}]}
 
 
 def _plain(part: avro.Schema) -> avro.Schema:
-    """The schema without the logical types that Spark would convert to something other than the plain number or text,
-    and with wide decimals."""
+    """The schema with wide decimals, and without the logical types that Spark would convert to something other than the
+    plain number or text."""
     if isinstance(part, list):
         return [_plain(branch) for branch in part]
     if not isinstance(part, dict):

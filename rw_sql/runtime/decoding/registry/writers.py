@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateSource
 
 HEAD_BYTES = 5
-"""The length in bytes of a record's *head*: Confluent's frame before the record, a zero byte and the schema's id."""
+"""The length in bytes of a record's *head*, that is, of Confluent's frame before the record. The head consists of a
+zero byte and the schema's id."""
 
 WriterIdentity = tuple[bytes, str, str, str | None]
 
 _GRACE_SECONDS = 1.0
-"""The time in seconds after the first lookup of an id that the registry lacks, during which a batch waits and the
-lookup is repeated. Not all servers of a registry know a new schema immediately after its registration."""
+"""For this time in seconds after the first lookup of an id that the registry lacks, a batch waits and the lookup is
+repeated. Not all servers of a registry know a new schema immediately after its registration."""
 
 _LOOK_SECONDS = 0.1
 
