@@ -82,8 +82,7 @@ class UpstreamSplit:
     term: int | None = None
 
     def has_lost(self, offset: int) -> bool:
-        """True if the upstream removed records at or after ``offset``, so that reading would begin at a later
-        record."""
+        """True if the upstream removed records at or after ``offset``, so that reading begins at a later one."""
         return offset < self.start and not (self.has_open_start and offset == 0)
 
     def behind(self, offset: int) -> int:

@@ -228,8 +228,7 @@ class BrokerAdmin:
         return {topic: view.id for topic, view in found.items()}
 
     def ask(self, start: Callable[[Any, float], Future[Any]]) -> Any:
-        """Calls ``start`` with librdkafka's client and the remaining seconds, and returns the result of the future that
-        ``start`` returns.
+        """Calls ``start`` with librdkafka's client and the remaining seconds, and returns its future's result.
 
         Raises BrokerError.
 
@@ -256,8 +255,7 @@ class BrokerAdmin:
         )
 
     def bounds(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
-        """The first and the end offset of each partition, with its leader's epoch. Retries and errors are as for
-        :meth:`offsets`."""
+        """The first and the end offset of each partition, with its leader's epoch. Raises as :meth:`offsets` does."""
         starts, ends = self._found(partitions, (EARLIEST, LATEST))
         return {part: Bounds(starts[part].offset, end.offset, _epoch(end)) for part, end in ends.items()}
 

@@ -168,8 +168,7 @@ class MysqlReader:
         return self._catalog
 
     def _start(self, facts: Facts) -> None:
-        """Starts the stream at the reader's position, or earlier if XA transactions that were prepared before this
-        position may be committed after it."""
+        """Starts the stream at the reader's position, or before XA transactions that may be committed after it."""
         self._backlog.clear()
         self._maps.clear()
         sequence, at, _ = parts_of(min((self._position, *self._prepared)))
