@@ -153,7 +153,7 @@ class Backend:
         from rw_sql.runtime.spark.jvm import active_context, gateway
 
         if gateway() is None:
-            return "starting Spark: Java (the first time, Delta Lake is fetched)"
+            return "starting Spark: launching Java (the first start also downloads Delta Lake)"
         if active_context() is None:
             return "starting Spark"
         return "opening the warehouse and starting its jobs"

@@ -54,7 +54,7 @@ _CHECK_SECONDS = 10.0
 <rw_sql.connectors.postgres_cdc.followed>`)."""
 
 _LOCK_SECONDS = 10
-"""The longest wait in seconds for a lock that an ALTER TABLE holds, while a check of the tables reads a partition."""
+"""How long a check of the tables waits at most, in seconds, for a partition that an ALTER TABLE has locked."""
 
 _CHECK_SHARE = 20
 """The interval between two checks is at least this many times the duration of a check, which may be long for a source

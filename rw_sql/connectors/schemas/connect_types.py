@@ -24,7 +24,7 @@ TIME_UNITS: Mapping[str, int] = {
     "io.debezium.time.MicroTime": 1_000_000,
     "io.debezium.time.NanoTime": 1_000_000_000,
 }
-"""Debezium's types of times of day that are numbers. The value is how many of the type's units make one second."""
+"""Debezium's types that represent a time of day as a number, each with the number of its units in one second."""
 
 TIMESTAMP_UNITS: Mapping[str, int] = {
     "io.debezium.time.Timestamp": 1_000,

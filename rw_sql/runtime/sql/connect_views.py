@@ -85,7 +85,7 @@ class ConnectViews(SparkViews):
                 continue
             if name not in self._known and self._spark.catalog.tableExists(quoted_for_spark(name)):
                 if name not in self._covered:
-                    logger.warning("a table or view of your own hides %s; rename it to read rw_sql's", name)
+                    logger.warning("a table or view of your own hides %s; to read it, rename yours", name)
                 self._covered.add(name)
                 continue
             self._covered.discard(name)

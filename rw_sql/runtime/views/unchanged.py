@@ -134,8 +134,8 @@ def recomputed(changes: DataFrame, spec: ViewSpec) -> DataFrame:
 def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame | None:
     """Like ``settled``, for rows whose key changed and whose records omit values; None if there are none.
 
-    The omitted values are those of the old key's row at that moment. Records of keys between which rows moved are
-    therefore applied together.
+    The omitted values are those that the old key's row had when the key changed. Records of keys between which rows
+    moved are therefore applied together.
     """
     moved = frame.where(f.array_contains(UNCHANGED, MOVED))
     if moved.isEmpty():

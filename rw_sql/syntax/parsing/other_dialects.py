@@ -70,7 +70,8 @@ def foreign_hint(token: Token, accepted: set[str], before: Sequence[Token], afte
     """The hint for a token that rw_sql does not expect here, but another dialect of SQL does; None if no other dialect
     is recognized.
 
-    ``accepted`` are the terminals that the grammar accepts, ``before`` and ``after`` the other tokens of the statement.
+    ``accepted`` are the terminals that the grammar accepts at this token. ``before`` and ``after`` are the statement's
+    tokens that precede and follow it.
     """
     place = _Place(token, accepted, before, after)
     for rule in _RULES:

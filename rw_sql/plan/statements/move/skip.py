@@ -141,7 +141,11 @@ def _behind_transaction(
         raise SqlError(
             OFFSET_OUT_OF_RANGE,
             f'the transaction after {kind.show_position(old.offset)} of split "{old.split}" cannot be found: '
-            + ("the server did not report its end" if unknown else "the rest of the log has no change of its tables"),
+            + (
+                "the server did not report its end"
+                if unknown
+                else "the rest of the log changes no row of the source's tables"
+            ),
             span=statement.split.span,
             hint=f"INJECT SOURCE OFFSETS {name} VALUES ({split} = '…') sets the position after the transaction"
             if unknown

@@ -45,7 +45,7 @@ UNBROKEN = "UNBROKEN"
 BROKEN = "BROKEN"
 
 READING = "READING"
-"""The value that the column for the operation's kind has in rows about the reading between operations."""
+"""In rows that describe what was read between two operations, the column for the kind of operation has this value."""
 
 COLUMNS = (
     ("operation", "BIGINT"),
