@@ -66,9 +66,10 @@ def test_positions_states_and_pauses_survive(
 
 
 def produced_again(session: AttachedSession, injected: dict[str, int | None]) -> set[int]:
-    """The ids in the splits that were moved back."""
+    """The ids in the splits of r that were moved back."""
     back = [split for split, position in injected.items() if position == 0]
-    log = f"delta.`{session.warehouse}/data/2/1`"
+    (source,) = session.sql("SELECT id FROM rw_catalog.rw_sources WHERE name = 'r'")
+    log = f"delta.`{session.warehouse}/data/{source.id}/1`"
     names = ", ".join(f"'{split}'" for split in back)
     return {row.id for row in session.sql(f"SELECT id FROM {log} WHERE _rw_split IN ({names})")}
 

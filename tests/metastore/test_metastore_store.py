@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore import ConcurrentCommit, Metastore, apply_before, later
+from rw_sql.metastore import ConcurrentCommit, Metastore, apply_before, debounced_task
 from rw_sql.metastore.records import AssignSplits, Change, DropObject, ForgetSplitStates, PutObject, PutSplitStates
 from rw_sql.metastore.table import UPKEEP_EVERY, StoredTable
 from tests.metastore.metastore_model import Make, Model, check_lookups, content, operations, without_epochs
@@ -121,7 +121,7 @@ def test_where_there_can_be_no_more_threads_an_outcome_is_recorded_at_once(
             raise RuntimeError("can't create new thread at interpreter shutdown")
 
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
-    monkeypatch.setattr(later, "Thread", Refused)
+    monkeypatch.setattr(debounced_task, "Thread", Refused)
     monkeypatch.setattr(StoredTable, "is_upkeep_due", lambda *_: True)
     metastore.record_outcome_later(1, "applied", 5)
     metastore.flush(with_upkeep=True)
@@ -151,7 +151,7 @@ def test_upkeep_without_threads_does_not_lock_out_a_projection(
     projecting = Thread(target=project)
     projecting.start()
     assert is_held.wait(LAST_RESORT_SECONDS)
-    monkeypatch.setattr(later, "Thread", Refused)
+    monkeypatch.setattr(debounced_task, "Thread", Refused)
     monkeypatch.setattr(StoredTable, "is_upkeep_due", lambda *_: True)
     monkeypatch.setattr(StoredTable, "upkeep", lambda _: is_tended.set())
     monkeypatch.setattr(metastore, "project", lambda: None)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 LATE_SECONDS = 30.0
-"""The age in seconds of the last heartbeat from which the statuses of an owner on this machine are not valid."""
+"""The age in seconds of the last heartbeat from which the statuses of an owner on this machine are not valid, if the
+warehouse is on a local path."""
 
 LOOK_SECONDS = 5.0
 """The age in seconds of the last heartbeat from which another process looks for an obstacle."""
@@ -48,16 +49,19 @@ def silence_of(context: Context, lease: Lease, at_ms: int | None = None) -> Sile
     """Why the owner of a group writes nothing; None if it has renewed its lease recently.
 
     The statuses of an owner on another machine stay valid until the owner counts as gone, because the clocks of
-    machines differ.
+    machines differ. So do those in an object store, where one write may take long.
     """
     silent = (now_ms() if at_ms is None else at_ms) - lease.heartbeat_ms
-    is_late = silent >= 1000 * (LATE_SECONDS if lease.host == this_machine() else GONE_SECONDS)
-    if context.owning.is_set() and lease.owner == context.owner:
+    is_near = lease.host == this_machine() and context.warehouse.is_local
+    is_late = silent >= 1000 * (LATE_SECONDS if is_near else GONE_SECONDS)
+    if context.owning.is_set() and lease.group == context.group:
         problem = context.store.problem
         if problem is not None and problem.obstacle is not None:
             return _unwritable(problem.obstacle)
         if problem is not None and is_late:
             return Silence(word=UNWRITABLE, told=f"the warehouse cannot be read or written: {problem.told}")
+        if lease.owner != context.owner:
+            return None  # This process has just taken the lease over.
     elif silent >= LOOK_SECONDS * 1000:
         if is_late and (pid := suspended_pid(lease)) is not None:
             return Silence(

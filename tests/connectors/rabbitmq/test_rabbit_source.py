@@ -232,7 +232,7 @@ def test_a_stream_created_again_is_another_one(rabbit_server: RabbitServer, stre
     assert watch.incarnations([stream, "none"]) == {stream: new}
     watch.close()
     known = SplitState(split=stream, offset=5, incarnation=birth)
-    with pytest.raises(OSError, match=f"RECREATED {stream}: its first message is of "):
+    with pytest.raises(OSError, match=f"RECREATED {stream}: the stream's first message is from "):
         RABBIT.stretches(given_, {stream: known})
     assert RABBIT.diverged(given_, {stream: SplitState(split=stream, offset=5, term=None)}) == {}
     assert RABBIT.diverged(given_, {stream: SplitState(split=stream, offset=0, term=old)}) == {}

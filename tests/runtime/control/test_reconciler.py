@@ -18,7 +18,7 @@ import pytest
 from rw_sql.metastore.records import DISCOVERY, AssignSplits, Operation, PutObject
 from rw_sql.model.job_ids import view_job
 from rw_sql.model.job_specs import IngestSpec
-from rw_sql.runtime.control import job_slot
+from rw_sql.runtime.control import job_slot, retries
 from rw_sql.runtime.control import reconciler as module
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.split_discovery import only_adds_splits, was_discovered
@@ -46,7 +46,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
 def test_what_nobody_expected_stalls_the_job_and_is_tried_again_later(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for place in (module, job_slot):
+    for place in (module, job_slot, retries):
         monkeypatch.setattr(place, "FIRST_RETRY_SECONDS", 0.05)
     jobs.start_error["mv-1"] = ValueError("no such thing")
     view, other = jobs.put_view("a"), jobs.put_view("b")
@@ -212,9 +212,9 @@ def test_a_dropped_job_stops_and_is_forgotten(jobs: Jobs) -> None:
 def test_a_job_that_fails_soon_after_every_start_is_tried_less_and_less_often(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place in (module, job_slot):
+    for place in (module, job_slot, retries):
         monkeypatch.setattr(place, "FIRST_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(job_slot, "_LAST_RETRY_SECONDS", 0.4)
+    monkeypatch.setattr(retries, "LAST_RETRY_SECONDS", 0.4)
     jobs.put_view("a")
     tries = []
     for number in range(1, 5):
@@ -262,10 +262,10 @@ def test_a_retry_that_takes_long_is_reported_and_the_failure_before_it_too(
 
 
 def test_a_job_that_has_run_for_a_while_is_tried_again_soon(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in (module, job_slot):
+    for place in (module, job_slot, retries):
         monkeypatch.setattr(place, "FIRST_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(job_slot, "_LAST_RETRY_SECONDS", 3600.0)
-    monkeypatch.setattr(job_slot, "_SOUND_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(retries, "LAST_RETRY_SECONDS", 3600.0)
+    monkeypatch.setattr(retries, "_SOUND_AFTER_SECONDS", 0.0)
     jobs.put_view("a")
     for number in range(1, 12):
         jobs.reach(partial(has_started, jobs, number), "it is started")
@@ -275,10 +275,10 @@ def test_a_job_that_has_run_for_a_while_is_tried_again_soon(jobs: Jobs, monkeypa
 
 
 def test_a_job_whose_first_batch_is_slow_to_fail_has_not_recovered(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in (module, job_slot):
+    for place in (module, job_slot, retries):
         monkeypatch.setattr(place, "FIRST_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(job_slot, "_LAST_RETRY_SECONDS", 3600.0)
-    monkeypatch.setattr(job_slot, "_SOUND_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(retries, "LAST_RETRY_SECONDS", 3600.0)
+    monkeypatch.setattr(retries, "_SOUND_AFTER_SECONDS", 0.0)
     jobs.make = lambda spec, run: FakeJob(spec=spec, run=run, is_unproven=True)
     jobs.put_view("a")
     for number in range(1, 4):

@@ -20,6 +20,7 @@ from rw_sql.runtime.control.owner import Owner
 from rw_sql.runtime.jobs import store_watch
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.groups import owners_of
+from rw_sql.runtime.jobs.lease import GONE_SECONDS
 from rw_sql.runtime.jobs.silent_owners import LATE_SECONDS
 from rw_sql.runtime.jobs.statuses import shown_statuses
 from rw_sql.runtime.jobs.store_watch import HEARTBEAT, LOOP, StoreWatch
@@ -336,7 +337,7 @@ def test_in_an_object_store_doctor_names_keys_that_may_not_write(s3_store: S3Sto
         uri = s3_store.warehouse()
         metastore = Metastore.open(uri)
         lease = WrittenWarehouse.lease(cast("Any", Written(metastore)))
-        late = replace(lease, heartbeat_ms=now_ms() - int(LATE_SECONDS * 1000) - 1000)
+        late = replace(lease, heartbeat_ms=now_ms() - int(GONE_SECONDS * 1000) - 1000)
         assert metastore.jobs.take_lease(late, replacing=lease)
         context = Context(
             warehouse=Warehouse.at(uri),
