@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rw_sql.cli.kafka_broker import start_broker, stop_broker
 from rw_sql.runtime.observe import upstream_watcher
 from tests.integration.attached import AttachedSession
 from tests.support.spark_settings import FEW_ROWS
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from rw_sql.cli.kafka_broker import BrokerInfo
 
 
 @pytest.fixture
@@ -52,3 +55,10 @@ def session(spark: SparkSession, warehouse: str) -> Iterator[AttachedSession]:
 def quick_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the owner check upstreams twice a second, so that a test need not wait for the usual interval."""
     monkeypatch.setattr(upstream_watcher, "DISCOVERY_SECONDS", 0.5)
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerInfo]:
+    """A Kafka broker that no other test uses, for tests that stop it."""
+    yield start_broker(tmp_path / "broker", port=0)
+    stop_broker(tmp_path / "broker")
