@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING, cast
@@ -53,7 +54,7 @@ from rw_sql.runtime.decoding.json_text import (
 from rw_sql.syntax import spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column
 
@@ -372,14 +373,25 @@ def _has_nulls_of_fields(read: Column, data_type: DataType) -> list[Column]:
 
 
 def _has_other_case(text: Column, names: Sequence[str]) -> Column:
-    """True if a text may contain one of the names in a different case."""
+    """True if a text may contain one of the names in a different case.
+
+    A name that has a twin (``userId`` in the row, ``userid`` in a STRUCT) counts in every case: which of the two a
+    member belongs to depends on its place.
+    """
     # Characters of the names are escaped, first as in JSON and then as in a pattern.
-    either = "|".join(re.escape(json.dumps(name, ensure_ascii=False)[1:-1]) for name in names)
+    either = _any_of(names)
+    alike = Counter(name.lower() for name in names)
+    alone = [name for name in names if alike[name.lower()] == 1]
+    is_exact = f'(?!(?:{_any_of(alone)})")' if alone else ""
     flags = "i" if either.isascii() else "iu"
     # Most names are in lower case. If the columns' names are in lower case too, a lower-case name can be skipped.
     other = '(?=[a-z0-9_]*+[^a-z0-9_"])' if all(re.fullmatch("[a-z0-9_]+", name) for name in names) else ""
     has_escape = f.contains(text, f.lit("\\")) & text.rlike(_ESCAPED_NAME)
-    return has_escape | text.rlike(f'"{other}(?!(?:{either})")(?{flags}:{either})"{SPACE}:')
+    return has_escape | text.rlike(f'"{other}{is_exact}(?{flags}:{either})"{SPACE}:')
+
+
+def _any_of(names: Iterable[str]) -> str:
+    return "|".join(re.escape(json.dumps(name, ensure_ascii=False)[1:-1]) for name in names)
 
 
 def _read_texts(
