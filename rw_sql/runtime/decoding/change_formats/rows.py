@@ -123,18 +123,18 @@ def rows_of(
 
 def _with_unchanged(rows: StepsT, statement: CreateSource, key: EventKey, placeholder: Placeholder) -> StepsT:
     """Removes the placeholders for unchanged values from the texts, and adds ``_rw_unchanged``."""
-    texts, marks = [], []
+    texts, paths = [], []
     for column in statement.columns:
         text = f.col(_TEXTS)[column.name]
         if column.name in key.columns:
             known = f.when(~placeholder.is_in(text), text)
         else:
             known, found = unchanged.told(column, text, placeholder)
-            marks += found
+            paths.append(found)
         texts.append(known.alias(column.name))
     is_moved = f.size(CHANGES) > 1
-    paths = f.when(f.col(_CHANGE)["op"] == UPSERT, unchanged.unchanged(marks, is_moved))
-    return rows.withColumn(UNCHANGED, paths).withColumn(_TEXTS, f.struct(*texts))
+    all_paths = f.when(f.col(_CHANGE)["op"] == UPSERT, unchanged.unchanged(paths, is_moved))
+    return rows.withColumn(UNCHANGED, all_paths).withColumn(_TEXTS, f.struct(*texts))
 
 
 def _prepared(rows: StepsT, statement: CreateSource, *, has_types: bool) -> StepsT:

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from rw_sql.model.definitions import unchanged_path
-from rw_sql.runtime.decoding.json_text import without_marks
+from rw_sql.runtime.decoding.json_text import field_of, last_of_each, let, part, without_marks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column
 
-    from rw_sql.syntax.statements import ColumnDefinition, DataType
+    from rw_sql.syntax.statements import ColumnDefinition, DataType, StructField
 
 MOVED = ""
 """The path that marks a row whose key changed: the unchanged values must be taken from the row with the old key."""
@@ -74,60 +76,71 @@ def _dump(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def told(column: ColumnDefinition, text: Column, placeholder: Placeholder) -> tuple[Column, list[tuple[str, Column]]]:
-    """Returns a column's text without the placeholder and, for each path in the column, a condition that is true if the
-    value at that path is unchanged."""
-    path = (column.name,)
-    marks = _marks(path, text, column.data_type, placeholder)
+def told(column: ColumnDefinition, text: Column, placeholder: Placeholder) -> tuple[Column, Column]:
+    """Returns a column's text without the placeholder, and an array of the paths in the column whose values are
+    unchanged, with NULLs."""
     known = text
     if column.data_type.name == "STRUCT":
         known = f.when(placeholder.is_part_of(text), _without(text, column.data_type, placeholder)).otherwise(text)
-    return f.when(~f.coalesce(placeholder.is_in(text), f.lit(False)), known), marks
+    known = f.when(~f.coalesce(placeholder.is_in(text), f.lit(False)), known)
+    return known, _paths((column.name,), text, column.data_type, placeholder)
 
 
-def _marks(
-    path: tuple[str, ...], text: Column, data_type: DataType, placeholder: Placeholder
-) -> list[tuple[str, Column]]:
-    is_whole = f.coalesce(placeholder.is_in(text), f.lit(False))
-    found = [(unchanged_path(path), is_whole)]
-    if data_type.name == "STRUCT":
-        parts = _parts(text, data_type, placeholder)
-        for field in data_type.fields:
-            found += _marks((*path, field.name), parts.getField(field.name), field.data_type, placeholder)
-    return found
+def _paths(path: tuple[str, ...], text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
+    whole = path_of(path, placeholder.is_in(text))
+    if data_type.name != "STRUCT":
+        return whole
+
+    def of_fields(read: Column) -> Column:
+        found = (
+            _paths((*path, field.name), read[f"_{at}"], field.data_type, placeholder)
+            for at, field in enumerate(data_type.fields)
+        )
+        return f.when(read.isNotNull(), f.concat(*found))
+
+    inner = f.when(placeholder.is_part_of(text), let(_parts(text, data_type, placeholder), of_fields))
+    return f.coalesce(inner, whole)
+
+
+def path_of(path: tuple[str, ...], is_unchanged: Column) -> Column:
+    """An array of the path, or of NULL if the value at the path is not unchanged."""
+    return f.array(f.when(is_unchanged, f.lit(unchanged_path(path))))
 
 
 def _parts(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
-    """A struct's fields as text; NULL if the placeholder is not the value of any field."""
-    named = ", ".join(f"`{field.name.replace('`', '``')}`: STRING" for field in data_type.fields)
-    return f.when(placeholder.is_part_of(text), f.try_variant_get(f.try_parse_json(text), "$", f"STRUCT<{named}>"))
+    """A struct's fields as text, named ``_0``, ``_1``, …, which are found by the same rules as everywhere; NULL if the
+    placeholder is not the value of any field, or if the text is not a JSON object."""
+    names = [field.name for field in data_type.fields]
+
+    def found(fields: Column) -> Column:
+        parts = f.struct(*(field_of(fields, name, names).alias(f"_{at}") for at, name in enumerate(names)))
+        return f.when(fields.isNotNull(), parts)
+
+    fields = let(part(text, "MAP<STRING, STRING>"), last_of_each)
+    return f.when(placeholder.is_part_of(text), let(fields, found))
 
 
 def _without(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
-    """A struct's text without the fields whose value is the placeholder.
+    """A struct's text without the fields whose value is the placeholder; any other text as it is.
 
-    Placeholders inside maps and arrays are kept, and cause a decode error.
+    Placeholders inside maps and arrays are kept.
     """
-    read = _parts(text, data_type, placeholder)
-    parts = []
-    for field in data_type.fields:
-        part = read.getField(field.name)
+
+    def known(field: StructField, part: Column) -> Column:
+        bare = part
         if field.data_type.name == "STRUCT":
-            nested = _without(part, field.data_type, placeholder)
-            known = f.when(placeholder.is_part_of(part), nested).otherwise(part)
-        else:
-            known = part
-        is_known = ~f.coalesce(placeholder.is_in(part), f.lit(False))
-        parts.append(f.when(is_known, known).alias(field.name))
-    return f.to_json(f.struct(*parts))
+            bare = f.when(placeholder.is_part_of(part), _without(part, field.data_type, placeholder)).otherwise(part)
+        return f.when(~f.coalesce(placeholder.is_in(part), f.lit(False)), bare).alias(field.name)
+
+    def rebuilt(read: Column) -> Column:
+        parts = (known(field, read[f"_{at}"]) for at, field in enumerate(data_type.fields))
+        return f.when(read.isNotNull(), f.to_json(f.struct(*parts))).otherwise(text)
+
+    return let(_parts(text, data_type, placeholder), rebuilt)
 
 
-def unchanged(marks: list[tuple[str, Column]], is_moved: Column) -> Column:
+def unchanged(paths: Sequence[Column], is_moved: Column) -> Column:
     """The unchanged paths, with MOVED if the row's key changed; NULL if there are none."""
-    is_some = f.lit(False)
-    for _, is_unchanged in marks:
-        is_some = is_some | is_unchanged
-    paths = f.array_compact(
-        f.array(*(f.when(is_unchanged, f.lit(path)) for path, is_unchanged in marks), f.when(is_moved, f.lit(MOVED)))
-    )
-    return f.when(is_some, paths)
+    found = f.array_compact(f.concat(f.array(f.lit(None).cast("string")), *paths))
+    moved = f.array_compact(f.array(f.when(is_moved, f.lit(MOVED))))
+    return f.when(f.size(found) > 0, f.concat(found, moved))

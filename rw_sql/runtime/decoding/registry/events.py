@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from rw_sql.connectors.formats import IGNORE_KEY, PLACEHOLDER, encode_value, placeholder_text
-from rw_sql.model.definitions import encode_options, primary_key, unchanged_path
+from rw_sql.model.definitions import encode_options, primary_key
 from rw_sql.runtime.decoding.change_formats import unchanged
 from rw_sql.runtime.decoding.change_formats.events import DELETE, NO_KEY, UPSERT
 from rw_sql.runtime.decoding.change_formats.rows import OP, ROW, UNCHANGED
@@ -135,7 +135,7 @@ def debezium_rows(records: StepsT, statement: CreateSource, conversion: RowConve
     )
     records = records.withColumn(_CHANGES, once(changes)).withColumn(_CHANGE, f.explode(_CHANGES))
     found = f.col(_CHANGE)
-    marks, values, misfits = [], [], []
+    unchanged_paths, values, misfits = [], [], []
     for column in columns:
         plain = found["row"][column.name]
         is_unchanged = conversion.is_placeholder(plain, column, placeholder)
@@ -143,12 +143,12 @@ def debezium_rows(records: StepsT, statement: CreateSource, conversion: RowConve
         if column.name in names:
             value = f.when(found["keys"].isNotNull(), found["keys"][column.name]).otherwise(value)
         elif is_unchanged is not None:
-            marks.append((unchanged_path((column.name,)), is_unchanged))
+            unchanged_paths.append(unchanged.path_of((column.name,), is_unchanged))
             value = f.when(~is_unchanged, value)
             misfit_of = None if misfit_of is None else f.when(~is_unchanged, misfit_of)
         values.append(value.alias(column.name))
         misfits.append(f.lit(None).cast("string") if misfit_of is None else misfit_of)
-    paths = f.when(found["op"] == UPSERT, unchanged.unchanged(marks, f.size(_CHANGES) > 1))
+    paths = f.when(found["op"] == UPSERT, unchanged.unchanged(unchanged_paths, f.size(_CHANGES) > 1))
     records = records.withColumn(UNCHANGED, paths.cast("array<string>"))
     records = records.withColumn(ROW, f.when(found["op"].isNotNull(), f.struct(*values)))
     fault = f.coalesce(found["error"], *misfits)
