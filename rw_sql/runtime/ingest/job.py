@@ -27,7 +27,7 @@ from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput
 from rw_sql.runtime.delta.row_counts import RowCount, exactly, expected_of
 from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.ingest.capture import Capture, is_new_upstream, note_progress, rows_by_table, stalled
-from rw_sql.runtime.ingest.schemas import write_by_known_schemas
+from rw_sql.runtime.ingest.spark_batch import SparkBatch
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
 from rw_sql.runtime.jobs.log_terms import LogTerms
@@ -255,51 +255,39 @@ class Ingest:
         if not self.throttle.take(expected):
             raise FencedError(f"{self.spec.job} was stopped")
         with self.streaming.batch():
+            since, bucket = {split: self.since[split] for split in moved}, current_bucket()
             statement = source_definition(self.spec.definition)
-            records, read, heads = self._fetched(frame, ranges, expected)
-            self.unproved = moved if read is None else {}
-            if isinstance(self.kind, RangedConnector):
-                lives = {split: self.output.lives[split][1] for split in moved}
-                records = read_records(self.kind, frame.sparkSession, self.options, moved, statement, lives)
-            since = {split: self.since[split] for split in moved}
-            bucket = current_bucket()
-
-            def rows_of(heads: frozenset[bytes]) -> DataFrame:
-                known = records if self.schemas is None else self.schemas.rows(records, heads)
-                return self.decoder.rows(known, batch=batch, bucket=bucket, since=since)
-
-            rows = rows_of(heads)
+            fetched = self._fetched(ranges, expected)
+            self.unproved = moved if fetched is None else {}
+            small = spark = None
+            if fetched is not None and self.arrow is not None:
+                small = self.arrow.rows(fetched, self.schema, batch=batch, bucket=bucket, since=since)
+            if small is None:
+                records, heads = self._records(frame, fetched, moved, expected)
+                spark = SparkBatch(
+                    records=records,
+                    heads=heads,
+                    schemas=self.schemas,
+                    decoder=self.decoder,
+                    batch=batch,
+                    bucket=bucket,
+                    since=since,
+                )
             fault("ingest.in_batch")
             # A batch that a fetcher leaves to Spark may be too large for this process.
             is_few = expected <= SMALL_ROWS and has_small_batches(self.kind)
-            is_small = is_few and not is_large(records) and (self.fetcher is None or read is not None)
-            small = as_stored(rows.toArrow(), self.schema) if is_small else None
+            may_collect = is_few and (self.fetcher is None or fetched is not None)
+            if spark is not None and may_collect and not is_large(spark.records):
+                small = spark.collected(self.schema)
             due = expected_of(self.kind, moved, is_row_by_row=not has_changes(statement))
             if small is not None:
-                due.require(RowCount(written=small.num_rows, read=read))
+                due.require(RowCount(written=small.num_rows, read=None if fetched is None else fetched.num_rows))
             self._require_same_incarnation()
             with self.streaming.turn():
                 if small is not None:
                     self.output.append_rows(small, batch, ranges)
-                else:
-                    write = partial(
-                        self.output.append_frame,
-                        batch=batch,
-                        ranges=ranges,
-                        partition={BUCKET: bucket},
-                        expected=due,
-                        save=self._arrow_save(records, expected, batch=batch, bucket=bucket, since=since),
-                    )
-                    if self.schemas is None:
-                        write(rows)
-                    else:
-                        write_by_known_schemas(
-                            self.schemas,
-                            self.context.warehouse,
-                            self.output.path,
-                            rows_of,
-                            lambda frame, check: write(frame, check=check),
-                        )
+                elif spark is not None:
+                    spark.write(self.output, ranges, expected=due, save=self._arrow_save(spark, expected))
                 self.positions.update((split, end) for split, (_, end) in ranges.items())
                 if self.feed is not None:
                     self.feed.committed(ranges)
@@ -307,20 +295,18 @@ class Ingest:
             if batch % NOTE_EVERY == NOTE_EVERY - 1:
                 note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
 
-    def _arrow_save(
-        self, records: DataFrame, expected: int, *, batch: int, bucket: int, since: Mapping[str, int]
-    ) -> SaveFiles | None:
+    def _arrow_save(self, spark: SparkBatch, expected: int) -> SaveFiles | None:
         """Saves a large batch of about ``expected`` records with Arrow; None if Spark must decode it."""
-        if self.arrow is None or not self.arrow.takes(records, expected):
+        if self.arrow is None or not self.arrow.takes(spark.records, expected):
             return None
         return partial(
             self.arrow.save,
             self.context.warehouse,
             schema=self.schema,
-            records=records,
-            rows_of=partial(self.decoder.rows, batch=batch, bucket=bucket, since=since),
-            batch=batch,
-            since=since,
+            records=spark.records,
+            rows_of=partial(self.decoder.rows, batch=spark.batch, bucket=spark.bucket, since=spark.since),
+            batch=spark.batch,
+            since=spark.since,
         )
 
     def _on_changes(self, capture: Capture, entry: str, batch: int) -> None:
@@ -354,27 +340,35 @@ class Ingest:
             if batch % NOTE_EVERY == NOTE_EVERY - 1:
                 self.note()
 
-    def _fetched(
-        self, frame: DataFrame, ranges: Mapping[str, tuple[int, int]], expected: int
-    ) -> tuple[DataFrame, int | None, frozenset[bytes]]:
-        """Fetches a small batch in this process.
+    def _fetched(self, ranges: Mapping[str, tuple[int, int]], expected: int) -> pa.Table | None:
+        """The records of a small batch, which this process fetches; None if Spark's reader must read the batch."""
+        if self.fetcher is None or expected > SMALL_ROWS:
+            return None
+        records = self.fetcher.fetch(ranges)
+        if records is not None and self.terms is not None and isinstance(self.fetcher, TermFetcher):
+            self.terms.note_fetched(ranges, self.fetcher.terms)
+        return records
 
-        Returns the records, their number, and the distinct heads of the records (their first bytes, which contain the
-        ids of their schemas). If Spark's reader must read the batch instead, returns ``frame``, None, and the heads
-        known so far.
-        """
-        if self.fetcher is not None and expected <= SMALL_ROWS:
-            records = self.fetcher.fetch(ranges)
-            if records is not None:
-                if self.terms is not None and isinstance(self.fetcher, TermFetcher):
-                    self.terms.note_fetched(ranges, self.fetcher.terms)
-                heads = frozenset[bytes]() if self.schemas is None else self.schemas.heads_in(records)
-                made = records if self.schemas is None else self.schemas.decoded(records, heads)
-                return local_frame(frame.sparkSession, made), records.num_rows, heads
-        if self.schemas is None:
-            return frame, None, frozenset()
-        heads = self.schemas.heads_of(frame) if expected <= SMALL_ROWS else self.schemas.known_heads
-        return frame, None, heads
+    def _records(
+        self,
+        frame: DataFrame,
+        fetched: pa.Table | None,
+        moved: Mapping[str, tuple[int, int]],
+        expected: int,
+    ) -> tuple[DataFrame, frozenset[bytes]]:
+        """The records of a batch as Spark decodes them, and their known heads (see :class:`SparkBatch`)."""
+        spark = frame.sparkSession
+        if fetched is not None:
+            heads = frozenset[bytes]() if self.schemas is None else self.schemas.heads_in(fetched)
+            return local_frame(spark, fetched if self.schemas is None else self.schemas.decoded(fetched, heads)), heads
+        heads = frozenset()
+        if self.schemas is not None:
+            heads = self.schemas.heads_of(frame) if expected <= SMALL_ROWS else self.schemas.known_heads
+        if not isinstance(self.kind, RangedConnector):
+            return frame, heads
+        lives = {split: self.output.lives[split][1] for split in moved}
+        statement = source_definition(self.spec.definition)
+        return read_records(self.kind, spark, self.options, moved, statement, lives), heads
 
     def _ranges(self, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """The ranges that a batch has read.

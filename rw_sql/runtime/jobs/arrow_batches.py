@@ -1,8 +1,9 @@
-"""Decodes and writes the large batches of a source with Arrow instead of Spark, where that is possible.
+"""Decodes the batches of a source with Arrow instead of Spark, where that is possible.
 
 Decoding is most of the CPU time of a large batch of JSON, and writing most of the rest. Spark still reads the records
-and runs the tasks. :mod:`rw_sql.runtime.decoding.json_blocks` decides for each record whether Arrow decodes it; Spark
-decodes the other records, so the rows are the same as without Arrow.
+and runs the tasks. A small batch is decoded in this process, because Spark would need most of its time to plan the
+decoding. :mod:`rw_sql.runtime.decoding.json_blocks` decides for each record whether Arrow decodes it; Spark decodes the
+other records, so the rows are the same as without Arrow.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ LARGE_ROWS = 100_000
 takes longer."""
 
 _REST_BATCHES = 20
-"""After a batch in which Arrow could not decode most records, Spark decodes this number of batches."""
+"""Spark decodes this number of batches after a large batch of which Arrow could not decode most records, or after a
+small batch of which Arrow could not decode all records."""
 
 _TYPES = {
     "BIGINT": pa.int64(),
@@ -87,7 +89,8 @@ _TYPES = {
 _INCLUDED = {"key": "key", "partition": "partition", "topic": "partition", "timestamp": "timestamp"}
 """For each word of INCLUDE, the column of the records that contains its value."""
 
-_INCLUDES = {*_INCLUDED, "offset", "file"}
+_INCLUDED_IN_SMALL = {**_INCLUDED, "offset": OFFSET, "file": SPLIT}
+_INCLUDES = {*_INCLUDED_IN_SMALL}
 _SUFFIX = f',"{END}":true}}\n'
 _CODECS = {"snappy", "gzip", "zstd", "none", "lz4", "brotli"}
 _NO_PYTHON = re.compile(
@@ -101,19 +104,23 @@ _without: WeakSet[SparkContext] = WeakSet()
 
 @dataclass(slots=True)
 class ArrowBatches:
-    """Decodes and writes large batches of one source."""
+    """Decodes small batches of one source, and decodes and writes large ones.
+
+    ``is_shared``: Spark's Python processes can write to the warehouse, which they cannot if it is in an object store.
+    """
 
     statement: CreateSource
     reader: BlockReader
     run: int
+    is_shared: bool = True
     _rest: int = field(default=0, init=False)
+    _small_rest: int = field(default=0, init=False)
 
     @staticmethod
     def of(warehouse: Warehouse, statement: CreateSource, run: int) -> ArrowBatches | None:
-        """The decoder for a source; None if Spark must decode all batches: for other formats and types, and for a
-        warehouse in an object store, to which only Spark's executors write."""
+        """The decoder for a source; None if Spark must decode all batches because of their format or their types."""
         connector = connector_of(statement) or ""
-        if not warehouse.is_local or encode_of(statement) != "JSON" or included_offset(connector):
+        if encode_of(statement) != "JSON" or included_offset(connector):
             return None
         if has_schema(statement) or has_changes(statement) or has_index(statement) or has_wide_offsets(statement):
             return None
@@ -128,11 +135,60 @@ class ArrowBatches:
         if json_rules(encode_options(statement)).timestamptz == "utc_without_suffix":
             return None  # In this mode, a text with a time zone is an error, but Arrow would accept it.
         schema = pa.schema(list(zip(names, kinds, strict=True)))
-        return ArrowBatches(statement, BlockReader(schema, END, _SUFFIX), run)
+        return ArrowBatches(statement, BlockReader(schema, END, _SUFFIX), run, is_shared=warehouse.is_local)
+
+    def rows(
+        self, records: pa.Table, schema: pa.Schema, *, batch: int, bucket: int, since: Mapping[str, int]
+    ) -> pa.Table | None:
+        """The log's rows, with the columns of ``schema``, for a small batch that this process has fetched.
+
+        Returns None if Spark must decode the batch, because Arrow cannot decode all of its records.
+        """
+        if self._small_rest:
+            self._small_rest -= 1
+            return None
+        try:
+            decoded, known = self.reader.read(_texts(records))
+            if known.all():
+                return self._with_log_columns(decoded, records, schema, batch=batch, bucket=bucket, since=since)
+        except pa.ArrowInvalid:
+            pass  # An INCLUDE column has a value that Arrow does not convert, for example a key that is not UTF-8.
+        self._small_rest = _REST_BATCHES
+        return None
+
+    def _with_log_columns(
+        self,
+        decoded: pa.Table,
+        records: pa.Table,
+        schema: pa.Schema,
+        *,
+        batch: int,
+        bucket: int,
+        since: Mapping[str, int],
+    ) -> pa.Table:
+        connector = connector_of(self.statement) or ""
+        from_records = {SPLIT: SPLIT, OFFSET: OFFSET} | {
+            include_name(connector, column): _INCLUDED_IN_SMALL[column.kind] for column in self.statement.include
+        }
+        constants = {RUN: self.run, BATCH: batch, BUCKET: bucket}
+        columns = []
+        for wanted in schema:
+            if wanted.name in decoded.column_names:
+                values = decoded.column(wanted.name)
+            elif wanted.name in from_records:
+                values = records.column(from_records[wanted.name])
+            elif wanted.name == SINCE:
+                values = pa.array([since.get(split) for split in records.column(SPLIT).to_pylist()], pa.int64())
+            elif wanted.name in constants:
+                values = pa.repeat(pa.scalar(constants[wanted.name], wanted.type), records.num_rows)
+            else:
+                values = pa.nulls(records.num_rows, wanted.type)
+            columns.append(values.cast(wanted.type))
+        return pa.table(columns, schema=schema)
 
     def takes(self, frame: DataFrame, expected: int) -> bool:
         """True if Arrow should decode a batch of about this number of records."""
-        if expected <= LARGE_ROWS or frame.sparkSession.sparkContext in _without:
+        if not self.is_shared or expected <= LARGE_ROWS or frame.sparkSession.sparkContext in _without:
             return False
         self._rest -= self._rest > 0
         return not self._rest
@@ -250,6 +306,18 @@ def _text(raw: Column) -> Column:
     """A record extended by the member ``END``, if its last character is a brace; otherwise the unchanged record."""
     cut = f.concat(f.substring(raw, f.lit(1), f.octet_length(raw) - 1), f.lit(_SUFFIX.encode()))
     return f.when(f.endswith(raw, f.lit(b"}")), cut).otherwise(raw).alias("_rw_text")
+
+
+def _texts(records: pa.Table) -> pa.Array:
+    """The texts of :func:`_text` for records in this process."""
+    suffix = _SUFFIX.encode()
+    return pa.array(
+        (
+            value[:-1] + suffix if value is not None and value.endswith(b"}") else value
+            for value in records.column(VALUE).to_pylist()
+        ),
+        pa.binary(),
+    )
 
 
 def _read_again(records: DataFrame, kept: tuple[str, ...], files: list[str]) -> DataFrame:

@@ -1,0 +1,70 @@
+"""A batch of a source's reader whose records Spark decodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rw_sql.runtime.decoding.decoder import BUCKET
+from rw_sql.runtime.delta.stored_rows import as_stored
+from rw_sql.runtime.ingest.schemas import write_by_known_schemas
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from rw_sql.runtime.decoding.decoder import Decoder
+    from rw_sql.runtime.decoding.registry.message_records import MessageRecords
+    from rw_sql.runtime.decoding.registry.records import SchemaRecords
+    from rw_sql.runtime.delta.job_output import JobOutput
+    from rw_sql.runtime.delta.row_counts import Expected
+    from rw_sql.runtime.delta.staged_files import SaveFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkBatch:
+    """The records of a batch, and the values of the log's columns that are equal in all rows or depend on the split.
+
+    ``heads`` are the known distinct heads of the records: their first bytes, which contain the ids of their schemas.
+    """
+
+    records: DataFrame
+    heads: frozenset[bytes]
+    schemas: SchemaRecords | MessageRecords | None
+    decoder: Decoder
+    batch: int
+    bucket: int
+    since: Mapping[str, int]
+
+    def rows(self, heads: frozenset[bytes] | None = None) -> DataFrame:
+        """The log's rows. ``heads`` replaces the known heads."""
+        known = self.records
+        if self.schemas is not None:
+            known = self.schemas.rows(known, self.heads if heads is None else heads)
+        return self.decoder.rows(known, batch=self.batch, bucket=self.bucket, since=self.since)
+
+    def collected(self, schema: pa.Schema) -> pa.Table:
+        """The log's rows in this process, with the columns of ``schema``."""
+        return as_stored(self.rows().toArrow(), schema)
+
+    def write(
+        self, output: JobOutput, ranges: dict[str, tuple[int, int]], *, expected: Expected, save: SaveFiles | None
+    ) -> None:
+        """Appends the rows to the log. Spark writes them, or ``save``."""
+        write = partial(
+            output.append_frame,
+            batch=self.batch,
+            ranges=ranges,
+            partition={BUCKET: self.bucket},
+            expected=expected,
+            save=save,
+        )
+        if self.schemas is None:
+            write(self.rows())
+            return
+        write_by_known_schemas(
+            self.schemas, output.warehouse, output.path, self.rows, lambda frame, check: write(frame, check=check)
+        )
