@@ -189,7 +189,8 @@ def test_a_second_refresh_meanwhile_is_refused_and_a_failed_one_says_why(
     assert told["refused"] == (
         "Table 'public.t' is currently in state REFRESHING. Cannot start a new refresh operation."
     )
-    assert (told["job"].state, told["job"].reason) == ("REFRESHING", "loading")
+    # With a warehouse in an object store, Spark has already run tasks for the table's state, whose number is shown.
+    assert (told["job"].state, told["job"].reason.split(":")[0]) == ("REFRESHING", "loading")
     monkeypatch.setattr(refresh_job, "load", real)
     orders.run("ALTER TABLE {t} ALTER COLUMN n TYPE TEXT USING 'many'")
     session.sql("REFRESH TABLE t")

@@ -176,8 +176,9 @@ def state_partitions(session: AttachedSession, view: str) -> set[str]:
     """The partitions of the state of a view's query, as Spark stores them."""
     record = Metastore.open(session.warehouse).snapshot().find("materialized_view", view)
     assert record is not None
-    state = Path(session.warehouse) / "checkpoints" / f"mv-{record.id}" / str(record.generation) / "state" / "0"
-    return {path.name for path in state.iterdir() if path.name.isdigit()}
+    warehouse = session.attached._runtime.context.warehouse
+    names = warehouse.list_names(f"{warehouse.view_checkpoint(record.id, record.generation)}/state/0")
+    return {name for name in names if name.isdigit()}
 
 
 def test_a_view_gets_another_query_while_records_come(
