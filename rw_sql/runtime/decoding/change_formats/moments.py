@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 _DATE = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME = r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
 _MIDNIGHT = r"[T ]00:00(:00([.]0+)?)?"
-_OFFSET = r"[+-][0-9]{2}(:?[0-9]{2}(:?[0-9]{2})?)?"
-_UTC = r"(Z|UTC|GMT|[+-]00(:?00(:?00)?)?)"
+_OFFSET = r"(?<hours>[+-][0-9]{2})(:?[0-9]{2}(:?[0-9]{2})?)?"
+_UTC = r"(Z|UTC|GMT|(?<hours>[+-]00)(:?00(:?00)?)?)"
 _ZONE = rf" ?(Z|UTC|GMT|{_OFFSET})"
-_MORE = r"((?! ?(BC|AD)) ?[A-Z]{1,5}| [+-][0-9]{2,4})?( m=[+-][0-9.]+)?|\[[A-Za-z0-9_+/:-]+\]"
-"""Ignored text after a UTC offset: the zone's name as Go writes it, or in brackets as Java writes it."""
+_GO_NAME = r"((?! ?(BC|AD|AM|PM)(?![A-Z])) ?[A-Z]{1,5}| \k<hours>[0-9]{0,2})?( m=[+-][0-9.]+)?"
+_MORE = rf"(?<=[0-9]){_GO_NAME}|\[[A-Za-z0-9_+/:-]+\]"
+"""Ignored text: after an offset, the zone's name as Go writes it (the offset itself if the zone has no name); after any
+zone, its name in brackets as Java writes it."""
 
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -37,7 +39,7 @@ def count(text: Column) -> Column:
     these exceptions took four fifths of the decoding time. Callers should store the result in a separate column,
     because the expressions for times reference it many times.
     """
-    return f.when(text.rlike(r"^\s*[+-]?[0-9]+\s*$"), text.try_cast("bigint"))
+    return f.when(text.rlike(r"^\s*[+-]?[0-9]+\s*\z"), text.try_cast("bigint"))
 
 
 def date(text: Column, days: Column) -> Column:
@@ -45,7 +47,7 @@ def date(text: Column, days: Column) -> Column:
     counted = f.when(
         days.between(_FIRST_DAY, _LAST_DAY), f.date_add(f.lit("1970-01-01").cast("date"), days.cast("int"))
     )
-    is_day = text.rlike(f"^{_DATE}({_MIDNIGHT})?({_ZONE}({_MORE})?)?$")
+    is_day = text.rlike(rf"^{_DATE}({_MIDNIGHT})?({_ZONE}({_MORE})?)?\z")
     written = f.when(is_day, f.substring(text, 1, 10).try_cast("date"))
     return f.when(days.isNotNull(), counted).otherwise(written)
 
@@ -59,7 +61,7 @@ def timestamp(text: Column, number: Column, mode: str, type_name: Column | None)
     seconds = (_micros_of(number, mode, type_name).cast("decimal(20, 0)") / f.lit(1_000_000)).cast("decimal(18, 6)")
     counted = f.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + f.make_dt_interval(secs=seconds)
     written = f.when(
-        text.rlike(f"^{_DATE}({_TIME}( ?{_UTC}({_MORE})?)?)?$"), _as_spark_reads(text).try_cast("timestamp_ntz")
+        text.rlike(rf"^{_DATE}({_TIME}( ?{_UTC}({_MORE})?)?)?\z"), _as_spark_reads(text).try_cast("timestamp_ntz")
     )
     return f.when(number.isNotNull(), counted).otherwise(written)
 
@@ -70,29 +72,31 @@ def timestamptz(text: Column, number: Column, mode: str, type_name: Column | Non
     Text without a zone counts as UTC, or does not fit if ``needs_zone`` is set.
     """
     if mode == "utc_without_suffix":
-        return _in_range(f.when(text.rlike(f"^{_DATE}{_TIME}$"), f.concat(text, f.lit("Z")).try_cast("timestamp")))
-    zoned = f.when(text.rlike(f"^{_DATE}{_TIME}{_ZONE}({_MORE})?$"), _as_spark_reads(text).try_cast("timestamp"))
+        return _in_range(f.when(text.rlike(rf"^{_DATE}{_TIME}\z"), _in_utc(text)))
+    zoned = f.when(text.rlike(rf"^{_DATE}{_TIME}{_ZONE}({_MORE})?\z"), _as_spark_reads(text).try_cast("timestamp"))
     if mode == "utc_string":
         return _in_range(zoned)
     counted = f.timestamp_micros(_micros_of(number, mode, type_name))
     written = zoned
     if not needs_zone:
-        bare = f.when(text.rlike(f"^{_DATE}({_TIME})?$"), f.concat(text, _zone_of(text)).try_cast("timestamp"))
+        bare = f.when(text.rlike(rf"^{_DATE}({_TIME})?\z"), _in_utc(text))
         written = f.coalesce(zoned, bare)
     return f.when(number.isNotNull(), counted).otherwise(_in_range(written))
 
 
-def _zone_of(text: Column) -> Column:
-    return f.when(f.length(text) == 10, f.lit(" 00:00:00Z")).otherwise(f.lit("Z"))
+def _in_utc(text: Column) -> Column:
+    """The time that a text without a zone is in UTC."""
+    rest = f.when(f.length(text) == 10, f.lit(" 00:00:00Z")).when(f.length(text) == 16, f.lit(":00Z"))
+    return f.concat(text, rest.otherwise(f.lit("Z"))).try_cast("timestamp")
 
 
 def _as_spark_reads(text: Column) -> Column:
     """Adds the seconds to a text if they are missing, because Spark requires them before a zone, and removes a suffix
     after the UTC offset."""
-    bare = f.regexp_replace(text, f.lit(f"^({_DATE}{_TIME}{_ZONE})({_MORE})$"), f.lit("$1"))
+    bare = f.regexp_replace(text, f.lit(rf"^({_DATE}{_TIME}{_ZONE})({_MORE})\z"), f.lit("$1"))
     has_seconds = (f.length(text) < 17) | (f.substring(text, 17, 1) == ":")
     whole = f.concat(f.substring(bare, 1, 16), f.lit(":00"), f.substr(bare, f.lit(17)))
-    return f.when(text.rlike(f"^{_DATE}({_TIME}({_ZONE})?)?$") & has_seconds, text).otherwise(
+    return f.when(text.rlike(rf"^{_DATE}({_TIME}({_ZONE})?)?\z") & has_seconds, text).otherwise(
         f.when(has_seconds, bare).otherwise(whole)
     )
 
