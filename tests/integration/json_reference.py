@@ -158,7 +158,7 @@ def _integer(bits: int) -> Any:
     def convert(value: Any) -> int | None:
         if value is None:
             return None
-        found = int(_digits(value, r"[-+]?\d+"))
+        found = int(_digits(value, r"[-+]?[0-9]+"))
         if not -(2**bits) <= found < 2**bits:
             raise WrongError("too large")
         return found
@@ -166,7 +166,7 @@ def _integer(bits: int) -> Any:
     return convert
 
 
-_NUMBER = r"[-+]?\d+([.]\d+)?([eE][-+]?\d+)?"
+_NUMBER = r"[-+]?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?"
 
 
 def _amount(value: Any) -> Decimal | None:

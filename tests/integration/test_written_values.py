@@ -31,7 +31,7 @@ NULL = object()
 WRITTEN: dict[str, dict[str, Any]] = {
     "SMALLINT": {
         "5": "5", '"5"': "5", "-32768": "-32768", "32768": REFUSED, "70000": REFUSED, "1e3": REFUSED, "1.0": REFUSED,
-        '"x"': REFUSED, "true": REFUSED, "null": NULL,
+        '"x"': REFUSED, "true": REFUSED, "null": NULL, '"٣"': REFUSED, r'"\u00015"': REFUSED, r'"5\u001f"': REFUSED,
     },
     "INT": {"2147483648": REFUSED, '"+7"': "7", '"1_000"': REFUSED, '"1e3"': REFUSED, '"0x10"': REFUSED},
     "BIGINT": {
@@ -53,6 +53,8 @@ WRITTEN: dict[str, dict[str, Any]] = {
         "123.4567e1": REFUSED, "123456789.1": REFUSED, '"1,5"': REFUSED, '"1,234.5"': REFUSED,
         "1.0000000000000001e0": REFUSED, "12000e-4": "1.20", "0.00e-7": "0.00", '"+.12E+1 "': "1.20",
         "-0.005": REFUSED, "1e-30": REFUSED, '"NaN"': REFUSED, '"∞"': REFUSED, '"1_0"': REFUSED,
+        '"٣"': REFUSED, '"٥e-3"': REFUSED, '"1.٥"': REFUSED, '"-１E1"': REFUSED, '"1’000"': REFUSED,
+        r'"\u0663"': REFUSED, r'"1\uFF11"': REFUSED, r'"1\u2019000"': REFUSED, r'"\u00011"': REFUSED,
     },
     "NUMERIC": {
         "12345678901234567890.1234567891": "12345678901234567890.1234567891", "1e27": "1" + "0" * 27 + ".0000000000",
@@ -127,8 +129,10 @@ NESTED: dict[str, dict[str, Any]] = {
     "NUMERIC[]": {
         "[12345678901234567890.5, 1]": ["12345678901234567890.5000000000", "1.0000000000"], '["x"]': REFUSED,
         "[[1]]": REFUSED, '{"a":1}': REFUSED, "[null]": [None],
+        '["1", "٣"]': REFUSED, r'["\u0663"]': REFUSED,
     },
     "INT[]": {"[1,2]": [1, 2], "[1.5]": REFUSED, "[3000000000]": REFUSED, '["7"]': [7]},
+    "MAP(NUMERIC, INT)": {'{"٣":1}': REFUSED, '{"3":"٣"}': REFUSED},
     "MAP(VARCHAR, DATE)": {'{"a":19000}': [("a", "2022-01-08")], '{"a":"2024-02-30"}': REFUSED},
 }  # fmt: skip
 

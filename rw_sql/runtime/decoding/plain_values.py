@@ -98,8 +98,10 @@ def read_json(
     found = members(f.col(_TEXT), schema, _STRICT_LOCALE)
     kept = _kept_digits(columns)
     if kept is not None:
-        # Such a record is read as text: Spark would round the number before its digits can be compared.
-        records = records.withColumn(_LONG, once(numbers.has_long_number(f.col(_TEXT), kept)))
+        # Such a record is read as text: Spark would round the number before its digits can be compared, or read a text
+        # that is not a number as one.
+        is_other = numbers.has_long_number(f.col(_TEXT), kept) | numbers.has_other_number(f.col(_TEXT))
+        records = records.withColumn(_LONG, once(is_other))
         found = f.when(~f.col(_LONG), found)
     records = records.withColumn(READ, once(found))
     values = {

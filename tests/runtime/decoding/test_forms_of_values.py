@@ -35,3 +35,13 @@ def test_nothing_stands_around_a_time(spark: SparkSession) -> None:
     found = read(spark, [*accepted, *around], *times)
     assert {found[text] for text in accepted} == {("2024-04-11", "2024-04-11 00:00:00", "2024-04-11 00:00:00")}
     assert {text: values for text, values in found.items() if text in around and any(values)} == {}
+
+
+def test_numbers_have_ascii_digits_and_no_control_characters(spark: SparkSession) -> None:
+    types = [DataType(name="INT"), DataType(name="NUMERIC", arguments=(10, 2)), DataType(name="DOUBLE")]
+    numbers = {"3": ("3", "3.00", "3.0"), " +3\n": ("3", "3.00", "3.0"), ".5e1": (None, "5.00", "5.0")}
+    others = ["٣", "１", "٥e-3", "5e-٣", "1.٥", "\x001", "1\x1f", "1\x7f", "1\x85", "1\u2028", "1’000", "\u22121"]
+    others.append("1" * 300_000 + "x")
+    found = read(spark, [*numbers, *others], *types)
+    assert {text: found[text] for text in numbers} == numbers
+    assert {text[:20]: found[text] for text in others if any(found[text])} == {}

@@ -1,7 +1,7 @@
 """Parses numbers from text: exactly, or NULL. Spark expressions only.
 
 Spark's casts are not sufficient: they round decimals to the column's scale, return infinity for a float that is too
-large, and accept Java's literals (``1d``, ``0x1p3``).
+large, and accept Java's literals (``1d``, ``0x1p3``), digits of other scripts and control characters around a number.
 """
 
 from __future__ import annotations
@@ -18,19 +18,25 @@ if TYPE_CHECKING:
 WIDEST = 38
 """The maximum number of digits of Spark's decimals."""
 
-_FLOAT = r"^\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*$"
+# Possessive, because a pattern that tries again needs minutes for a text of many digits that is not a number.
+_WHOLE = r"^\s*+[+-]?[0-9]++\s*+\z"
+_NUMBER = r"^\s*+[+-]?(?:[0-9]++[.]?[0-9]*+|[.][0-9]++)(?:[eE][+-]?[0-9]++)?\s*+\z"
 _INFINITY = r"^\s*[+-]?(Infinity|inf|INF|Inf)\s*$"
+_OTHER_NUMBER = r"\"[-+0-9.eE]*+(?:[\p{Nd}\u2019&&[^0-9]]|\\u(?:0[6-9a-fA-F]|1|2019|[aA]|[fF]{2}))"
+"""The begin of a JSON string that ``from_json`` may read as a decimal and that is not one: with digits of other
+scripts, or with the apostrophe that Switzerland writes between thousands."""
+
 _MOST_BYTES = 16
 
 
 def whole(text: Column, kind: str) -> Column:
     """An integer; NULL with a fraction or an exponent, or if it is too large."""
-    return text.try_cast(kind)
+    return f.when(text.rlike(_WHOLE), text.try_cast(kind))
 
 
 def floating(text: Column, kind: str) -> Column:
     """The nearest float; NULL if the nearest float is infinite but the text is a finite number."""
-    number = f.when(text.rlike(_FLOAT) | (f.lower(f.trim(text)) == "nan"), text.try_cast(kind))
+    number = f.when(text.rlike(_NUMBER) | (f.lower(f.trim(text)) == "nan"), text.try_cast(kind))
     finite = f.when(~is_infinite(number), number)
     return f.when(text.rlike(_INFINITY), text.try_cast(kind)).otherwise(finite)
 
@@ -43,7 +49,7 @@ def is_infinite(number: Column) -> Column:
 def decimal(text: Column, precision: int, scale: int) -> Column:
     """A decimal; NULL if it has more significant digits before or after the point than its column."""
     written = text.try_cast(f"decimal({precision}, {scale})")
-    return f.when(_has_scale(text, scale), written)
+    return f.when(text.rlike(_NUMBER) & _has_scale(text, scale), written)
 
 
 def _has_scale(text: Column, scale: int) -> Column:
@@ -88,6 +94,11 @@ def has_long_number(text: Column, digits: int) -> Column:
     point = rf"(?<=[.])[0-9]{{{max(0, digits - 8)}}}(?:[0-9]{{9}}|[0-9]*+[eE]-)"
     exponent = r"(?<=[0-9.][eE])(?:-[0-9]{2}|[+]?[0-9]{4})[0-9]*+(?=[ \t\r\n\"\],}])"
     return f.coalesce(text.rlike(rf"[.eE](?:{point}|{exponent})"), f.lit(False))
+
+
+def has_other_number(text: Column) -> Column:
+    """True if a JSON text contains a string that ``from_json`` may read as a decimal, but :func:`decimal` does not."""
+    return f.coalesce(text.rlike(_OTHER_NUMBER), f.lit(False))
 
 
 def plain_decimal(encoded: Column, scale: Column) -> Column:
