@@ -208,6 +208,8 @@ CASES: tuple[tuple[str, bytes, Result], ...] = (
     ("userid INT, m MAP(VARCHAR, INT)", b'{"m":{"userId":1}}', (None, {"userId": 1})),
     ("userid INT, j JSONB", b'{"J":{"userId":1.10, "b": "\\u00e9"}}', (None, '{"userId":1.10,"b":"é"}')),
     ("m MAP(VARCHAR, INT)", b'{"m":{"a":1,"b":2,"a":3}}', ({"b": 2, "a": 3},)),
+    ("k INT", '{"\u212a":1}'.encode(), (1,)),  # the Kelvin sign, in lower case a k
+    ("k INT", '{"\u212a":1,"k":2}'.encode(), (2,)),
     ("userid INT, at TIMESTAMP", b'{"userId":1,"At":0}', (1, "1970-01-01 00:00:00")),
 )  # fmt: skip
 

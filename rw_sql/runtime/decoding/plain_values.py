@@ -386,6 +386,8 @@ def _has_other_case(text: Column, names: Sequence[str]) -> Column:
     alone = [name for name in names if alike[name.lower()] == 1]
     is_exact = f'(?!(?:{_any_of(alone)})")' if alone else ""
     flags = "i" if either.isascii() else "iu"
+    # The only other character whose lower case is an ASCII letter is the Kelvin sign, which the flag "i" does not fold.
+    either = re.sub("[kK]", "[kK\u212a]", either)
     # Most names are in lower case. If the columns' names are in lower case too, a lower-case name can be skipped.
     other = '(?=[a-z0-9_]*+[^a-z0-9_"])' if all(re.fullmatch("[a-z0-9_]+", name) for name in names) else ""
     has_escape = f.contains(text, f.lit("\\")) & text.rlike(_ESCAPED_NAME)
