@@ -76,7 +76,7 @@ def start_spark(
 ) -> SparkSession:
     """Starts Spark and attaches to a warehouse. If that fails, ``on_failure`` receives the output of the JVM.
 
-    ``is_beside_prompt``: another thread uses the terminal at the same time, so Python's output is not redirected.
+    ``is_beside_prompt``: another thread uses the terminal at the same time, in a block of :func:`beside_prompt`.
     """
     from rw_sql.runtime.spark.jar_cache import CLASS_PATH
     from rw_sql.runtime.spark.jvm import gateway
@@ -92,10 +92,7 @@ def start_spark(
     config = with_archive(config or {}, archive)
     with tempfile.TemporaryFile() as messages, _outliving(archive is not None and archive.is_made):
         saved = os.dup(2)
-        before = sys.stderr
-        # The JVM inherits the file as its standard error and keeps it; Python's standard error is restored afterwards.
-        if is_beside_prompt:
-            sys.stderr = own_stderr()
+        # The JVM inherits the file as its standard error and keeps it; this process's own is restored afterwards.
         os.dup2(messages.fileno(), 2)
         has_started = False
         try:
@@ -106,11 +103,26 @@ def start_spark(
         finally:
             os.dup2(saved, 2)
             os.close(saved)
-            sys.stderr = before
             if not has_started:
                 messages.seek(0)
                 on_failure(messages.read().decode(errors="replace"))
     return spark
+
+
+@contextmanager
+def beside_prompt() -> Iterator[None]:
+    """A context manager for a thread that uses the terminal while another thread calls :func:`start_spark`.
+
+    Inside the block, Python's standard error is a copy that still writes to the terminal while the start redirects the
+    original descriptor. The thread with the prompt replaces ``sys.stderr``, because prompt_toolkit replaces it too
+    while a prompt is shown: another thread would restore the stream of a prompt that has ended, which writes nothing.
+    """
+    before = sys.stderr
+    sys.stderr = own_stderr()
+    try:
+        yield
+    finally:
+        sys.stderr = before
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from rw_sql.cli.question import choose_answer
 from rw_sql.cli.shell.backend import Backend, listed
 from rw_sql.cli.shell.commands import HELP, listing, split_commands, switched, unknown
 from rw_sql.cli.shell.outside import edited, run_command, show_paged
+from rw_sql.cli.spark_start import beside_prompt
 from rw_sql.cli.status_line import StatusLine, elapsed, own_stderr
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import (
@@ -396,7 +397,11 @@ def run_shell(*, warehouse: str | None, commands: Sequence[str] = (), files: Seq
 
     If there are none, runs the text typed at a terminal or read from a pipe. Returns an exit status.
     """
-    backend = Backend(warehouse)
+    with beside_prompt():
+        return _run_shell(Backend(warehouse), commands, files)
+
+
+def _run_shell(backend: Backend, commands: Sequence[str], files: Sequence[str]) -> int:
     is_interactive = not commands and not files and sys.stdin.isatty()
     shell = Shell(backend, is_interactive=is_interactive)
     try:
