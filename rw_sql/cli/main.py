@@ -28,6 +28,7 @@ from rw_sql.cli.interface.examples import add_examples
 from rw_sql.cli.interface.exit_codes import INTERRUPTED, exit_status
 from rw_sql.cli.interface.lost_interrupts import resent_interrupts
 from rw_sql.cli.interface.options import GroupOption, WarehouseOption
+from rw_sql.cli.interface.standard_streams import usable_streams
 from rw_sql.cli.script.command import run_command
 from rw_sql.cli.service.doctor import doctor_command
 from rw_sql.cli.service.status import lineage_command, status_command
@@ -61,7 +62,7 @@ class _App(typer.Typer):
             # At exit, Python would collect garbage several times, which takes a tenth of a second and frees nothing.
             atexit.register(gc.freeze)
         try:
-            with resent_interrupts():
+            with usable_streams(), resent_interrupts():
                 return typer.Typer.__call__(self._only(words), *args, **kwargs)
         except SqlError as error:
             from rw_sql.cli.output import print_error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql import errors
+from rw_sql.cli.interface.standard_streams import OutputError
 
 if TYPE_CHECKING:
     from rw_sql.errors import SqlError
@@ -18,7 +19,8 @@ With this option, every error has status 1.
 
 MEANINGS = {
     DONE: "Success.",
-    FAILED: "A statement, a check or a test failed. With `fmt --check`, a file would change.",
+    FAILED: "A statement, a check or a test failed, or standard output cannot be written. With `fmt --check`, a file "
+    "would change.",
     UNUSABLE: "Nothing was done: the command line, a file, a variable or a catalog is invalid. With "
     "`diff --exit-code`, there is a difference (an error then has status 1).",
     REFUSED: "A confirmation is missing, or unsafe operations are disabled. Nothing unsafe was done.",
@@ -52,6 +54,8 @@ def exit_status(error: SqlError) -> int:
     """The exit status for an error that ends a command."""
     if is_refused(error):
         return REFUSED
+    if isinstance(error, OutputError):
+        return FAILED  # Only the output is lost: the command may have taken effect.
     if error.code in _UNREACHABLE:
         return UNREACHABLE
     return UNUSABLE if error.code in _UNUSABLE else FAILED

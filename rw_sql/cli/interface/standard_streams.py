@@ -1,0 +1,105 @@
+"""The standard streams of a command: opens those that its parent has closed, and reports a standard output that cannot
+be written.
+
+Without this, a command whose standard output is on a full disk would blame the file system of the warehouse, and a
+closed stream would let the next file or socket that opens take its number, into which the JVM then writes.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import FILE_UNREADABLE, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from _typeshed import ReadableBuffer
+
+_STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+
+
+class OutputError(SqlError):
+    """Standard output cannot be written.
+
+    It is no OSError, because those of a command concern its warehouse or files.
+    """
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(
+            FILE_UNREADABLE,
+            f"cannot write to standard output: {cause.strerror}",
+            hint="send the output to another file; what the command has done until now stays done",
+        )
+
+
+class _Descriptor(io.FileIO):
+    """A descriptor whose errors are OutputErrors; a reader that has ended stays a BrokenPipeError."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(error) from error
+
+
+@contextmanager
+def usable_streams() -> Iterator[None]:
+    """A context manager in which all three standard streams are open, and an error of standard output is an
+    OutputError, also that of the last write at the end of the block."""
+    _open_closed()
+    before = sys.stdout
+    checked = _checked(before)
+    if checked is None:
+        yield
+        return
+    sys.stdout = checked
+    try:
+        try:
+            yield
+        finally:
+            checked.flush()
+    except OutputError:
+        # The unwritten rest would fail again when Python closes the stream.
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, checked.fileno())
+        os.close(nothing)
+        raise
+    finally:
+        if sys.stdout is checked:
+            sys.stdout = before
+
+
+def _open_closed() -> None:
+    for number, (name, mode) in enumerate(_STREAMS):
+        if getattr(sys, name) is not None:
+            continue
+        try:
+            os.fstat(number)
+        except OSError:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing != number:
+                os.dup2(nothing, number)
+                os.close(nothing)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - until the exit
+
+
+def _checked(stream: object) -> io.TextIOWrapper | None:
+    """A copy of the process's standard output; None for a terminal, and for a stream that replaces it."""
+    if stream is not sys.__stdout__ or not isinstance(stream, io.TextIOWrapper) or stream.isatty():
+        return None
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Descriptor(stream.fileno(), "w", closefd=False)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
