@@ -11,6 +11,7 @@ from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.runtime.jobs import arrow_batches
 from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
 from tests.integration.json_reference import Texts
+from tests.integration.test_arrow_batches import COLUMNS, INCLUDED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,13 +20,6 @@ if TYPE_CHECKING:
     from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
-_COLUMNS = (
-    "id BIGINT, name VARCHAR, userid INT, ratio DOUBLE, ison BOOLEAN, no SMALLINT, day DATE, bare TIMESTAMP, "
-    "zoned TIMESTAMPTZ"
-)
-_INCLUDED = 'INCLUDE key AS "key" INCLUDE partition AS "partition" INCLUDE offset AS o INCLUDE timestamp AS "timestamp"'
-"""Two of them have the names of columns of the records, with other values."""
 
 _PLAIN = (
     b'{"id":%d,"name":"n%d","ratio":%d.5,"no":7,"day":"2024-02-29","bare":"2024-01-02T03:04:05.%d",'
@@ -37,7 +31,7 @@ def test_the_rows_are_those_of_spark(
     session: AttachedSession, broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrow_batches, "_REST_BATCHES", 0)
-    is_used, taken = True, {True: 0, False: 0}
+    is_used, taken = True, {True: 0, False: 0}  # whether Arrow may decode, and how often it did
     decoded = ArrowBatches.rows
 
     def noted(batches: ArrowBatches, *given: Any, **named: Any) -> pa.Table | None:
@@ -49,7 +43,7 @@ def test_the_rows_are_those_of_spark(
     create_topic(broker.bootstrap, topic_name, 2)
     for name in ("by_arrow", "by_spark"):
         session.run(
-            f"CREATE SOURCE {name} ({_COLUMNS}) {_INCLUDED} WITH (connector = 'kafka', topic = '{topic_name}', "
+            f"CREATE SOURCE {name} ({COLUMNS}) {INCLUDED} WITH (connector = 'kafka', topic = '{topic_name}', "
             f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
             f"CREATE MATERIALIZED VIEW {name}_rows AS SELECT * FROM {name}",
             f"PAUSE SOURCE {name}",
@@ -62,7 +56,6 @@ def test_the_rows_are_those_of_spark(
             values += [texts.draw() for _ in range(10)]
         batches.append([Record(value=value, key=b"\xff%d" % number) for value in values])
     batches.append([Record(value=None, key=b"k"), Record(value=b"{}", key=None)])
-    is_used = True
     session.run("RESUME SOURCE by_arrow")
     for batch in batches:
         produce(broker.bootstrap, topic_name, batch)
