@@ -8,6 +8,7 @@ process needs no fence: its first batch is refused if anything else has been com
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from rw_sql.runtime.support.faults import fault
 from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from deltalake.transaction import AddAction, RemoveAction
     from pyspark.sql import DataFrame
@@ -309,21 +310,25 @@ class JobOutput:
         if self.before_commit is not None:
             self.before_commit()
 
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        """A context manager for the commit of a batch through ``table``. Raises FencedError if another writer commits
+        first."""
+        try:
+            with self.checksums.committing(self.table):
+                yield
+        except CommitFailedError as error:
+            raise FencedError(f"another writer committed to the table of {self.job}") from error
+
     def append_rows(self, rows: pa.Table, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
         """Appends a batch through delta-rs. Raises FencedError if another run has taken over."""
         version = self._version_of(batch)
         fault("batch.before_append")
         self._require_turn(version)
         before = self.table.version()
-        try:
-            write_deltalake(
-                self.table,
-                rows,
-                mode="append",
-                commit_properties=self._properties(version, self._commit_of(batch, ranges or {})),
-            )
-        except CommitFailedError as error:
-            raise FencedError(f"another writer committed to the table of {self.job}") from error
+        properties = self._properties(version, self._commit_of(batch, ranges or {}))
+        with self._committing():
+            write_deltalake(self.table, rows, mode="append", commit_properties=properties)
         if self.table.version() == before + 1:
             self._seen = (before + 1, version)
         self.write_checksum()
@@ -385,12 +390,10 @@ class JobOutput:
         partition_by: Sequence[str] = (),
     ) -> None:
         """Commits files as the version after the version of ``table``. Raises FencedError if that version exists."""
-        try:
+        with self._committing():
             self.table.create_write_transaction(
                 actions, "append", self.table.schema(), list(partition_by), commit_properties=properties
             )
-        except CommitFailedError as error:
-            raise FencedError(f"another writer committed to the table of {self.job}") from error
         self.table.update_incremental()
 
     def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int) -> None:
@@ -423,10 +426,8 @@ class JobOutput:
             )
         else:
             merge = merge.when_matched_update_all().when_not_matched_insert_all()
-        try:
+        with self._committing():
             merge.execute()
-        except CommitFailedError as error:
-            raise FencedError(f"another writer committed to the table of {self.job}") from error
         self.write_checksum()
         fault("batch.after_merge")
 
