@@ -175,12 +175,14 @@ _SPECS = (
     FormatSpec(
         format="PLAIN",
         encode="CSV",
-        doc="Each record is one line of CSV with the fields in the order of the columns. A field may be in double "
-        "quotes; a double quote within it is doubled (RFC 4180), and a backslash is an ordinary character. "
-        'An empty field is NULL; a field of two quotes, `""`, is an empty text, and NULL for types without an empty '
-        "value. A record whose last quoted field does not end is an error.",
+        doc="Each record is one line of CSV with the fields in the order of the columns: see [what CSV is "
+        "read](../reference/formats.md#what-csv-is-read).",
         options=(
-            EncodeOption(key=DELIMITER, doc="The separator between fields: one character, or `\\t`.", default=","),
+            EncodeOption(
+                key=DELIMITER,
+                doc="The separator between fields: one character other than a double quote or a line break, or `\\t`.",
+                default=",",
+            ),
             EncodeOption(
                 key=WITHOUT_HEADER,
                 doc="Whether the CSV has no header line. Records of a stream never have a header line; a file has one "
@@ -280,7 +282,7 @@ def find_encode_fault(
                 return wrong
             continue
         if not _is_value(option, value):
-            wanted = ", ".join(option.choices) if option.choices else "one character, or '\\t'"
+            wanted = ", ".join(option.choices) if option.choices else "one character, such as ',' or '\\t'"
             if option.is_text:
                 wanted = "text, or hex: and the hexadecimal digits of UTF-8 text"
             return EncodeFault(
@@ -326,6 +328,11 @@ def encode_value(format: str, encode: str, options: Mapping[str, str], key: str)
     return value.lower() if option.choices else value
 
 
+def separator_of(options: Mapping[str, str]) -> str:
+    """The character between the fields of ENCODE CSV."""
+    return {"\\t": "\t"}.get(found := options.get(DELIMITER, ","), found)
+
+
 def placeholder_text(value: str) -> str:
     """The text for a value of Debezium's placeholder option, which may begin with ``hex:``; empty if the digits after
     ``hex:`` are not UTF-8 text in hexadecimal form."""
@@ -342,7 +349,8 @@ def _is_value(option: EncodeOption, value: str) -> bool:
         return value.lower() in option.choices
     if option.is_text:
         return bool(placeholder_text(value))
-    return len(value) == 1 or value == "\\t"
+    # Such a character has another meaning in CSV. Spark misreads characters of two UTF-16 units.
+    return value == "\\t" or (len(value) == 1 and value not in '"\r\n\0' and value < "\U00010000")
 
 
 def _shown(value: str) -> str:

@@ -125,7 +125,7 @@ def _refuse(path: str, message: str, form: str) -> SqlError:
 
 def _topic_partition(split: str) -> tuple[str, int]:
     topic, colon, partition = split.rpartition(":")
-    if not colon or not partition.isdecimal():
+    if not colon or not (partition.isascii() and partition.isdecimal()):
         raise ValueError(f'split "{split}" is not a partition of a topic: only a map can name it')
     return topic, int(partition)
 

@@ -255,6 +255,9 @@ def test_texts_of_postgres_are_read_exactly_or_not_at_all(spark: SparkSession) -
         ("ARRAY<DATE>", '["2024-02-29", null]', [date(2024, 2, 29), None]), ("STRUCT<a: INT>", "null", None),
         ("DECIMAL(10,2)", "1.50000", Decimal("1.50")), ("DECIMAL(10,2)", "1.5e+06", Decimal("1500000.00")),
         ("ARRAY<DECIMAL(10,2)>", "[1.500, null]", [Decimal("1.50"), None]),
+        ("DATE", "2024-02-29 00:00:00", date(2024, 2, 29)), ("DATE", "2024-02-29 00:00:00+00", date(2024, 2, 29)),
+        ("TIMESTAMP_NTZ", "2024-02-29 01:00:00+00", datetime(2024, 2, 29, 1)), ("INT", " +12 ", 12),
+        ("DOUBLE", "1e+20", 1e20), ("BOOLEAN", "1", True),
         ("STRUCT<a: DECIMAL(38,2), t: STRING>", '{"a": 1.5, "t": "0.123"}', (Decimal("1.50"), "0.123")),
     ]  # fmt: skip
     bad = [
@@ -269,6 +272,14 @@ def test_texts_of_postgres_are_read_exactly_or_not_at_all(spark: SparkSession) -
         ("DECIMAL(10,2)", "1.239"), ("DECIMAL(10,0)", "1.5"), ("DECIMAL(10,2)", "1.5e-07"),
         ("DECIMAL(10,2)", f"1.{'0' * 60}1"), ("ARRAY<DECIMAL(10,2)>", "[1.5, 1.239]"),
         ("ARRAY<DECIMAL(10,2)>", f"[1.{'0' * 60}1]"), ("STRUCT<a: DECIMAL(38,2)>", '{"a": 1.239}'),
+        ("DATE", "2024-02-29 10:00:00"), ("DATE", "2024-02-29 10:00:00+00"), ("DATE", "2024-02-29T00:00:00.1"),
+        ("DATE", "2024-02-29 00:00:00+02"), ("DATE", "2024"), ("DATE", "2024-2-9"), ("DATE", "٢٠٢٤-02-09"),
+        ("DATE", "2024-02-29\n"), ("TIMESTAMP_NTZ", "2024-02-29 10:00:00+02"), ("TIMESTAMP_NTZ", "10:00"),
+        ("TIMESTAMP_NTZ", "2024-02-29 10:00:00 "), ("TIMESTAMP", "2024-02-29 10:00:00"), ("TIMESTAMP", "now"),
+        ("TIMESTAMP", "2024-02-29 10:00:00+02 Z"), ("INT", "٣"), ("INT", "\x0012"), ("INT", "1_000"), ("INT", "0x10"),
+        ("INT", "1e3"), ("INT", "12\x1f"), ("DECIMAL(10,2)", "٣"), ("DECIMAL(10,2)", "1E-5"),
+        ("DECIMAL(10,2)", "1e600000000"), ("DECIMAL(10,2)", "1_0"), ("DOUBLE", "1d"), ("DOUBLE", "0x1p3"),
+        ("DOUBLE", "٣"), ("DOUBLE", "iNfInItY"), ("BOOLEAN", "yes"), ("BOOLEAN", "t"),
         ("ARRAY<TIMESTAMP_NTZ>", '["infinity"]'), ("STRUCT<a: INT, b: DATE>", '{"a": "x"}'),
     ]  # fmt: skip
 

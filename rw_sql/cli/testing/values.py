@@ -98,7 +98,7 @@ def _fitted(value: Any, kind: DataType) -> Any:
                 return value.lower() == "true"
             return _require(value, isinstance(value, bool))
         case ByteType() | ShortType() | IntegerType() | LongType():
-            number = int(value) if isinstance(value, str) else _whole(value)
+            number = int(_number(value)) if isinstance(value, str) else _whole(value)
             return _require(number, -(1 << _BITS[type(kind)]) <= number < 1 << _BITS[type(kind)])
         case FloatType():
             return _single(float(_number(value)))
@@ -159,7 +159,15 @@ def _require(value: Any, holds: bool) -> Any:
     return value
 
 
+_NUMBER = re.compile(
+    r"\s*[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]{1,3})?\s*|\s*[-+]?(nan|inf|infinity)\s*", re.I
+)
+
+
 def _number(value: Any) -> Any:
+    """A number. Python would also read a text with digits of other scripts or with underscores as one."""
+    if isinstance(value, str):
+        return _require(value, _NUMBER.fullmatch(value) is not None)
     return _require(value, isinstance(value, int | float | Decimal | str) and not isinstance(value, bool))
 
 

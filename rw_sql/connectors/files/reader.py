@@ -22,6 +22,7 @@ from rw_sql.connectors.files import compression as file_compression
 from rw_sql.connectors.files import rows as file_rows
 from rw_sql.connectors.files import store as file_store
 from rw_sql.connectors.files.store import FileStore
+from rw_sql.connectors.formats import separator_of
 from rw_sql.connectors.support import arrow_schemas
 from rw_sql.connectors.support import fitting as value_fitting
 from rw_sql.connectors.support.data_sources import register_source
@@ -160,6 +161,8 @@ class FileReader(DataSourceReader):
         if not self._has_header:
             return None, 0
         header = file_rows.header_of(opened())
+        if b"\r" in header and file_rows.fields_of(header, self._delimiter.encode()) is None:
+            raise ValueError("its first line contains a carriage return: lines end with \\n or \\r\\n")
         order = file_rows.column_order(header, self._columns, self._delimiter)
         if self._is_strict and order is not None and None in order:
             raise ValueError(f"it has no column {self._columns[order.index(None)]}")
@@ -263,7 +266,7 @@ def read_batch(
         "store": asdict(store),
         "encode": encoding.encode,
         "columns": list(columns),
-        "delimiter": {"\\t": "\t"}.get(given.get("delimiter", ","), given.get("delimiter", ",")),
+        "delimiter": separator_of(given),
         "has_header": encoding.encode == "CSV" and given.get("without_header", "false").lower() != "true",
         "compression": compression,
         "is_strict": is_strict,

@@ -36,8 +36,8 @@ dictionary-encoded column stores a repeated long value only once."""
 _BATCH_BYTES = 16 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
-_QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+')
-"""A quoted field of a CSV line, up to its closing quote, or up to the end of the line if no quote closes it."""
+_QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+"')
+"""A quoted field of a CSV line."""
 
 NO_VALUE = "\ue0f5\ue0f6\ue0f7\ue0f5"
 """The text of a CSV field that stands for NULL. It consists of private characters of Unicode, which texts do not
@@ -189,15 +189,15 @@ def _header_fields(header: bytes, delimiter: str) -> list[bytes]:
 
 def _unquoted(field: bytes) -> bytes:
     bare = field.strip()
-    return bare[1:-1].replace(b'""', b'"') if _QUOTED.fullmatch(bare[:-1]) and bare.endswith(b'"') else field
+    return bare[1:-1].replace(b'""', b'"') if _QUOTED.fullmatch(bare) else field
 
 
 def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter: str) -> list[bytes]:
     """Lines with their fields reordered. Fields keep their text and their quotes.
 
     ``order`` and ``count`` are from :func:`column_order` and :func:`width_of`. A line is returned malformed, so that
-    decoding it fails, if its number of fields differs from the header's or a quote is not closed. If the header has
-    none of the columns, all lines are returned malformed, because the file has other columns or no header.
+    decoding it fails, if its number of fields differs from the header's or :func:`fields_of` finds no fields. If the
+    header has none of the columns, all lines are returned malformed, because the file has other columns or no header.
     """
     made = []
     separator = delimiter.encode()
@@ -215,18 +215,22 @@ def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter
 
 
 def fields_of(line: bytes, separator: bytes) -> list[bytes] | None:
-    """The fields of a CSV line as written, with their quotes; None if the last field's quote is not closed."""
+    """The fields of a CSV line as written, with their quotes; None if a quote is not closed, if text follows a closing
+    quote, or if a carriage return is outside quotes, so that decoding the line would fail."""
     if b'"' not in line:
-        return line.split(separator)
+        return None if b"\r" in line else line.split(separator)
     found: list[bytes] = []
     at = 0
     while True:
-        quoted = _QUOTED.match(line, at)
-        begin = at if quoted is None else quoted.end()
-        if quoted is not None and begin == len(line):
+        stop = line.find(separator, at)
+        if line.startswith(b'"', at):
+            quoted = _QUOTED.match(line, at)
+            stop = -1 if quoted is None else quoted.end()
+            if stop < 0 or not (stop == len(line) or line.startswith(separator, stop)):
+                return None
+        elif line.find(b"\r", at, stop if stop >= 0 else len(line)) >= 0:
             return None
-        stop = line.find(separator, begin)
-        if stop < 0:
+        if stop < 0 or stop == len(line):
             return [*found, line[at:]]
         found.append(line[at:stop])
         at = stop + len(separator)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.formats import separator_of
 from rw_sql.connectors.sink import OP, Refusal, RefusedRowsError, SinkError, SinkLook
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec
 from rw_sql.connectors.support.local_folder import look_at_folder
@@ -132,7 +133,7 @@ class FileWriter:
             case "CSV":
                 options = pyarrow.csv.WriteOptions(
                     include_header=given.get("without_header", "false").lower() != "true",
-                    delimiter={"\\t": "\t"}.get(given.get("delimiter", ","), given.get("delimiter", ",")),
+                    delimiter=separator_of(given),
                 )
                 pyarrow.csv.write_csv(rows, file, options)
             case "JSON":

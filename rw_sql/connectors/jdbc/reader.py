@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from rw_sql.connectors.jdbc.types import DATE, TIMESTAMP
 from rw_sql.connectors.support.data_sources import register_source
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def _selected(name: str, kind: DataType, known: Mapping[str, PostgresColumn]) ->
             return f"encode({column}, 'hex')"
         case ArrayType() | MapType() | StructType():
             return f"to_jsonb({column})::text"
-        case TimestampType():
+        case TimestampType() if name not in known or known[name].family in (DATE, TIMESTAMP):
             return f"({column}::timestamptz AT TIME ZONE 'UTC')::text || 'Z'"
         case NumericType() if name in known and known[name].family == "money":
             return f"{column}::numeric::text"
@@ -223,6 +224,20 @@ def _shown(text: Column, kind: DataType) -> Column:
 
     return f.regexp_replace(text, "Z$", "") if isinstance(kind, TimestampType) else text
 
+
+_WHOLE = r"^\s*+[+-]?[0-9]++\s*+\z"
+_NUMBER = r"^\s*+[+-]?(?:[0-9]++[.]?[0-9]*+|[.][0-9]++)(?:[eE][+-]?[0-9]{1,3})?\s*+\z"
+_INFINITY = r"^\s*+[+-]?(?:Infinity|inf|INF|Inf)\s*+\z"
+_NAN = r"^\s*+(?i:nan)\s*+\z"
+_TRUTH = r"^\s*+(?i:true|false|1|0)\s*+\z"
+_DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = r"[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,6})?"
+_OFFSET = r"(?:Z|[+-][0-9]{2}(?::[0-9]{2}){0,2})"
+_NO_OFFSET = r"(?:Z|[+-]00(?::00){0,2})"
+_MIDNIGHT = rf"[T ]00:00:00(?:[.]0++)?{_NO_OFFSET}?"
+"""Patterns of the texts that PostgreSQL writes for these types. A column of texts, which only VALIDATE = false allows
+for such a type, may contain other texts that Spark's casts accept: digits of other scripts, ``yes``, ``2024``, or a
+time of day after a date."""
 
 _DECIMAL = re.compile(r"\bdecimal\((\d+),(\d+)\)")
 _ODD_TIMES = '"([0-9]{5,}-[0-9]{2}-[0-9]{2}|[^"]* BC"|-?infinity")'
@@ -262,7 +277,7 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
             return f.unhex(text), None
         case ArrayType() | MapType() | StructType():
             return _nested(text, kind)
-    value = text.try_cast(kind)
+    value = f.when(text.rlike(_pattern(kind)), text.try_cast(kind))
     fits = value.isNotNull()
     match kind:
         case DateType() | TimestampType() | TimestampNTZType():
@@ -272,14 +287,45 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
             bound = f.expr(last.get(type(kind), "TIMESTAMP '9999-12-31 23:59:59.999999Z'"))
             fits = fits & ~text.contains("BC") & (value <= bound)
         case FloatType() | DoubleType():
-            fits = fits & ((f.abs(value) != float("inf")) | text.contains("nf"))
+            fits = fits & ((f.abs(value) != float("inf")) | text.rlike(_INFINITY))
         case DecimalType():
             # Spark rounds. PostgreSQL writes an exponent only for a float, so a text with an exponent is compared as a
             # float.
             is_rounded = text.rlike(f"[.][0-9]{{{kind.scale}}}[0-9]*[1-9]")
             is_same = value.cast("double") == text.try_cast("double")
-            fits = fits & f.when(text.contains("e"), is_same).otherwise(~is_rounded)
+            fits = fits & f.when(text.rlike("[eE]"), is_same).otherwise(~is_rounded)
     return value, fits
+
+
+def _pattern(kind: DataType) -> str:
+    """The pattern of the texts that can be read as a type."""
+    from pyspark.sql.types import (
+        BooleanType,
+        DateType,
+        DecimalType,
+        DoubleType,
+        FloatType,
+        IntegralType,
+        TimestampNTZType,
+        TimestampType,
+    )
+
+    match kind:
+        case BooleanType():
+            return _TRUTH
+        case IntegralType():
+            return _WHOLE
+        case FloatType() | DoubleType():
+            return f"{_NUMBER}|{_INFINITY}|{_NAN}"
+        case DecimalType():
+            return _NUMBER
+        case DateType():
+            return rf"{_DAY}(?:{_MIDNIGHT})?\z"
+        case TimestampType():
+            return rf"{_DAY}{_TIME}{_OFFSET}\z"
+        case TimestampNTZType():
+            return rf"{_DAY}(?:{_TIME}{_NO_OFFSET}?)?\z"
+    raise TypeError(f"no text of PostgreSQL is read as {kind.simpleString()}")
 
 
 def _nested(text: Column, kind: DataType) -> tuple[Column, Column]:

@@ -240,7 +240,7 @@ class PulsarConnector(RangedConnector):
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
         """The partition's name; a number alone names the partition with that number. Raises SqlError UNKNOWN_SPLIT."""
         text, topic = written.strip(), short_name(options.get("topic", ""))
-        if text.isdecimal() and len(text) < 10:
+        if text.isascii() and text.isdecimal() and len(text) < 10:
             return f"{topic}-partition-{int(text)}"
         if not is_topic(text):
             raise SqlError(

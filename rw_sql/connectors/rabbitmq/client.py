@@ -6,6 +6,7 @@ agreed. All requests about a stream therefore use a connection to its leader.
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from contextlib import suppress
@@ -89,7 +90,7 @@ def servers_of(url: str) -> tuple[tuple[str, str, int], ...]:
             or (":" in host and "[" not in rest)
         ):
             raise ValueError("it is not scheme://host:port")
-        number = int(port) if port.isdecimal() else 0 if port else PORTS[scheme]
+        number = int(port) if re.fullmatch("[0-9]{1,5}", port) else 0 if port else PORTS[scheme]
         if not 0 < number < 65536:
             raise ValueError("the port is not a number from 1 to 65535")
         found.append((scheme, host, number))

@@ -271,7 +271,7 @@ class RabbitConnector(RangedConnector):
             if text.startswith(f"{split_of(name)}:"):
                 return text
             if text and ":" not in text:
-                return partition_split(name, f"{name}-{text}" if text.isdecimal() else text)
+                return partition_split(name, f"{name}-{text}" if text.isascii() and text.isdecimal() else text)
         elif text in ("", "0") and len(names) == 1:
             return split_of(names[0])
         elif text:

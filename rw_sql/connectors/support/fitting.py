@@ -2,7 +2,8 @@
 
 Arrow's casts are not sufficient: they match the fields of structs by exact name only, round floats to decimals, drop
 the time of day of a timestamp that becomes a date, convert every number but 0 to true, convert a text with too large a
-number to infinity, refuse a whole number for a decimal with fewer digits than the number's type could need, and accept
+number to infinity, read hexadecimal digits and times without minutes, refuse blanks around a number and a plus sign
+before it, refuse a whole number for a decimal with fewer digits than the number's type could need, and accept
 years beyond 9999. This module imports no other module of the package, because Spark's workers receive it by value.
 """
 
@@ -30,10 +31,15 @@ first and the last microsecond of these years."""
 
 _CAST_FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 _DIGITS = 38
-_INFINITY = r"^[+-]?(?i:inf|infinity)$"
+_WHOLE = r"^\s*[+-]?[0-9]+\s*\z"
+_NUMBER = r"^\s*[+-]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:[eE][+-]?[0-9]+)?\s*\z"
+_INFINITY = r"^\s*[+-]?(?:Infinity|inf|INF|Inf)\s*\z"
+_NAN = r"^\s*(?i:nan)\s*\z"
 _MORE_ZEROS = r"([.][0-9]{6})0+"
-_ZONE = r"^.{16}.*(?:[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)$"
-_UTC = r"(?:[Zz]|[+-]00(?::?00)?)$"
+_CLOCK = r"[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.][0-9]+)?)?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+_MOMENT = rf"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:{_CLOCK})?\z"
+_ZONE = r"^.{16}.*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
+_UTC = r"(?:Z|[+-]00(?::?00)?)$"
 
 
 def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None]:
@@ -124,7 +130,7 @@ def _plain(given: Any, wanted: pa.DataType) -> Fitted:
     if pa.types.is_integer(given.type) and not pa.types.is_uint64(given.type) and pa.types.is_timestamp(wanted):
         return _moments(given.cast(pa.int64()), wanted)
     options = pc.CastOptions(wanted, allow_time_truncate=True)
-    ready = _ready(given, wanted)
+    ready = _ready(_readable(given, wanted) if _is_text(given.type) else given, wanted)
     try:
         made = ready.cast(options=options)
     except _CAST_FAULTS:
@@ -134,6 +140,23 @@ def _plain(given: Any, wanted: pa.DataType) -> Fitted:
     is_wrong = pc.or_(_is_changed(given, made), _is_outside(made))
     is_misfit = np.asarray(pc.and_(given.is_valid(), pc.or_(made.is_null(), is_wrong)))
     return pc.if_else(pa.array(~is_misfit), made, pa.scalar(None, wanted)), is_misfit
+
+
+def _readable(text: Any, wanted: pa.DataType) -> Any:
+    """The texts in the form in which Arrow reads them; NULL for texts that are not of the wanted type, although Arrow
+    would read some of them."""
+    if pa.types.is_integer(wanted):
+        forms = _WHOLE
+    elif pa.types.is_decimal(wanted):
+        forms = _NUMBER
+    elif pa.types.is_floating(wanted):
+        forms = f"{_NUMBER}|{_INFINITY}|{_NAN}"
+    elif pa.types.is_timestamp(wanted):
+        forms = _MOMENT
+    else:
+        return text
+    plain = pc.replace_substring_regex(pc.ascii_trim_whitespace(text), r"^[+]", "")
+    return pc.if_else(pc.match_substring_regex(text, forms), plain, pa.scalar(None, text.type))
 
 
 def _ready(given: Any, wanted: pa.DataType) -> Any:

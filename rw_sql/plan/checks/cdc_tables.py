@@ -170,6 +170,7 @@ def check_options(statement: CreateTable) -> None:
                 plain_keys=(option.key,),
             )
         text = option_text(option.value).lower()
+        is_number = text.isascii() and text.isdecimal()
         if option.key == SNAPSHOT and text not in ("true", "false"):
             raise SqlError(
                 INVALID_PROPERTY,
@@ -177,14 +178,16 @@ def check_options(statement: CreateTable) -> None:
                 span=option.value.span,
                 hint="snapshot = 'false' reads only changes from now on",
             )
-        if option.key == RATE_LIMIT and not (text.isdecimal() and len(text) <= _RATE_DIGITS):
+        if option.key == RATE_LIMIT and not (is_number and len(text) <= _RATE_DIGITS):
             raise SqlError(
                 INVALID_PROPERTY,
                 f'property "{RATE_LIMIT}" takes a number of rows per second, not {text!r}',
                 span=option.value.span,
                 hint="0 reads nothing until you raise the limit; omit the property for no limit",
             )
-        if option.key not in (SNAPSHOT, RATE_LIMIT) and not (text.isdecimal() and 0 < int(text) <= _MOST_BATCH):
+        if option.key not in (SNAPSHOT, RATE_LIMIT) and not (
+            is_number and len(text) <= _RATE_DIGITS and 0 < int(text) <= _MOST_BATCH
+        ):
             raise SqlError(
                 INVALID_PROPERTY,
                 f"Invalid value for {option.key}: {text!r} is not a number from 1 to {_MOST_BATCH}",

@@ -1,18 +1,19 @@
-"""Defines which column names are valid: those that Spark and delta-rs accept everywhere."""
+"""Defines which names of columns and fields are valid: those that Spark and delta-rs accept everywhere."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.errors import INVALID_DEFINITION, SqlError
+from rw_sql.errors import DUPLICATE_CLAUSE, INVALID_DEFINITION, SqlError
 from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rw_sql.errors import Span
-    from rw_sql.syntax.statements import DataType
+    from rw_sql.syntax.statements import ColumnDefinition, DataType, StructField
 
 _RESERVED = frozenset({"_change_type", "_commit_version", "_commit_timestamp", "_metadata"})
 """Names that change feeds and Spark's file sources use for their own columns."""
@@ -45,8 +46,62 @@ def require_name(name: str, span: Span, *, hint: str = "") -> None:
         raise SqlError(INVALID_DEFINITION, f'column "{name}" {why}', span=span, hint=hint or _hint(name))
 
 
+def first_twin(names: Iterable[str]) -> tuple[str, int] | None:
+    """The first name that equals an earlier one to Spark and Delta Lake, which ignore case: the earlier name, and the
+    index of the later one. None if all names differ."""
+    seen: dict[str, str] = {}
+    for at, name in enumerate(names):
+        keys = _keys(name)
+        for key in keys:
+            if key in seen:
+                return seen[key], at
+        seen |= dict.fromkeys(keys, name)
+    return None
+
+
+def _keys(name: str) -> tuple[str, str]:
+    """The texts by which a name is compared. Delta Lake, and Spark for columns, compare names in lower case; Spark
+    compares the names of fields letter by letter, like Java's ``equalsIgnoreCase``, to which ſ is S and ı is I."""
+    letters = (upper if len(upper := letter.upper()) == 1 else letter for letter in name)
+    # The lower case of İ consists of two characters; Java's comparison uses the first.
+    return f"={name.lower()}", "".join(letter.lower()[0] for letter in letters)
+
+
+def require_distinct(places: Iterable[tuple[str, Span]]) -> None:
+    """Raises SqlError DUPLICATE_CLAUSE at the first column whose name equals an earlier one, ignoring case."""
+    listed = list(places)
+    twin = first_twin(name for name, _ in listed)
+    if twin is None:
+        return
+    first, (name, span) = twin[0], listed[twin[1]]
+    if first == name:
+        raise SqlError(
+            DUPLICATE_CLAUSE,
+            f'column "{name}" is defined more than once',
+            span=span,
+            hint=f"give one of the two another name: {name}_2",
+        )
+    raise SqlError(
+        DUPLICATE_CLAUSE,
+        f'columns "{first}" and "{name}" differ only in case, which Spark and Delta Lake ignore',
+        span=span,
+        hint=f"omit one of the two, or give it another name: {name}_2",
+    )
+
+
 def require_field_names(column: str, data_type: DataType, span: Span) -> None:
-    """Like :func:`require_name`, for all field names in a column's type."""
+    """Like :func:`require_name` and :func:`require_distinct`, for all field names in a column's type."""
+    for fields in _levels_of_type(data_type):
+        twin = first_twin(field.name for field in fields)
+        if twin is not None:
+            first, second = twin[0], fields[twin[1]]
+            raise SqlError(
+                DUPLICATE_CLAUSE,
+                f'column "{column}": {_alike(first, second.name)}',
+                span=second.span if second.span.end > second.span.start else span,
+                hint=f"declare {quoted(column)} JSONB, which keeps both members, and extract them in a materialized "
+                "view",
+            )
     for field in _fields_of_type(data_type):
         why = misnamed(field)
         if why is not None:
@@ -57,6 +112,37 @@ def require_field_names(column: str, data_type: DataType, span: Span) -> None:
                 hint=f"declare {quoted(column)} CHARACTER VARYING to keep the JSON text, and extract the field in a "
                 "materialized view",
             )
+
+
+def placed(columns: Iterable[ColumnDefinition], span: Span) -> tuple[ColumnDefinition, ...]:
+    """Columns that no text of the user lists. Errors in them and in their types point at ``span``."""
+    return tuple(replace(column, span=span, data_type=_placed_type(column.data_type, span)) for column in columns)
+
+
+def _placed_type(data_type: DataType, span: Span) -> DataType:
+    fields = (replace(each, span=span, data_type=_placed_type(each.data_type, span)) for each in data_type.fields)
+    parts = {
+        name: _placed_type(part, span)
+        for name in ("element", "key", "value")
+        if (part := getattr(data_type, name)) is not None
+    }
+    return replace(data_type, span=span, fields=tuple(fields), **parts)
+
+
+def _alike(first: str, second: str) -> str:
+    if first == second:
+        return f'field "{second}" is defined more than once'
+    return f'fields "{first}" and "{second}" differ only in case, which Spark and Delta Lake ignore'
+
+
+def twin_fields(schema: str) -> str | None:
+    """The error in a schema (Spark's JSON) with two fields of one STRUCT whose names are equal, ignoring case; None if
+    there is none. The columns themselves are not compared."""
+    for names in _levels_of_schema(json.loads(schema), is_row=True):
+        twin = first_twin(names)
+        if twin is not None:
+            return _alike(twin[0], names[twin[1]])
+    return None
 
 
 def misnamed_field(schema: str) -> tuple[str, str] | None:
@@ -85,6 +171,28 @@ def _fields_of_type(data_type: DataType) -> Iterator[str]:
     for part in (data_type.element, data_type.key, data_type.value):
         if part is not None:
             yield from _fields_of_type(part)
+
+
+def _levels_of_type(data_type: DataType) -> Iterator[tuple[StructField, ...]]:
+    """The fields of each STRUCT in a type."""
+    if data_type.fields:
+        yield data_type.fields
+    parts = (data_type.element, data_type.key, data_type.value, *(field.data_type for field in data_type.fields))
+    for part in parts:
+        if part is not None:
+            yield from _levels_of_type(part)
+
+
+def _levels_of_schema(kind: Any, *, is_row: bool = False) -> Iterator[list[str]]:
+    if not isinstance(kind, dict):
+        return
+    fields = kind.get("fields", ())
+    if fields and not is_row:
+        yield [field["name"] for field in fields]
+    for field in fields:
+        yield from _levels_of_schema(field["type"])
+    for part in ("elementType", "keyType", "valueType"):
+        yield from _levels_of_schema(kind.get(part))
 
 
 def _fields_of_schema(kind: Any) -> Iterator[str]:

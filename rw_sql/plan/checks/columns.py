@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, connector_names
 from rw_sql.connectors.snapshots import ColumnChecker, ColumnLister
 from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, UNDEFINED_COLUMN, SqlError
 from rw_sql.model.definitions import connector_of, field_of, option_text
+from rw_sql.plan.checks.column_names import placed
 from rw_sql.syntax import parse_statement, spark_type
 from rw_sql.syntax.lexing.identifiers import quoted
 from rw_sql.syntax.statements import CreateSource
@@ -60,7 +60,7 @@ def columns_of(listed: Mapping[str, str], span: Span) -> tuple[ColumnDefinition,
     text = ", ".join(f"{quoted(name)} {kind}" for name, kind in listed.items())
     made = parse_statement(f"CREATE SOURCE s ({text}) WITH (connector = 'datagen')")
     assert isinstance(made, CreateSource)
-    return tuple(replace(column, span=span) for column in made.columns)
+    return placed(made.columns, span)
 
 
 def require_columns(

@@ -35,6 +35,7 @@ from rw_sql.model.definitions import (
     stored_schema,
 )
 from rw_sql.model.options import registry_options
+from rw_sql.plan.checks.column_names import placed
 from rw_sql.plan.checks.columns import VALIDATE
 from rw_sql.plan.checks.formats import check_format_options
 from rw_sql.plan.checks.sources import check_connection, check_properties
@@ -316,7 +317,7 @@ def columns_named(columns: Sequence[Typed], span: Span) -> tuple[ColumnDefinitio
     made = parse_statement(f"CREATE SOURCE s ({listed}) WITH (connector = 'c') FORMAT PLAIN ENCODE JSON")
     if not isinstance(made, CreateSource):
         raise TypeError("the statement is not CREATE SOURCE")
-    return tuple(replace(column, span=span) for column in made.columns)
+    return placed(made.columns, span)
 
 
 def _compare(columns: Sequence[ColumnDefinition], fields: Sequence[Typed], found: FoundSchema) -> None:

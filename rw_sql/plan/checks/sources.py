@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.spec import OptionError, check_include, plain_keys
 from rw_sql.errors import (
-    DUPLICATE_CLAUSE,
     INVALID_DEFINITION,
     INVALID_PROPERTY,
     MISSING_PROPERTY,
@@ -29,7 +28,7 @@ from rw_sql.model.definitions import (
 )
 from rw_sql.model.names import connections_of
 from rw_sql.model.options import check_options, connection_of, connector_options, visible
-from rw_sql.plan.checks.column_names import require_field_names, require_name
+from rw_sql.plan.checks.column_names import require_distinct, require_field_names, require_name
 from rw_sql.plan.checks.formats import check_source_format
 from rw_sql.syntax import canonical_type, spark_type
 from rw_sql.syntax.dialect.to_spark import watermark_delay
@@ -239,18 +238,10 @@ def _check_columns(statement: CreateSource, name: str) -> None:
             require_name(included.alias, included.span)
     if statement.format is not None and statement.format.encode == "BYTES":
         _check_bytes(statement)
-    places = [(column.name.lower(), column.span) for column in statement.columns]
-    places += [(include_name(name, column).lower(), column.span) for column in statement.include]
-    seen = {column.lower() for column, _ in (*HIDDEN_COLUMNS, CHANGE_COLUMN, UNCHANGED_COLUMN, INDEX_COLUMN)}
-    for column_name, span in places:
-        if column_name in seen:
-            raise SqlError(
-                DUPLICATE_CLAUSE,
-                f'column "{column_name}" is defined more than once',
-                span=span,
-                hint=f"give one of the two another name: {column_name}_2",
-            )
-        seen.add(column_name)
+    places = [(column.name, column.span) for column in statement.columns]
+    places += [(include_name(name, column), column.span) for column in statement.include]
+    hidden = (*HIDDEN_COLUMNS, CHANGE_COLUMN, UNCHANGED_COLUMN, INDEX_COLUMN)
+    require_distinct([*((column, statement.name.span) for column, _ in hidden), *places])
     check_watermarks(statement)
     for column in statement.columns:
         refused = " has a type that cannot be stored: INTERVAL" if _holds_interval(column.data_type) else None

@@ -14,7 +14,7 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, OVERWRITE
 from rw_sql.model.definitions import connector_of, field_of, has_changes, include_name, include_type, primary_key
-from rw_sql.plan.checks.column_names import misnamed, require_field_names, require_name
+from rw_sql.plan.checks.column_names import misnamed, require_distinct, require_field_names, require_name
 from rw_sql.plan.checks.sources import check_watermarks
 from rw_sql.syntax import spark_type
 from rw_sql.syntax.lexing.identifiers import quoted, sql_name
@@ -144,19 +144,9 @@ def check_table(statement: CreateTable) -> None:
 
 def _check_columns(statement: CreateTable) -> dict[str, str]:
     columns = table_columns(statement)
-    seen: set[str] = set()
     name = connector_of(statement) or ""
-    places = {column.name: column.span for column in statement.columns}
-    places |= {include_name(name, column): column.span for column in statement.include}
-    for column_name, _ in columns:
-        if column_name.lower() in seen:
-            raise SqlError(
-                DUPLICATE_CLAUSE,
-                f'column "{column_name}" is defined more than once',
-                span=places[column_name],
-                hint=f"give one of the two another name: {column_name}_2",
-            )
-        seen.add(column_name.lower())
+    places = [(column.name, column.span) for column in statement.columns]
+    require_distinct([*places, *((include_name(name, column), column.span) for column in statement.include)])
     _check_fields(statement)
     for column in statement.columns:
         if column.generated is not None and column.is_not_null:

@@ -24,7 +24,7 @@ OFFSET_COLUMNS = frozenset({"offset", "_rw_offset"})
 PARTITION_COLUMN = "partition"
 TIME_COLUMN = "timestamp"
 
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d\d))?(?::(\d\d))?")
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d\d))?(?::(\d\d))?", re.ASCII)
 """A time zone that is an offset from UTC, in the forms that Spark accepts."""
 
 _WIDE = (exp.DataType.Type.BIGINT, exp.DataType.Type.DECIMAL)

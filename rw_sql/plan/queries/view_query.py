@@ -10,7 +10,7 @@ from rw_sql.errors import DUPLICATE_OBJECT, INVALID_DEFINITION, INVALID_QUERY, N
 from rw_sql.metastore.records import DeltaTableRecord, Maintenance, SourceRecord
 from rw_sql.model.names import find_relation, spark_query, spoken
 from rw_sql.model.relations import changes_rows, relation_of, schema_columns
-from rw_sql.plan.checks.column_names import misnamed_field
+from rw_sql.plan.checks.column_names import first_twin, misnamed_field, twin_fields
 from rw_sql.plan.ports.queries import WHOLE
 from rw_sql.plan.queries.analysis.storing import suggested_name
 from rw_sql.plan.queries.delta_inputs import delta_inputs
@@ -139,7 +139,8 @@ def _require_names(
     same name."""
     names = [column for column, _ in schema_columns(found.schema)]
     unnamed = next((column for column in names if set(column) & _NOT_IN_NAMES), None)
-    twice = next((column for column in names if [n.lower() for n in names].count(column.lower()) > 1), None)
+    twin = first_twin(names)
+    twice = None if twin is None else names[twin[1]]
     if (unnamed is not None or twice is not None) and not columns:
         unstorable = unstorable_query(snapshot, query, records, dialect)
         if unstorable is not None:
@@ -169,6 +170,14 @@ def _require_names(
             f'column "{twice}" occurs more than once',
             span=place_of(query, twice),
             hint=f"give one of the two another name: {twice} AS {twice}_2",
+        )
+    alike = None if what.startswith("sink ") else twin_fields(found.schema)
+    if alike is not None:
+        raise SqlError(
+            DUPLICATE_OBJECT,
+            f"a column of {what}: {alike}",
+            span=query.span,
+            hint="give one of the two fields another name, or extract the fields as columns",
         )
 
 

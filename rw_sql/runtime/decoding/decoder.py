@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructType
 
-from rw_sql.connectors.formats import DELIMITER, TIMESTAMP_MODE, TIMESTAMPTZ_MODE, encode_value
+from rw_sql.connectors.formats import TIMESTAMP_MODE, TIMESTAMPTZ_MODE, encode_value, separator_of
 from rw_sql.connectors.registry import included_offset
 from rw_sql.connectors.support.wide_offsets import offset_text, plain_offset
 from rw_sql.errors import NOT_SUPPORTED, SqlError
@@ -245,7 +245,7 @@ def _decode_csv(records: DeferredColumns, statement: CreateSource, added: int) -
     has_header = given.get("without_header", "false").lower() != "true"
     # For each added column: the number of columns before it.
     widths = [] if has_header else list(range(count - 1, count - added - 1, -1))
-    return read_csv(records, statement.columns, encode_value("PLAIN", "CSV", given, DELIMITER), widths)
+    return read_csv(records, statement.columns, separator_of(given), widths)
 
 
 def _since(epochs: Mapping[str, int], by_reference: Callable[[int], Column]) -> Column:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import functions as f
 
-from rw_sql.connectors.files.rows import NO_VALUE as NO_FIELD
+from rw_sql.runtime.decoding import csv_text
 from rw_sql.runtime.decoding.change_formats import moments, numbers
 from rw_sql.runtime.decoding.change_formats.rows import ROW
 from rw_sql.runtime.decoding.change_formats.values import (
@@ -143,13 +143,13 @@ def read_csv(
     A record may lack the last columns if its number of fields is in ``widths``; these columns are NULL.
     """
     names = [column.name for column in columns]
-    records = records.withColumn(_TEXT, _line(f.col("value").cast("string")))
-    records, row = _read_fields(records, names, separator, READ, f.col(_TEXT)), f.col(READ)
+    records = records.withColumn(_TEXT, csv_text.one_line(f.col("value").cast("string")))
+    records, row = csv_text.read_fields(records, names, separator, READ, f.col(_TEXT)), f.col(READ)
     for width in widths:
         # Parsed only if the record has none of the previous widths.
         into, before = f"{READ}_{width}", row
         text = f.when(before[CORRUPT].isNotNull(), f.col(_TEXT))
-        records = _read_fields(records, names[:width], separator, into, text)
+        records = csv_text.read_fields(records, names[:width], separator, into, text)
         is_older = f.col("value").isNotNull() & f.col(into).isNotNull() & f.col(into)[CORRUPT].isNull()
         values = [f.col(into)[name].alias(name) for name in names[:width]]
         values += [f.lit(None).cast("string").alias(name) for name in names[width:]]
@@ -161,9 +161,12 @@ def read_csv(
         f.when(f.col("value").isNull(), f.lit(NO_VALUE))
         # Spark's reader of CSV would replace such bytes.
         .when(~f.is_valid_utf8(characters(f.col("value"))), f.lit(NOT_UTF8))
-        .when(row.isNull(), f.lit("the value is not CSV"))
-        .when(row[CORRUPT].isNotNull(), f.lit("the value is not CSV of the declared columns"))
-        .when(_is_cut(f.col(_TEXT), separator), f.lit("a quoted field has no closing quote: each line is one record"))
+    )
+    error = f.coalesce(
+        error,
+        csv_text.fault_of(f.col(_TEXT), separator),
+        f.when(row.isNull(), f.lit("the value is not CSV")),
+        f.when(row[CORRUPT].isNotNull(), f.lit("the value is not CSV of the declared columns")),
     )
     rules = ValueRules(bytes_as="utf8")
     texts = {
@@ -177,36 +180,6 @@ def read_csv(
         for column in columns
     ]
     return records.withColumn(ROW, f.struct(*values)), f.coalesce(error, *misfits)
-
-
-def _line(text: Column) -> Column:
-    """A record without the line end that its writer may have added. Spark would read the line end as part of a value.
-
-    A line from a file with CRLF, cut before the line feed, ends with only a carriage return.
-    """
-    has_end = f.endswith(text, f.lit("\n")) | f.endswith(text, f.lit("\r"))
-    return f.when(has_end, f.regexp_replace(text, r"(?:\r\n|\n|\r)\z", "")).otherwise(text)
-
-
-def _is_cut(text: Column, separator: str) -> Column:
-    """True if the last field of a CSV line is quoted and does not end, because its value contains a line break.
-
-    Spark reads such a field as if it ended there.
-    """
-    quotes = f.length(text) - f.length(f.replace(text, f.lit('"'), f.lit("")))
-    is_open = text.rlike(f'(?s)(?:^|{re.escape(separator)})"(?:[^"]|"")*+$')
-    return text.contains('"') & (quotes % 2 == 1) & is_open
-
-
-def _read_fields(records: StepsT, names: Sequence[str], separator: str, into: str, text: Column) -> StepsT:
-    """Adds the column ``into``: the fields of a CSV line, as text."""
-    schema = ", ".join(f"{_quoted(name)} STRING" for name in (*names, CORRUPT))
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": separator, "header": "false"}
-    # A quote within a quoted field is doubled (RFC 4180); Spark's default is a backslash before it.
-    options["escape"] = '"'
-    # By default, Spark also reads a field of two quotes as NULL.
-    options["nullValue"] = NO_FIELD
-    return records.withColumn(into, once(f.from_csv(text, schema, options)))
 
 
 def _quoted(name: str) -> str:

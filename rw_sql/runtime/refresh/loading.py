@@ -16,7 +16,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from rw_sql.connectors.formats import DELIMITER, encode_value
+from rw_sql.connectors.formats import separator_of
 from rw_sql.connectors.snapshots import ColumnReader, LineReader
 from rw_sql.model.definitions import field_of, option_text, table_definition
 from rw_sql.runtime.decoding.change_formats.rows import ROW
@@ -164,7 +164,7 @@ def _decoded(
     if clause.encode == "JSON":
         read, error = read_json(lines, fields, json_rules(given), shown)
     else:
-        read, error = read_csv(lines, fields, encode_value("PLAIN", "CSV", given, DELIMITER), shown=shown)
+        read, error = read_csv(lines, fields, separator_of(given), shown=shown)
     says = f.concat_ws("", f.col(SPLIT), f.lit(", byte "), f.col(OFFSET), f.lit(": "), error)
     row = f.when(error.isNull(), f.col(ROW)).otherwise(f.raise_error(says))
     return read.select(once(row).alias(ROW)).select(*(f.col(ROW)[name].alias(name) for name in names))

@@ -76,6 +76,7 @@ class StructField:
 
     name: str
     data_type: DataType
+    span: Span = at()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,6 +68,14 @@ def test_columns_of_csv_are_found_by_the_header(folder: Path) -> None:
         read(folder, "CSV", is_strict=True)
 
 
+def test_a_csv_file_whose_lines_end_with_carriage_returns_alone_is_not_read(folder: Path) -> None:
+    (folder / "a.csv").write_bytes(b"id,name\r1,a\r2,b\r3,c")
+    with pytest.raises(OSError, match=r"a\.csv: its first line contains a carriage return"):
+        read(folder, "CSV")
+    (folder / "a.csv").write_bytes(b'id,"na\rme"\r\n1,a\r\n')
+    assert [found["value"] for found in read(folder, "CSV")] == ["1,"]
+
+
 def test_rows_of_parquet_and_what_does_not_fit(folder: Path) -> None:
     row = StructType([StructField("id", IntegerType()), StructField("price", DecimalType(10, 2))])
     table = pa.table({"price": pa.array([1.5, 1e12], pa.float64()), "id": pa.array([1, 2], pa.int64())})

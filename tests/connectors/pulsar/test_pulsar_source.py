@@ -165,6 +165,8 @@ def test_splits_by_short_names() -> None:
     assert kind.resolve_split(_BASE, "persistent://public/default/orders-partition-1") == "orders-partition-1"
     with pytest.raises(SqlError, match="not a split"):
         kind.resolve_split(_BASE, "a/b")
+    # A digit of another script is no partition's number.
+    assert kind.resolve_split(_BASE, "\u0662") != "orders-partition-2"
     assert kind.decode_state("orders", "12:34:0:5").offset == ids.offset_of(12, 34, 5)
     assert (
         kind.decode_state("orders", kind.encode_state(SplitState(split="orders", offset=7 * 10**40))).offset

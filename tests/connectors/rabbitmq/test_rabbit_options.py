@@ -42,6 +42,14 @@ def test_what_is_accepted() -> None:
     kind.check_options({**URL, "stream": "ü" * 127})
 
 
+def test_only_ascii_digits_number_ports_and_partitions() -> None:
+    with pytest.raises(OptionError, match="must be a list of"):
+        RabbitConnector().check_options({"url": "rabbitmq-stream://h:\u0665\u0665\u0665\u0662", "stream": "a"})
+    written = {**URL, "super_stream": "s"}
+    assert RabbitConnector().resolve_split(written, "3") == "s:s-3"
+    assert RabbitConnector().resolve_split(written, "\u0663") == "s:\u0663"
+
+
 def test_a_connection_names_no_stream() -> None:
     check_connection_options("rabbitmq", {**URL, "vhost": "v"})
     with pytest.raises(OptionError, match="must be a list of"):

@@ -49,7 +49,38 @@ def result(values: list[Any], given: pa.DataType, wanted: pa.DataType) -> list[A
         ),
         (pa.timestamp("us", tz="UTC"), pa.date32(), {TIME: MISFIT, TIME.replace(hour=0): DAY}),
         (pa.timestamp("us"), pa.date32(), {datetime.datetime(2024, 4, 11): DAY, datetime.datetime(1, 1, 1, 1): MISFIT}),
-        (pa.string(), pa.int32(), {"7": 7, "x": MISFIT}),
+        (
+            pa.string(),
+            pa.int32(),
+            {"7": 7, " +12\n": 12, "-0": 0}
+            | dict.fromkeys(
+                ["x", "٣", "１", "0x10", "1_000", "1e3", "1.0", "\x001", "\u00a01", "1\u2028", "+-1", ""], MISFIT
+            ),
+        ),
+        (
+            pa.string(),
+            pa.float64(),
+            {" +1.5 ": 1.5, "inf": math.inf, "9" * 40: 1e40}
+            | dict.fromkeys(["٣", "0x10", "1_0", "INFINITY", "-nan", "iNf", "1f", "1,5", "\x001"], MISFIT),
+        ),
+        (pa.string(), pa.decimal128(10, 2), {"٣": MISFIT, "0x10": MISFIT, " 1.5 ": Decimal("1.50"), "1_0": MISFIT}),
+        (
+            pa.string(),
+            pa.timestamp("us", tz="UTC"),
+            dict.fromkeys(
+                [
+                    "2024-04-11T05",
+                    "2024-04-11 05:00:00z",
+                    "2024-04-11 05:00:00+02 Z",
+                    "2024-04-11 05:00:00\n",
+                    " 2024-04-11",
+                    "2024-04-11 05:00:00 UTC",
+                    "20240411",
+                    "2024-04-11Z",
+                ],
+                MISFIT,
+            ),
+        ),
         (pa.string(), pa.decimal128(10, 2), {"1.230": Decimal("1.23"), "1.239": MISFIT, "1e2": Decimal(100)}),
         (pa.string(), pa.float64(), {"1.5": 1.5, "1e400": MISFIT, "-Infinity": -math.inf, "1d": MISFIT}),
         (pa.large_string(), pa.float32(), {"1.5": 1.5, "1e40": MISFIT, "inf": math.inf}),

@@ -37,12 +37,13 @@ ROW = record_schema(
         "numbers": ["null", {"type": "array", "items": ["null", "long"]}],
         "uuids": ["null", {"type": "array", "items": ["null", named("string", "data.Uuid")]}],
         "pairs": ["null", {"type": "map", "values": ["null", "string"]}],
+        "json_pairs": ["null", named("string", "data.Json")],
         "at": ["null", named("long", "time.NanoTimestamp")],
     },
 )
 ENVELOPE = record_schema("Envelope", {"before": ["null", ROW], "after": ["null", "Value"], "op": "string"})
 KEY = record_schema("Key", {"id": VARIABLE})
-KNOWN = ("id", "body", "hex", "raw", "numbers", "uuids", "pairs", "at")
+KNOWN = ("id", "body", "hex", "raw", "numbers", "uuids", "pairs", "json_pairs", "at")
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +105,22 @@ def test_every_form_of_the_placeholder_is_an_omitted_value(spark: SparkSession, 
         "numbers": NUMBERS,
         "uuids": ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
         "pairs": {GONE: GONE},
+        # hstore.handling.mode = json
+        "json_pairs": f'{{"{GONE}":"{GONE}"}}',
     }
     (change,) = changes_of(spark, writer, ("1", "u", None, row("1", GONE, **omitted)))
     assert change == (1, {"id": Decimal(1)}, ["body", *omitted], None)
+
+
+def test_a_value_with_other_elements_than_the_placeholder_is_data(spark: SparkSession, writer: AvroWriter) -> None:
+    given = {
+        "numbers": [*NUMBERS, 0],
+        "uuids": ["b68a35a7-17ad-35b3-af2a-ae46edb4545a", None],
+        "pairs": {GONE: GONE, "a": "b"},
+        "json_pairs": f'{{"{GONE}":"x"}}',
+    }
+    (change,) = changes_of(spark, writer, ("1", "u", None, row("1", **given)))
+    assert change == (1, {"id": Decimal(1), "body": "b", **given}, None, None)
 
 
 def test_a_default_in_the_row_before_is_no_value(spark: SparkSession, writer: AvroWriter) -> None:

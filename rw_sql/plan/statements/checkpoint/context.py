@@ -114,7 +114,7 @@ class InjectContext:
         name = written.id.strip()
         targets = self.targets()
         found = [target for target in targets if name in (target.id, f"{target.source}/{target.local}", target.local)]
-        if not found and name.isdecimal():
+        if not found and _is_number(name):
             found = self._by_number(targets, name)
         if len(found) == 1:
             return found[0]
@@ -148,7 +148,7 @@ class InjectContext:
     def _new(self, name: str) -> Target | None:
         prefix, slash, local = name.rpartition("/")
         topic, colon, number = local.rpartition(":")
-        if not colon or not topic or not number.isdecimal():
+        if not colon or not topic or not _is_number(number):
             return None
         sources = [source for source in self.checkpoint.sources if source.kind == KAFKA]
         if slash:
@@ -266,3 +266,7 @@ def _tables(
             )
         tables.update(dict.fromkeys(readers, table))
     return tables
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 11

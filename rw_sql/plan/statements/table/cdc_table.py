@@ -23,6 +23,7 @@ from rw_sql.plan.checks.cdc_tables import (
     require_no_lack,
     require_representable,
 )
+from rw_sql.plan.checks.column_names import placed
 from rw_sql.plan.checks.tables import check_table
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
@@ -201,7 +202,7 @@ def _with_columns(statement: CreateTable, upstream: UpstreamTable | None, connec
     return replace(
         stored,
         wildcard=None,
-        columns=_declared(upstream),
+        columns=placed(_declared(upstream), statement.name.span),
         constraints=(TableConstraint(kind="PRIMARY KEY", columns=upstream.key),),
     )
 

@@ -16,13 +16,23 @@ if TYPE_CHECKING:
 _DATE = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME = r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
 _MIDNIGHT = r"[T ]00:00(:00([.]0+)?)?"
-_OFFSET = r"(?<hours>[+-][0-9]{2})(:?[0-9]{2}(:?[0-9]{2})?)?"
-_UTC = r"(Z|UTC|GMT|(?<hours>[+-]00)(:?00(:?00)?)?)"
+_OFFSET = r"(?<hours>[+-][0-9]{2})(:?(?<minutes>[0-9]{2})(:?[0-9]{2})?)?"
+_UTC = r"(Z|UTC|GMT|(?<hours>[+-]00)(:?(?<minutes>00)(:?00)?)?)"
 _ZONE = rf" ?(Z|UTC|GMT|{_OFFSET})"
-_GO_NAME = r"((?! ?(BC|AD|AM|PM)(?![A-Z])) ?[A-Z]{1,5}| \k<hours>[0-9]{0,2})?( m=[+-][0-9.]+)?"
-_MORE = rf"(?<=[0-9]){_GO_NAME}|\[[A-Za-z0-9_+/:-]+\]"
+_AFTER_NO_OFFSET = r"(?<=Z|UTC|GMT|[+-]00|[+-]00:?00|[+-]00:?00:?00)"
+_AFTER_WHOLE_HOURS = r"(?<=[+-][0-9]{2}|[+-][0-9]{2}:?00|[+-][0-9]{2}:?00:?00)"
+_GO_NAME = (
+    rf"({_AFTER_NO_OFFSET} ?(UTC|GMT|UCT)| ?(?!(UTC|GMT|UCT)(?![A-Z]))[A-Z]{{3,5}}"
+    rf"| \k<hours>\k<minutes>|{_AFTER_WHOLE_HOURS} \k<hours>)?( m=[+-][0-9.]+)?"
+)
+_UTC_NAME = r"(Etc/)?(Z|UTC|GMT|UCT|UT|Zulu|Universal|Greenwich|GMT[+-]?0)"
+_JAVA_NAME = (
+    rf"({_AFTER_NO_OFFSET}\[{_UTC_NAME}\]|\[(UTC|GMT|UT)?\k<hours>:?\k<minutes>\]"
+    rf"|\[(?!({_UTC_NAME}|(UTC|GMT|UT)?[+-][0-9]*)\])[A-Za-z0-9_+/-]+\])"
+)
+_MORE = rf"(?<=[0-9]){_GO_NAME}|{_JAVA_NAME}"
 """Ignored text: after an offset, the zone's name as Go writes it (the offset itself if the zone has no name); after any
-zone, its name in brackets as Java writes it."""
+zone, its name in brackets as Java writes it. A name that is an offset, or that means UTC, must agree with the zone."""
 
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896

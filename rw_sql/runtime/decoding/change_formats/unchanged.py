@@ -2,8 +2,10 @@
 
 Debezium writes a placeholder for a value that the database did not provide, such as a value that PostgreSQL stores out
 of line (TOAST), or a large object in Oracle. The placeholder has the form of its column's type: a text; base64 or
-hexadecimal digits of its bytes; an array of one such text; an array of its bytes as numbers; an array of the UUID of
-its bytes; or a map from the text to the text. Only the path of such a column is recorded;
+hexadecimal digits of its bytes; an array of the text or of its base64 alone; an array of its bytes as numbers; an
+array of the UUID of its bytes; a map from the text to the text; or that map as JSON in a text. An array or a map with
+other elements is data: Debezium writes the placeholder in place of a whole value. Only the path of such a column is
+recorded;
 ``rw_sql/runtime/views/unchanged.py`` fills in the row's value.
 """
 
@@ -45,6 +47,11 @@ class Placeholder:
         return (self.text, base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex())
 
     @property
+    def map(self) -> str:
+        """The map from the text to the text as JSON, as a MAP or, with ``hstore.handling.mode = json``, as a text."""
+        return _dump({self.text: self.text})
+
+    @property
     def uuid(self) -> str:
         """The UUID of the placeholder's bytes, as Java computes it."""
         digest = bytearray(hashlib.md5(self.text.encode(), usedforsecurity=False).digest())
@@ -57,8 +64,7 @@ class Placeholder:
         raw = self.text.encode()
         lists = [[self.text], [self.plain[1]], [byte - 256 if byte > 127 else byte for byte in raw]]
         lists.append([self.uuid])
-        written = [*lists, {self.text: self.text}]
-        return tuple(dict.fromkeys((*self.plain, *(_dump(value) for value in written))))
+        return tuple(dict.fromkeys((*self.plain, *(_dump(value) for value in lists), self.map)))
 
     def is_in(self, text: Column) -> Column:
         """True if a value's text is the placeholder."""
@@ -67,7 +73,9 @@ class Placeholder:
     def is_part_of(self, text: Column) -> Column:
         """True if the placeholder is a part of an array, struct or map."""
         found, text = f.lit(False), without_marks(text)
-        for form in (*(_dump(plain) for plain in self.plain[:2]), *self.forms[len(set(self.plain)) :]):
+        # A form inside of a struct is either quoted or an array or a map.
+        quoted = dict.fromkeys(_dump(plain) for plain in (*self.plain, self.map))
+        for form in (*quoted, *(form for form in self.forms if form.startswith(("[", "{")))):
             found = found | text.contains(form)
         return found
 

@@ -89,14 +89,14 @@ class RowConversion:
         kind = schema.get("type") if isinstance(schema, dict) else schema
         raw = placeholder.text.encode()
         if kind == "string":
-            found: Column = plain.isin(*placeholder.plain)
+            found: Column = plain.isin(*placeholder.plain, placeholder.map)
         elif kind == "bytes" and avro.decimal_of(schema) is None:
             found = plain == f.lit(raw)
         elif kind == "array":
             return self._is_array_placeholder(plain, schema["items"], placeholder)
         elif kind == "map" and avro.only_branch(schema["values"], self.named) == "string":
             is_map = column.data_type.name == "MAP"
-            found = (f.to_json(plain) if is_map else plain) == f.lit(placeholder.forms[-1])
+            found = (f.to_json(plain) if is_map else plain) == f.lit(placeholder.map)
         else:
             return None
         return f.coalesce(found, f.lit(False))

@@ -112,7 +112,7 @@ def time_type(has_zone: bool | None) -> DataType:
 
 
 def struct_field(name: Token, data_type: DataType) -> StructField:
-    return StructField(name=name.value, data_type=data_type)
+    return StructField(name=name.value, data_type=data_type, span=name.span)
 
 
 def struct_type(*fields: StructField) -> DataType:

@@ -271,7 +271,9 @@ def test_intervals(text: str, milliseconds: int) -> None:
     assert interval_milliseconds(text, SPAN) == milliseconds
 
 
-@pytest.mark.parametrize("text", ["", "1 month", "0 s", "hour", "1", "-1 hour", "P", "1 hour x"])
+@pytest.mark.parametrize(
+    "text", ["", "1 month", "0 s", "hour", "1", "-1 hour", "P", "1 hour x", "PT\u0663M", "\u0663 h"]
+)
 def test_what_is_no_interval(text: str) -> None:
     with pytest.raises(SqlError, match="is not an interval"):
         interval_milliseconds(text, SPAN)

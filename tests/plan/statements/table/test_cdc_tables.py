@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamColumn, UpstreamTable
+from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SourceRecord, TableRecord
 from rw_sql.model.job_specs import IngestSpec, ViewSpec, desired_jobs
 from tests.plan.canned import CannedWorld, refused
@@ -125,6 +126,16 @@ def test_the_key_is_that_of_the_oldest_table_until_it_is_dropped() -> None:
     world.run("DROP TABLE orders")
     (orders,) = ingest(world).tables
     assert orders.key_columns == ("id", "word")
+
+
+@pytest.mark.parametrize("option", ["backfill_rate_limit", "snapshot.batch_size"], ids=["rate", "batch"])
+@pytest.mark.parametrize("value", ["\u0663", "1_000", "0x10", "1e3", "9" * 30])
+def test_an_option_with_a_number_takes_ascii_digits_only(option: str, value: str) -> None:
+    world = cdc_world()
+    with pytest.raises(SqlError) as caught:
+        world.run(f"CREATE TABLE orders (*) WITH ({option} = '{value}') FROM pg TABLE 'public.orders'")
+    assert option in caught.value.message
+    assert caught.value.span is not None
 
 
 def test_forgetting_offsets_reads_every_table_again() -> None:

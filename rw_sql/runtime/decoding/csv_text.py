@@ -1,0 +1,75 @@
+"""Recognizes records that are exactly one line of CSV, as Spark expressions, and reads their fields.
+
+Spark's ``from_csv`` never refuses a line for its quotes: it reads ``"a"b`` with the quotes, drops the blank of
+``"a" ``, and reads a line break outside quotes as part of a value. :func:`fault_of` finds such records by the grammar
+of RFC 4180, so that ``from_csv`` must only read well-formed lines.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from rw_sql.connectors.files.rows import NO_VALUE as NO_FIELD
+from rw_sql.runtime.decoding.json_text import CORRUPT, once
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column
+
+    from rw_sql.runtime.support.deferred_columns import StepsT
+
+EMPTY = "the value is empty"
+NO_QUOTE = "a quoted field has no closing quote: each line is one record"
+AFTER_QUOTE = "a quoted field has text after its closing quote"
+MORE_LINES = "the value has more than one line: each record is one line"
+QUOTES_AND_NUL = "the value has quotes and a NUL character"
+
+# Quantified groups are possessive. For other groups, Java's matcher uses recursion, and a long text would overflow the
+# stack.
+_OPEN = r'"[^"]*+(?:""[^"]*+)*+'
+_QUOTED = rf'{_OPEN}"'
+
+
+def one_line(text: Column) -> Column:
+    """A record without the line end that its writer may have added. Spark would read the line end as part of a value.
+
+    A line from a file with CRLF, cut before the line feed, ends with only a carriage return.
+    """
+    has_end = f.endswith(text, f.lit("\n")) | f.endswith(text, f.lit("\r"))
+    return f.when(has_end, f.regexp_replace(text, r"(?:\r\n|\n|\r)\z", "")).otherwise(text)
+
+
+def fault_of(line: Column, separator: str) -> Column:
+    """The reason why the result of :func:`one_line` is not one line of CSV; NULL if it is."""
+    between = re.escape(separator)
+    bare = rf'(?!")[^{between}\r\n]*+'
+    field = rf"(?:{_QUOTED}|{bare})"
+    complete = rf"\A(?:{field}{between})*+"
+    is_simple = ~(line.contains('"') | line.contains("\n") | line.contains("\r"))
+    return (
+        f.when(line == "", f.lit(EMPTY))
+        .when(is_simple, f.lit(None).cast("string"))
+        # Spark may drop a NUL character of a quoted field.
+        .when(line.contains('"') & line.contains("\0"), f.lit(QUOTES_AND_NUL))
+        .when(line.rlike(rf"{complete}{field}\z"), f.lit(None).cast("string"))
+        .when(line.rlike(rf"{complete}{_OPEN}\z"), f.lit(NO_QUOTE))
+        .when(line.rlike(rf"{complete}{_QUOTED}[^\r\n]"), f.lit(AFTER_QUOTE))
+        .otherwise(f.lit(MORE_LINES))
+    )
+
+
+def read_fields(records: StepsT, names: Sequence[str], separator: str, into: str, text: Column) -> StepsT:
+    """Adds the column ``into``: the fields of a CSV line, as text."""
+    schema = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in (*names, CORRUPT))
+    # Spark interprets a backslash in a separator.
+    written = separator.replace("\\", "\\\\")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": written, "header": "false"}
+    # A quote within a quoted field is doubled (RFC 4180); Spark's default is a backslash before it.
+    options["escape"] = '"'
+    # By default, Spark also reads a field of two quotes as NULL.
+    options["nullValue"] = NO_FIELD
+    return records.withColumn(into, once(f.from_csv(text, schema, options)))
