@@ -351,7 +351,7 @@ def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
 
 
 def _some(items: Column, data_type: DataType, tests: Callable[[Column, DataType], list[Column]]) -> list[Column]:
-    """The condition that some test is true for some item; empty if the item type has no tests."""
+    """A condition that is true if any test is true for any item; empty if the item type has no tests."""
     if not tests(f.lit(None), data_type):
         return []
     return [f.coalesce(f.exists(items, lambda item: reduce(or_, tests(item, data_type))), f.lit(False))]
