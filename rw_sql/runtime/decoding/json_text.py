@@ -149,7 +149,7 @@ def part(text: Column, shape: str) -> Column:
 
 
 def let(value: Column, use: Callable[[Column], Column]) -> Column:
-    """An expression that uses a value.
+    """The expression that ``use`` makes of a value.
 
     The value is computed once, even if the expression references it several times.
 

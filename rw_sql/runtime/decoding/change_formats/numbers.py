@@ -77,11 +77,11 @@ def _scale_of(text: Column) -> Column:
 
 
 def wider_scale(precision: int, scale: int) -> int:
-    """The scale of the decimal type in which a column's numbers are read, which has as many digits as possible.
+    """The scale of the decimal type in which a column's numbers are read. This type has as many digits as possible.
 
     The additional digits show which numbers do not fit the column.
 
-    A number with too many digits before the point for that type is read as text.
+    A number that has more digits before the point than this type allows is read as text.
     """
     return max(scale, WIDEST - min(precision - scale, 14))
 
