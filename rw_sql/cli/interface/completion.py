@@ -44,7 +44,7 @@ def install_completion(shell: str | None) -> None:
     typers = _typer()
     typers.completion_init()
     name, path = typers.install(shell=_chosen(shell, INSTALL), prog_name="rw-sql", complete_var=_VARIABLE)
-    typer.echo(f"completion for {name} is in {path}; a new {name} has it")
+    typer.echo(f"completion for {name} is in {path}; start a new {name} to use it")
     raise typer.Exit
 
 

@@ -370,7 +370,7 @@ def _duration(seconds: float) -> str:
 
 def _jobs_in_short(rows: Rows) -> tuple[Rows, str]:
     """A compact form of SHOW JOBS for terminals that are too narrow for the full table: the most important columns, and
-    the reasons as text below."""
+    the reasons as text below the table."""
     from rw_sql.session.results import Rows
 
     at = [rows.columns.index(column) for column in ("job", "object", "kind", "state", "lag")]

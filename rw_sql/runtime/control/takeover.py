@@ -65,7 +65,7 @@ def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
     context.metastore.jobs.release_lease(lease)
     return Takeover(
         ended=ended,
-        said=f"resource group {group} is free: a standby process takes over, or {serve_command(group)}",
+        said=f"resource group {group} has no owner: a standby process takes over, or start one: {serve_command(group)}",
     )
 
 

@@ -1,4 +1,5 @@
-"""Writes a job's batches to its Delta table: fenced, each exactly once, small ones by delta-rs and large ones by Spark.
+"""Writes a job's batches to its Delta table, each exactly once. Runs are fenced. delta-rs writes small batches, and
+Spark writes large ones.
 
 The fence uses one application id per job, with versions ``run × 2³² + batch`` (Delta protocol, "Transaction
 Identifiers"). A run starts by committing a fence: an empty append that has the version of its batch 0. From then
@@ -68,8 +69,8 @@ class JobOutput:
     contain both. ``ranges`` are the offsets of the batch in progress, unless the caller passes them with the rows.
     ``follows`` is the table's transaction version at the start of a run without a fence. ``before_commit`` is called
     between reading and committing a large batch; an exception aborts the batch. ``tables`` is the progress of snapshots
-    that the batch in progress stores, ``rows`` the number of its rows by upstream table. ``sent`` is the newest batch
-    whose rows the target of a sink has; None if unknown, and for other jobs.
+    that the batch in progress stores; ``rows`` is the number of the batch's rows by upstream table. ``sent`` is the
+    newest batch whose rows the target of a sink has; None if unknown, and for other jobs.
     """
 
     warehouse: Warehouse
@@ -300,8 +301,8 @@ class JobOutput:
         return self._newest_transaction() == self._version_of(batch)
 
     def mark(self, batch: int) -> None:
-        """Commits only the number of a batch, whose rows are stored elsewhere or which has none. Raises FencedError if
-        another run has taken over."""
+        """Commits only the number of a batch that has no rows, or whose rows are stored elsewhere. Raises FencedError
+        if another run has taken over."""
         self.append_rows(self._empty(), batch)
 
     def prove(self) -> None:
@@ -348,7 +349,7 @@ class JobOutput:
         """Appends a batch whose rows Spark or ``save`` writes. Raises FencedError if another run has taken over.
 
         ``partition`` are the values of the table's partition columns, equal for all rows. Raises StalledError and
-        commits nothing if an executor does not share the table's folder, or if the number of rows is not as
+        commits nothing if an executor does not share the table's folder, or if the number of rows is not
         ``expected``. ``check`` receives the written files; if it raises, the files are deleted and nothing is
         committed.
         """

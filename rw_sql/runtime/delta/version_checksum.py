@@ -116,8 +116,8 @@ class VersionChecksums:
         """A context manager for one commit through ``table``. On a local path, writes the checksum of the next version
         as soon as the commit's file exists, if the checksum of the version of ``table`` is known.
 
-        If another process commits that version, the checksum describes that process's commit. The caller still calls
-        :meth:`write` after the commit.
+        If another process commits that version, the checksum describes that process's commit. The caller must still
+        call :meth:`write` after the commit.
         """
         known = self._known
         if not self.warehouse.is_local or known is None or known.version != table.version():

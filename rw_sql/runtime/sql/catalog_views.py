@@ -285,8 +285,8 @@ class SparkViews:
                 self._problems[view.name] = first
                 words = spoken(view.kind).upper()
                 logger.warning(
-                    '"%s" hides "%s" in Spark, which does not distinguish upper and lower case; to read it: '
-                    "ALTER %s %s RENAME TO a_name",
+                    '"%s" hides "%s" in Spark, which does not distinguish upper and lower case; to read the hidden '
+                    "one: ALTER %s %s RENAME TO a_name",
                     *(first, view.name, words, sql_name(view.name)),
                 )
         return found

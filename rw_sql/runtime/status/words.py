@@ -35,7 +35,7 @@ def owner_text(owner: OwnerStatus, epoch: int, at_ms: int) -> str:
     """The text about the process that runs the jobs."""
     if owner.state == "NONE":
         last = "" if owner.heartbeat_ms is None else f"; the last owner was seen {ago(owner.heartbeat_ms, at_ms)}"
-        return f"owner: none, so no job runs{last}. rw-sql serve runs them"
+        return f"owner: none, so no job runs{last}. To start an owner: rw-sql serve"
     behind = epoch - (owner.applied_epoch or 0)
     applied = "all statements applied" if behind <= 0 else f"statements not applied yet: {behind}"
     if owner.state == "SUSPENDED":
@@ -53,7 +53,7 @@ def unreadable(error: Exception, shown_ms: int | None, at_ms: int, again_seconds
     """The text for a status that cannot be read now. ``shown_ms`` is the time of the status that stays visible; None if
     there is none."""
     reason = cause_line(error.message if isinstance(error, SqlError) else str(error)) or type(error).__name__
-    last = "" if shown_ms is None else f"; the last status is of {ago(shown_ms, at_ms)}"
+    last = "" if shown_ms is None else f"; the last status is from {ago(shown_ms, at_ms)}"
     return f"the status cannot be read: {reason}{last}; trying again in {duration(again_seconds)}"
 
 

@@ -152,7 +152,7 @@ def test_watch_outlasts_an_error_of_the_store(
     result = CliRunner().invoke(app, ["status", "--watch", "-w", written.uri, "-o", output])
     assert absence.pauses == 3
     assert result.stderr.startswith("the status cannot be read: ")
-    assert "the last status is of 0" in result.stderr
+    assert "the last status is from 0" in result.stderr
     assert result.stderr.rstrip().endswith("trying again in 2.0 s")
     if output == "json":
         assert [json.loads(line)["epoch"] for line in result.stdout.splitlines()] == [2, 2]
