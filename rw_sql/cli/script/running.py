@@ -60,7 +60,7 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[
     report = RunReport(hide=hide, is_dry=options.is_dry)
     answer = choose_answer(console, is_confirmed=options.is_confirmed, tokens=options.tokens)
     transcript = Transcript(console, answer, is_quiet=options.is_quiet, hide=hide)
-    status = _RunStatus(is_quiet=options.is_quiet)
+    status = RunStatus(is_quiet=options.is_quiet)
     run = ScriptRun(scripts, options, report, transcript if is_text else None, status.line)
     started = time.monotonic()
     if options.is_dry:
@@ -78,7 +78,7 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[
     return report
 
 
-class _RunStatus:
+class RunStatus:
     """The status line of a run. It first shows that Spark is starting, then the activity of the running statement."""
 
     def __init__(self, *, is_quiet: bool) -> None:

@@ -40,7 +40,7 @@ def owner_text(owner: OwnerStatus, epoch: int, at_ms: int) -> str:
     applied = "all statements applied" if behind <= 0 else f"statements not applied yet: {behind}"
     if owner.state == "SUSPENDED":
         last = ago(owner.heartbeat_ms, at_ms)
-        return f"owner: process {owner.pid} is suspended, last heartbeat {last}. kill -CONT {owner.pid} resumes it"
+        return f"owner: process {owner.pid} is suspended, last heartbeat {last}. {owner.resume} resumes it"
     # In a lease, the host's name is followed by ids that distinguish a machine's boots and containers.
     host = (owner.host or "").partition(" ")[0]
     late = f", last heartbeat {ago(owner.heartbeat_ms, at_ms)}" if owner.state == "LATE" else ""
