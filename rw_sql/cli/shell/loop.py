@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from rw_sql.syntax import ScriptStatement
     from rw_sql.syntax.variables.source_map import Expanded
 
+_LONG_SECONDS = 10.0
+"""The duration from which a statement's duration is also printed in seconds and minutes."""
+
 _WATCH_SECONDS, _MOST_WATCH_SECONDS = 2.0, 86_400.0
 _JOBS = ("job", "kind", "object", "state", "reason", "last_error", "lag", "run", "restarts")
 _SHOW_CREATE = re.compile(r"\s*SHOW\s+CREATE\b", re.IGNORECASE)
@@ -363,9 +366,9 @@ def _with_next(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece | None]]:
 
 
 def _duration(seconds: float) -> str:
-    """The duration of a statement: ``306 ms``, ``82402 ms (1 min 22 s)``."""
+    """The duration of a statement: ``306 ms``, ``82602 ms (1 min 23 s)``."""
     said = f"{seconds * 1000:.0f} ms"
-    return said if seconds < 10 else f"{said} ({elapsed(seconds)})"
+    return said if seconds < _LONG_SECONDS else f"{said} ({elapsed(seconds)})"
 
 
 def _jobs_in_short(rows: Rows) -> tuple[Rows, str]:
