@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal, TextIO
 from rich.box import MARKDOWN, ROUNDED, SIMPLE_HEAD
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.control import Control
+from rich.segment import ControlType
 from rich.table import Table
 from rich.text import Text
 
@@ -188,6 +190,14 @@ def print_error(message: str) -> None:
     console.print(Text(first, style="bold red"), soft_wrap=True)
     if rest:
         console.print(Text(rest), soft_wrap=True)
+
+
+def print_cancelled(message: str) -> None:
+    """Prints the message after Ctrl-C. In a terminal, it replaces the ``^C`` that the terminal has written."""
+    console = console_for(sys.stderr)
+    if console.is_terminal and not console.is_dumb_terminal:
+        console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
+    print_error(message)
 
 
 def _with_fitting_place(message: str, width: int) -> str:

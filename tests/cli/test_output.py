@@ -9,7 +9,7 @@ import re
 import pytest
 from rich.console import Console
 
-from rw_sql.cli.output import Layout, console_for, print_error, print_rows
+from rw_sql.cli.output import Layout, console_for, print_cancelled, print_error, print_rows
 from rw_sql.errors import SYNTAX_ERROR, Span, SqlError
 from rw_sql.session.results import Rows, cell_text
 
@@ -156,3 +156,12 @@ def test_the_caret_is_below_its_word_in_a_terminal_of_any_width(
     assert max(len(place), len(caret)) <= width
     assert place[caret.index("^") : len(caret)] == word
     assert hint == "HINT: another"
+
+
+@pytest.mark.parametrize(("term", "shown"), [("xterm", "\r\x1b[2Kcancelled\n"), ("dumb", "cancelled\n")])
+def test_the_message_after_ctrl_c_stands_alone(term: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", term)
+    print_cancelled("cancelled")
+    assert re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()) == shown

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from rich.text import Text
 
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED, is_refused
-from rw_sql.cli.output import console_for, fits, print_error, print_rows
+from rw_sql.cli.output import console_for, fits, print_cancelled, print_error, print_rows
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.shell.backend import Backend, listed
 from rw_sql.cli.shell.commands import HELP, listing, split_commands, switched, unknown
@@ -100,7 +100,7 @@ class Shell:
             print_error(error.render())
             return REFUSED if is_refused(error) else FAILED
         except KeyboardInterrupt as interrupt:
-            print_error(f"cancelled: {interrupt}" if str(interrupt) else "cancelled")
+            print_cancelled(f"cancelled: {interrupt}" if str(interrupt) else "cancelled")
             return INTERRUPTED
         except ModuleNotFoundError:
             raise  # rw_sql.cli.main prints how to install the package.
