@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from rw_sql.cli.output import console_for, print_error
+from rw_sql.cli.output import console_for, print_cancelled, print_error
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.script.report import RunReport, StatementRun, status_of
 from rw_sql.cli.spark_start import STARTING, spark_for
@@ -197,7 +197,7 @@ class ScriptRun:
             return replace(run, status=status_of(error), error=error, seconds=time.monotonic() - started)
         except KeyboardInterrupt as interrupt:
             self._report.is_interrupted = self._is_over = True
-            print_error(f"cancelled: {self._interrupted(run, str(interrupt))}")
+            print_cancelled(f"cancelled: {self._interrupted(run, str(interrupt))}")
             return replace(run, seconds=time.monotonic() - started)
         return replace(
             run,
