@@ -120,13 +120,18 @@ def placed(columns: Iterable[ColumnDefinition], span: Span) -> tuple[ColumnDefin
 
 
 def _placed_type(data_type: DataType, span: Span) -> DataType:
+    def inner(part: DataType | None) -> DataType | None:
+        return None if part is None else _placed_type(part, span)
+
     fields = (replace(each, span=span, data_type=_placed_type(each.data_type, span)) for each in data_type.fields)
-    parts = {
-        name: _placed_type(part, span)
-        for name in ("element", "key", "value")
-        if (part := getattr(data_type, name)) is not None
-    }
-    return replace(data_type, span=span, fields=tuple(fields), **parts)
+    return replace(
+        data_type,
+        span=span,
+        fields=tuple(fields),
+        element=inner(data_type.element),
+        key=inner(data_type.key),
+        value=inner(data_type.value),
+    )
 
 
 def _alike(first: str, second: str) -> str:

@@ -1,5 +1,4 @@
-"""Writes a job's batches to its Delta table, each exactly once. Runs are fenced. delta-rs writes small batches, and
-Spark writes large ones.
+"""Writes a job's batches to its Delta table, each exactly once. delta-rs writes small batches, Spark writes large ones.
 
 The fence uses one application id per job, with versions ``run × 2³² + batch`` (Delta protocol, "Transaction
 Identifiers"). A run starts by committing a fence: an empty append that has the version of its batch 0. From then

@@ -484,18 +484,6 @@ def test_only_a_discovery_waits(jobs: Jobs) -> None:
     assert not was_discovered(jobs.context, running, None)
 
 
-def test_a_batch_that_ended_well_proves_a_run() -> None:
-    streaming = StreamingRun("mv-1")
-    found = [streaming.is_unproven]
-    with contextlib.suppress(OSError), streaming.batch():
-        found.append(streaming.is_unproven)
-        raise OSError
-    for _ in range(2):
-        with streaming.batch():
-            found.append(streaming.is_unproven)
-    assert found == [False, True, True, False]
-
-
 def test_the_next_owner_reports_why_a_job_still_has_to_wait(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     """An owner that is killed in the middle of a block leaves a status that is no longer true."""
     jobs.put_view("a")
