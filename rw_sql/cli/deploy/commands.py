@@ -155,16 +155,16 @@ def apply_command(
         again = "run the same command again"
         location, snapshot, changes = _compared(target, warehouse, env, var, allow)
         plan = saved_plan(snapshot, location.uri, changes)
-    chosen = _require_allowed(plan.changes, allow_drop=allow_drop)
-    show_changes(console, location, snapshot, plan.changes, left=[c for c in plan.changes if c not in chosen])
-    _require_secrets(snapshot, chosen)
-    if chosen and not yes:
-        _require_yes(console, len(chosen))
-    runner = StatementRunner(console, location, is_confirmed=yes, tokens=frozenset(confirm or ()))
     made: list[DeployChange] = []
     error: SqlError | None = None
     try:
+        chosen = _require_allowed(plan.changes, allow_drop=allow_drop)
+        show_changes(console, location, snapshot, plan.changes, left=[c for c in plan.changes if c not in chosen])
+        _require_secrets(snapshot, chosen)
+        if chosen and not yes:
+            _require_yes(console, len(chosen))
         if chosen:
+            runner = StatementRunner(console, location, is_confirmed=yes, tokens=frozenset(confirm or ()))
             carry_out(runner, plan, chosen, made, keeping, again)
     except SqlError as failed:
         error = failed

@@ -107,8 +107,8 @@ def progress_of(context: Context, waiting: Waiting) -> StatementProgress:
 
 def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: BackfillProgress | None) -> JobPhase:
     state = STARTING if status is None else status.state
-    if status is not None and status.state == "STALLED":
-        state = f"STALLED: {status.reason}"
+    if status is not None and (status.state == "STALLED" or (status.state == "STOPPED" and status.reason)):
+        state = f"{status.state}: {status.reason}"
     elif making is not None:
         state = making.phase
     record = snapshot.get(job_object(job))

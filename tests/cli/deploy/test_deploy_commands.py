@@ -142,6 +142,8 @@ def test_json_names_the_error_and_what_was_made(
     monkeypatch.setattr("rw_sql.session.scripts.run_statements", one)
     words = (str(folder), "-w", str(warehouse), "--env", "prod")
     assert run("diff", *words)[1].splitlines()[-1] == "1 to create, 1 unsafe"
+    report = json.loads(CliRunner().invoke(app, ["apply", *words, "-o", "json"]).stdout)
+    assert (report["error"]["code"], [change["is_made"] for change in report["changes"]]) == ("RW304", [False, False])
     result = CliRunner().invoke(app, ["apply", *words, "--yes", "-o", "json"])
     assert isinstance(result.exception, SqlError)
     report = json.loads(result.stdout)

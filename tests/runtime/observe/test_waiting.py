@@ -72,6 +72,16 @@ def test_the_phase_of_each_job(tmp_path: Path) -> None:
     )
 
 
+def test_a_job_that_a_statement_stops_has_its_reason(tmp_path: Path) -> None:
+    written = written_at(tmp_path / "w")
+    written.status("ingest-1", "STOPPED", reason="waits for a rewind point or a REWIND")
+    written.status("mv-2", "STOPPED")
+    assert [str(phase) for phase in job_phases(written.context(), ("ingest-1", "mv-2"))] == [
+        "s (ingest-1): STOPPED: waits for a rewind point or a REWIND",
+        "m (mv-2): STOPPED",
+    ]
+
+
 def test_without_an_owner_nothing_continues(tmp_path: Path) -> None:
     assert what_goes_on(written_at(tmp_path / "w").context(), None) is None
 
