@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from rw_sql.metastore import Metastore
@@ -52,16 +53,20 @@ JOBS = ("ingest-2", "mv-3")
 
 
 class Disk:
-    """The file system of a warehouse in this process: every write fails while it is full."""
+    """The file system of the folder ``below`` in this process: every write fails while it is full.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    Threads that an earlier test has left write to other folders.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, below: Path) -> None:
         self.is_full = False
         self.tries = self.writes = 0
         write: Any = stored_table.__dict__["write_deltalake"]
         told: Any = os.statvfs
 
         def written(*given: Any, **named: Any) -> None:
-            if self.is_full:
+            table = given[0]
+            if self.is_full and str(below) in (table.table_uri if isinstance(table, DeltaTable) else table):
                 self.writes += 1
                 # delta-rs raises either, depending on where in a file the disk becomes full.
                 raise (DeltaError if self.writes % 2 else Exception)(f"{FULL} device (os error 28)")
@@ -90,8 +95,8 @@ class Used:
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    return Disk(monkeypatch)
+def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Disk:
+    return Disk(monkeypatch, tmp_path)
 
 
 @pytest.fixture
