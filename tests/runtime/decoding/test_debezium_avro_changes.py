@@ -113,7 +113,7 @@ def test_every_form_of_the_placeholder_is_an_omitted_value(spark: SparkSession, 
 
 
 def test_a_value_with_other_elements_than_the_placeholder_is_data(spark: SparkSession, writer: AvroWriter) -> None:
-    given = {
+    given: dict[str, Any] = {
         "numbers": [*NUMBERS, 0],
         "uuids": ["b68a35a7-17ad-35b3-af2a-ae46edb4545a", None],
         "pairs": {GONE: GONE, "a": "b"},
