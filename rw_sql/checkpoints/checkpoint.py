@@ -192,7 +192,7 @@ def _not_understood(files: CheckpointFiles, name: str, error: Exception) -> SqlE
     return SqlError(
         NOT_A_CHECKPOINT,
         f"{files.path(name)!r} is not an entry of an offset log: {error}",
-        hint="supported are the formats v1 and v2 of Spark's offset log",
+        hint="rw_sql reads the formats v1 and v2 of Spark's offset log",
     )
 
 

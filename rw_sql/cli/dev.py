@@ -71,7 +71,7 @@ def start(
     require_output(output, OUTPUTS)
     extra = dict(_setting(text) for text in setting or ())
     was_running = is_running(folder) is not None
-    with StatusLine(lambda: Doing("starting the broker (the first time, Kafka is fetched)"), is_quiet=True).running():
+    with StatusLine(lambda: Doing("starting the broker (the first start downloads Kafka)"), is_quiet=True).running():
         info = start_broker(folder, port, controller_port, extra)
     if output == "json":
         found = {"bootstrap": info.bootstrap, "cluster": info.cluster_id, "pid": info.pid, "folder": str(info.folder)}

@@ -148,7 +148,7 @@ def _resolve(package: str) -> list[str]:
     tail = "\n".join((done.stderr if done else "").strip().splitlines()[-8:])
     raise SqlError(
         UPSTREAM_UNREACHABLE,
-        f"Kafka could not be fetched as {package}",
+        f"Kafka could not be downloaded (package {package})",
         detail=tail,
         hint="behind a proxy: export SPARK_SUBMIT_OPTS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'",
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from rich.box import MARKDOWN, ROUNDED, SIMPLE_HEAD
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.control import Control
+from rich.segment import ControlType
 from rich.table import Table
 from rich.text import Text
 
@@ -34,6 +37,9 @@ _WIDEST_WORD = 24
 
 Longer words in cells may be broken, headers are never broken.
 """
+
+_PLACE, _CARET = re.compile(r"LINE \d+: "), re.compile(r"( *)(\^+)")
+_CUT = "…"
 
 Layout = Literal["auto", "table", "records"]
 """``records``: row by row, with one line per column. ``auto``: row by row only if the result is too tall or too wide
@@ -175,9 +181,40 @@ def _reads_as_number(cell: str) -> bool:
 
 
 def print_error(message: str) -> None:
-    """Prints an error's full text to standard error. In a terminal, the first line is red."""
+    """Prints an error's full text to standard error. In a terminal, the first line is red, and a quoted line that is
+    wider than the terminal is cut around the caret."""
     console = console_for(sys.stderr)
+    if console.is_terminal:
+        message = _with_fitting_place(message, console.width)
     first, _, rest = message.partition("\n")
     console.print(Text(first, style="bold red"), soft_wrap=True)
     if rest:
         console.print(Text(rest), soft_wrap=True)
+
+
+def print_cancelled(message: str) -> None:
+    """Prints the message after Ctrl-C. In a terminal, it replaces the ``^C`` that the terminal has written."""
+    console = console_for(sys.stderr)
+    if console.is_terminal and not console.is_dumb_terminal:
+        console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
+    print_error(message)
+
+
+def _with_fitting_place(message: str, width: int) -> str:
+    """The text of an error in which the quoted line and the caret below it fit into a terminal.
+
+    If the terminal broke the line, the caret would be below another word.
+    """
+    lines = message.split("\n")
+    for at in range(len(lines) - 1):
+        place, caret = _PLACE.match(lines[at]), _CARET.fullmatch(lines[at + 1])
+        if place is None or caret is None or cell_len(lines[at]) <= width:
+            continue
+        label, quoted = place[0], lines[at][place.end() :]
+        start, room = len(caret[1]) - len(label), width - len(label) - len(_CUT)
+        marked = min(len(caret[2]), max(1, room - len(_CUT)))
+        left = max(0, min(start + marked - room + len(_CUT), start))
+        shown = (_CUT if left else "") + quoted[left + (len(_CUT) if left else 0) :]
+        shown = set_cell_size(shown, room) + _CUT if cell_len(shown) > room + len(_CUT) else shown
+        lines[at : at + 2] = [label + shown, " " * (len(label) + start - left) + "^" * marked]
+    return "\n".join(lines)

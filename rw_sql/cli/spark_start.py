@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rw_sql.session.class_archive import ClassArchive
 
 
-STARTING = "starting Spark (the first time, it fetches Delta Lake)"
+STARTING = "starting Spark (the first start downloads Delta Lake)"
 
 _LINE_AFTER = 5.0
 """If Spark is still starting after this many seconds, a line reports it on a stream that cannot be redrawn in place,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from rich.live import Live
 from rich.text import Text
 
 from rw_sql.cli.output import console_for
+from rw_sql.runtime.status.words import duration, round_half_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +43,12 @@ _MOST_SECONDS = 60.0
 
 _MOST_JOBS = 8
 _BAR = 20
+_ECHOED = 8
+"""The columns that stay free behind the last line.
+
+The terminal writes ``^C`` there for each Ctrl-C. If that went on in the next line, a part of the status would stay on
+the screen.
+"""
 
 
 class Progress(Protocol):
@@ -102,7 +110,7 @@ class StatusLine:
         try:
             yield
         finally:
-            with self._changed:
+            with _whole(), self._changed:
                 self._started = None
                 self._erase()
 
@@ -176,12 +184,28 @@ class StatusLine:
                     console=console, transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
                 )
                 self._live.start()
-            self._live.update(_drawn(progress, seconds), refresh=True)
+            self._live.update(_drawn(progress, seconds, console.width), refresh=True)
             self._wait(_REDRAW_SECONDS)
             return
         if not self._is_quiet:
             console.print(Text(line_of(progress, seconds), style="dim"), soft_wrap=True)
         self._wait(min(_MOST_SECONDS, max(1.0, seconds)))
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    """A context manager for removing the status line: a second Ctrl-C takes effect after the block."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
+        yield
+        return
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: interrupts.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if interrupts:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _is_redrawn(console: Console) -> bool:
@@ -210,7 +234,7 @@ def jobs_shown(progress: Progress) -> tuple[tuple[JobPhase, ...], int]:
     return progress.jobs[:_MOST_JOBS], max(0, len(progress.jobs) - _MOST_JOBS)
 
 
-def _drawn(progress: Progress, seconds: float) -> Group:
+def _drawn(progress: Progress, seconds: float, width: int) -> Group:
     head = Text(f"{elapsed(seconds)}  {progress.what}  (Ctrl-C cancels)", style="dim")
     shown, more = jobs_shown(progress)
     jobs = [_job(job) for job in shown]
@@ -219,6 +243,7 @@ def _drawn(progress: Progress, seconds: float) -> Group:
     lines = [head, *jobs]
     for line in lines:
         line.no_wrap, line.overflow = True, "ellipsis"
+    lines[-1].truncate(max(_ECHOED, width - _ECHOED), overflow="ellipsis")
     return Group(*lines)
 
 
@@ -230,6 +255,6 @@ def _job(job: JobPhase) -> Text:
 
 
 def elapsed(seconds: float) -> str:
-    """A duration: ``12 s``, ``3 min 5 s``."""
-    whole = int(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+    """A duration without fractions: ``12 s``, ``3 min 5 s``."""
+    whole = round_half_up(seconds)
+    return f"{whole} s" if whole < 60 else duration(seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from rw_sql.errors import FILE_UNREADABLE, INVALID_PARAMETER, SqlError
@@ -36,6 +37,29 @@ def absolute_path(path: str | Path) -> Path:
     if not expanded.is_absolute():
         require_current_folder()
     return expanded.resolve()
+
+
+def require_folder(path: str) -> None:
+    """Raises SqlError FILE_UNREADABLE if a file is at a local path, or at the path of a folder that contains it.
+
+    Such an error of the file system would otherwise look like one of a store that does not answer.
+    """
+    for place in (Path(path), *Path(path).parents):
+        try:
+            is_file = not stat.S_ISDIR(place.stat().st_mode)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            if place.parent != place:
+                continue
+            return
+        if is_file:
+            raise SqlError(
+                FILE_UNREADABLE,
+                f'"{path}" cannot be a warehouse: "{place}" is a file',
+                hint="name a folder with --warehouse PATH or RW_SQL_WAREHOUSE",
+            )
+        return
 
 
 def require_current_folder() -> None:

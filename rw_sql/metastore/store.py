@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore.catalog import Catalog, load_catalog
@@ -118,6 +118,12 @@ class Metastore:
         """
         try:
             return cls(catalog_folder(warehouse), load_catalog()).snapshot()
+        except TableNotFoundError as error:
+            raise SqlError(
+                FILE_UNREADABLE,
+                f"there is no warehouse at {warehouse}",
+                hint="name one with --warehouse PATH or RW_SQL_WAREHOUSE; rw-sql shell creates one",
+            ) from error
         except (DeltaError, OSError, KeyError, pa.ArrowInvalid) as error:
             raise SqlError(
                 FILE_UNREADABLE,

@@ -139,7 +139,8 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
             INVALID_DEFINITION,
             f'table "{table.name}" has no connector: it is a table of source "{given}"',
             span=name.span,
-            hint=f"ALTER SOURCE {given} … changes the source; ALTER TABLE … ADD, DROP and RENAME COLUMN its columns",
+            hint=f"ALTER SOURCE {given} … changes the source; ALTER TABLE … ADD COLUMN, DROP COLUMN or RENAME COLUMN "
+            "changes the columns",
         )
     if not isinstance(source, SourceRecord):
         raise SqlError(

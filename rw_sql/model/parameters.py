@@ -158,9 +158,9 @@ SYSTEM_PARAMETERS = {
         Parameter(
             name="rewind_point_timeout",
             default="5000ms",
-            doc="how long a source waits after an unsafe operation until its views and sinks have caught up; up to ten "
-            "times as long while they make progress. If they do not catch up in time, the operation has no rewind "
-            "point",
+            doc="the longest time that a source waits after an unsafe operation for its views and sinks to catch up; "
+            "while they make progress, ten times as long. If they do not catch up in time, the operation has no "
+            "rewind point",
             read=_seconds,
         ),
         Parameter(

@@ -31,6 +31,7 @@ from rw_sql.session.shown_status import shown
 from rw_sql.session.spark_failure import not_started
 from rw_sql.session.spark_settings import session_settings
 from rw_sql.session.spark_sql import wrap_shell_sql, wrap_sql
+from rw_sql.session.spark_writers import wrap_writers
 from rw_sql.session.start_messages import without_start_messages
 from rw_sql.session.store_settings import EXCLUDED, require_store, store_packages, store_settings
 from rw_sql.spark_jars import installed_jars, jars_of
@@ -190,6 +191,7 @@ def attach(
         else:
             watch(spark)
             wrap_sql(attached_to, _for_spark, status_shown)
+            wrap_writers(_refuse_call)
             wrap_shell_sql(spark)
         return attached
 
@@ -264,6 +266,14 @@ def _for_spark(spark: SparkSession, text: str) -> str:
     """Rewrites the names in a statement for a session so that Spark can resolve them."""
     attached = attached_to(spark)
     return text if attached is None else attached.for_spark(text)
+
+
+def _refuse_call(spark: SparkSession, call: str, name: str) -> None:
+    """Raises SqlError if a call of PySpark would write or cache a table of rw_sql."""
+    attached = attached_to(spark)
+    if attached is not None:
+        with attached._store_errors():
+            attached._views.refuse_call(call, name)
 
 
 @atexit.register

@@ -101,12 +101,23 @@ def test_a_folder_is_checked_in_the_order_of_what_names_what(folder: Path) -> No
     assert findings(*reversed(names), "--env", "dev") == [("s.sql", 1, SOURCE.index("= c,") + 3, "RW203")]
 
 
+def test_a_missing_semicolon_does_not_hide_what_the_statement_reads(folder: Path) -> None:
+    """The statement before it is still checked after the objects that it reads, and so are those behind it."""
+    text = "CREATE MATERIALIZED VIEW a AS SELECT id FROM dev_s\nCREATE MATERIALIZED VIEW b AS SELECT idd FROM a;\n"
+    (folder / "views" / "a.sql").write_text(text, encoding="utf-8")
+    assert findings(str(folder), "--env", "dev") == [("a.sql", 2, 1, "RW101"), ("a.sql", 2, 38, "RW205")]
+    with pytest.raises(SqlError) as caught:
+        run("diff", str(folder), "-w", str(folder / "w"), "--env", "dev")
+    assert caught.value.hint == "end the statement before it with ;"
+    assert "HINT: end the statement before it with ;" in run("fmt", "--check", str(folder / "views" / "a.sql"))[2]
+
+
 def test_findings_have_the_places_of_the_files_as_they_are_written(folder: Path) -> None:
     (folder / "views" / "s.sql").write_text(
         SOURCE.replace("FORMAT", "${nothing} FORMAT").replace("topic =", "topik =") + CONNECTION, encoding="utf-8"
     )
     source = (folder / "views" / "s.sql").read_text(encoding="utf-8")
-    assert findings(str(folder), "--env", "dev") == [("s.sql", 1, source.index("${nothing}") + 1, "RW213")]
+    assert findings(str(folder), "--env", "dev") == [("s.sql", 1, source.index("${nothing}") + 1, "RW250")]
     (folder / "views" / "s.sql").write_text(source.replace("${nothing} ", ""), encoding="utf-8")
     found = findings(str(folder), "--env", "dev")
     assert ("s.sql", 1, source.index("topik") + 1, "RW204") in found
@@ -184,7 +195,7 @@ def test_an_environment_that_is_not_there(folder: Path, tmp_path: Path) -> None:
     assert "HINT: did you mean --env dev?" in run("check", str(folder), "--env", "Dev")[2]
     assert "HINT: did you mean --env dev?" in run("check", str(folder), "--env", "dve")[2]
     assert findings(str(folder)) != []
-    assert "RW213" in {code for *_, code in findings(str(folder))}
+    assert "RW250" in {code for *_, code in findings(str(folder))}
 
 
 def test_the_name_of_an_environment_needs_an_environment(tmp_path: Path) -> None:

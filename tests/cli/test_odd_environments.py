@@ -112,3 +112,45 @@ def test_a_folder_that_cannot_be_used_is_named(
         app([*words, last])
     assert ended.value.code == 2
     assert f'RW408: cannot use "{tmp_path / "file"}' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status"],
+        ["doctor"],
+        ["lineage"],
+        ["export-catalog"],
+        ["source", "list"],
+        ["source", "pause", "-s", "s"],
+        ["takeover"],
+        ["shell", "-c", "SHOW SOURCES"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("below", ["", "/folder/folder"])
+def test_a_file_is_no_warehouse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], below: str
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as ended:
+        app([*words, "--warehouse", f"{tmp_path}/file{below}"])
+    assert ended.value.code == (1 if words[0] == "shell" else 2)
+    said = capsys.readouterr().err
+    assert f'RW408: "{tmp_path}/file{below}" cannot be a warehouse: "{tmp_path}/file" is a file' in said
+    assert "HINT: name a folder with --warehouse PATH or RW_SQL_WAREHOUSE" in said
+
+
+@pytest.mark.parametrize("words", [["status"], ["source", "list"], ["export-catalog"]], ids=" ".join)
+@pytest.mark.parametrize("has_folder", [False, True])
+def test_a_warehouse_that_does_not_exist(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], has_folder: bool
+) -> None:
+    if has_folder:
+        (tmp_path / "w").mkdir()
+    with pytest.raises(SystemExit):
+        app([*words, "--warehouse", str(tmp_path / "w")])
+    code, _, said = capsys.readouterr().err.partition(": ")
+    assert code == ("RW408" if words == ["export-catalog"] else "RW203")
+    assert said.startswith(f"there is no warehouse at {tmp_path}/w\nHINT: name one with --warehouse PATH")
+    assert (tmp_path / "w").exists() == has_folder

@@ -4,12 +4,21 @@ hexadecimal."""
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
-from rw_sql.cli.output import Layout, console_for, print_rows
+from rw_sql.cli.output import Layout, console_for, print_cancelled, print_error, print_rows
+from rw_sql.errors import SYNTAX_ERROR, Span, SqlError
 from rw_sql.session.results import Rows, cell_text
+
+
+class Terminal(io.StringIO):
+    """A stream that reports to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def printed(rows: Rows) -> str:
@@ -125,3 +134,34 @@ def test_a_plan_has_no_frame_at_a_terminal_and_its_long_lines_go_on_indented() -
         "",
     ]
     assert at_width(plan, 40, "records")[0] == "-[ 1 ]-"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+@pytest.mark.parametrize("word", ["CREATE", "fromat", "JSON"])
+def test_the_caret_is_below_its_word_in_a_terminal_of_any_width(
+    word: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "CREATE SOURCE orders (id INT, customer STRING, amount DECIMAL(10, 2)) WITH (connector = 'kafka', topic = "
+        "'orders') fromat PLAIN ENCODE JSON"
+    )
+    at = text.index(word)
+    error = SqlError(SYNTAX_ERROR, "wrong", hint="another", span=Span(at, at + len(word), 1, at + 1), text=text)
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_error(error.render())
+    _, place, caret, hint = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
+    assert max(len(place), len(caret)) <= width
+    assert place[caret.index("^") : len(caret)] == word
+    assert hint == "HINT: another"
+
+
+@pytest.mark.parametrize(("term", "shown"), [("xterm", "\r\x1b[2Kcancelled\n"), ("dumb", "cancelled\n")])
+def test_the_message_after_ctrl_c_stands_alone(term: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", term)
+    print_cancelled("cancelled")
+    assert re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()) == shown

@@ -20,6 +20,7 @@ from rw_sql.model.offset_files import read_offsets
 from rw_sql.session.sparkless import answer, sparkless
 from rw_sql.syntax import parse_statement, render
 from tests.support.waits import LIFE_SECONDS
+from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -253,3 +254,13 @@ def test_a_missing_confirmation_names_the_options_of_the_command(tmp_path: Path)
     assert found is not None
     assert hint("--confirm", found[1]) is None
     assert hint("--yes", "--allow", "gaps") is None
+
+
+def test_a_statement_without_a_process_that_runs_the_jobs_names_the_command(tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path / "w")
+    written.commit(*written.source(1, "orders"), written.view(2, "totals", 1))
+    result = CliRunner().invoke(app, ["source", "pause", "-s", "orders", "-w", written.uri, "-o", "json"])
+    assert [row["detail"] for row in json.loads(result.stdout)][1:] == [
+        "committed, not yet applied",
+        "no process runs the jobs: rw-sql serve applies the statement",
+    ]

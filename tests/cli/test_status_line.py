@@ -4,6 +4,8 @@ statement."""
 from __future__ import annotations
 
 import io
+import re
+import signal
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 MAKING = JobPhase(job="mv-9", name="m", phase="reading history", done=300, total=5000)
 
 
@@ -40,7 +43,7 @@ class Terminal(io.StringIO):
 
 def test_a_line_has_what_runs_and_each_job() -> None:
     assert line_of(Doing("waiting for its backfill", (MAKING,)), 72.9) == (
-        "running for 1 min 12 s: waiting for its backfill; m (mv-9): reading history, 300 of 5,000 rows"
+        "running for 1 min 13 s: waiting for its backfill; m (mv-9): reading history, 300 of 5,000 rows"
     )
     many = tuple(JobPhase(job=f"mv-{n}", name=f"v{n}", phase="STARTING") for n in range(10))
     assert line_of(Doing("x", many), 1).endswith("; v7 (mv-7): STARTING; 2 more")
@@ -142,3 +145,34 @@ def test_the_shells_line_goes_on_while_standard_error_is_a_file(tmp_path: Path) 
     with at_a_terminal([sys.executable, "-c", _FILE_AS_STDERR], tmp_path, {"TERM": "xterm"}) as terminal:
         terminal.read_until("1 s  starting Spark")
         terminal.read_until("3 s  starting Spark")
+
+
+def test_the_terminal_can_echo_ctrl_c_behind_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the echo went on in the next line, a part of the status would stay on the screen."""
+    monkeypatch.setenv("COLUMNS", "60")
+    stream = Terminal()
+    jobs = tuple(JobPhase(job=f"mv-{n}", name="a_long_name" * 9, phase="reading history") for n in range(2))
+    with StatusLine(lambda: Doing("waiting", jobs), stream=stream).running():
+        wait_until(lambda: stream.getvalue().count("…") >= 2, "the status")
+    *_, first, last = (line for line in ANSI.sub("", stream.getvalue()).splitlines() if "a_long_name" in line)
+    assert (len(first), len(last)) == (60, 60 - len("^C^C^C^C"))
+
+
+def test_a_second_ctrl_c_waits_until_the_line_is_removed() -> None:
+    stream = Terminal()
+    status = StatusLine(lambda: Doing("planning"), stream=stream)
+    erase = status._erase
+
+    def erase_slowly() -> None:
+        signal.raise_signal(signal.SIGINT)
+        erase()
+
+    def run() -> None:
+        with status.running():
+            wait_until(lambda: "planning" in stream.getvalue(), "the status")
+            status._erase = erase_slowly  # type: ignore[method-assign]
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert status._live is None
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -50,7 +50,7 @@ def test_a_source_stalls_if_records_that_it_read_were_lost(
         "STALLED",
         "DIVERGED orders:0 at 22: the log was cut at 12 and has other records from there on; to read them: "
         "PAUSE SOURCE s; INJECT SOURCE OFFSETS s VALUES ('orders:0' = 12); RESUME SOURCE s; "
-        "to skip those before the position, INJECT SOURCE OFFSETS s VALUES ('orders:0' = 22) instead",
+        "to skip those before the position, the second statement is INJECT SOURCE OFFSETS s VALUES ('orders:0' = 22)",
     )
     reads, skips = re.findall(r"INJECT SOURCE OFFSETS s VALUES \([^)]*\)", job.reason)
     statement, kept = (reads, range(100, 130)) if is_running else (skips, range(110, 130))

@@ -128,7 +128,7 @@ def test_a_file_of_statements(spark: SparkSession, tmp_path: Path) -> None:
     line = SLT.splitlines().index("query I rowsort") + 1
     assert (outcomes["a"].status, outcomes["a"].line) == ("failed", line)
     assert outcomes["a"].detail.splitlines()[2:] == ["- 3", "+ 2", "  (- missing; + unexpected)"]
-    assert outcomes["a"].notes == ("line 9: the query has no ORDER BY and the record no rowsort",)
+    assert outcomes["a"].notes == ("line 9: the query has no ORDER BY, and the record has no rowsort",)
     assert outcomes["b"].status == "error"
     assert outcomes["b"].message.endswith("b.slt:1: topic needs a broker: run rw-sql test --kafka")
     assert outcomes["c"].status == "failed"

@@ -58,7 +58,7 @@ def test_a_sink_does_not_continue_in_another_table(
     assert job.state == "STALLED"
     assert job.reason.endswith(
         "it was deleted or created again: DROP SINK archive and create it again, which writes all rows of its input; "
-        "or WITH (snapshot = 'false') only the new ones"
+        "to write only the new rows, create it WITH (snapshot = 'false')"
     )
     if is_paused:
         assert not target.exists()

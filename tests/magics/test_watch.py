@@ -89,7 +89,7 @@ def test_an_error_of_the_store_is_shown_above_the_last_status_and_ends_with_it(w
     texts = [output.data["text/plain"] for output in captured.outputs]
     assert len(texts) == 3
     assert texts[1].startswith("the status cannot be read: ")
-    assert "the last status is of 0" in texts[1]
+    assert "the last status is from 0" in texts[1]
     assert "orders is STALLED: type RESUME SOURCE orders;" in texts[1]
     assert "<b>the status cannot be read: " in captured.outputs[1].data["text/html"]
     assert "cannot be read" not in texts[2]

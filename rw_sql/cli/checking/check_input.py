@@ -14,11 +14,12 @@ from rw_sql.cli.script.environments import environment, environment_above, given
 from rw_sql.cli.script.loading import read_assignments
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text
-from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
+from rw_sql.errors import INVALID_PROPERTY, SYNTAX_ERROR, UNKNOWN_PROPERTY, SqlError
 from rw_sql.metastore.records import PutObject, SecretRecord
 from rw_sql.plan.deploy.folder import folder_object, require_no_value, statements_with_notes, stray_note
 from rw_sql.plan.deploy.order import CircleError, in_order, named_by
 from rw_sql.plan.offline.inspector import SECRET_BY_HAND
+from rw_sql.plan.offline.pieces import rest_of
 from rw_sql.plan.offline.report import Checked
 from rw_sql.plan.result.steps import after
 from rw_sql.syntax import parse_statement, render
@@ -26,16 +27,16 @@ from rw_sql.syntax.statements import CreateSecret, Name
 from rw_sql.syntax.variables.expand import expand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rw_sql.plan.deploy.folder import FolderObject
     from rw_sql.plan.offline.script import ScriptChecker
     from rw_sql.syntax import ScriptStatement
     from rw_sql.syntax.variables.source_map import Expanded, Fault
 
-_OF_OPTIONS = (INVALID_PROPERTY, UNKNOWN_PROPERTY)
-"""The kinds of errors that concern a single option: after such an error, the statement's other errors are reported
-too."""
+_KEEPS_OTHERS = (INVALID_PROPERTY, SYNTAX_ERROR, UNKNOWN_PROPERTY)
+"""The kinds of errors that concern a single option, or only the ``;`` behind the statement: after such an error, the
+statement's other errors are reported too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +119,7 @@ def check_group(
             checked[0] = replace(checked[0], unchecked=(*checked[0].unchecked, SECRET_BY_HAND))
         if refusal is not None:
             error = piece.locate(refusal, text, path)
-            others = checked[0].errors if refusal.kind in _OF_OPTIONS else ()
+            others = checked[0].errors if refusal.kind in _KEEPS_OTHERS else ()
             if not any(other.span is not None and other.span == error.span for other in others):
                 others = (*others, error)
             checked = [replace(checked[0], errors=others, unsafe=None)]
@@ -181,7 +182,7 @@ def _in_reading_order(
     places: dict[int, tuple[str, ScriptStatement]] = {}
     refused: dict[int, SqlError] = {}
     for file in files:
-        for piece, notes in statements_with_notes(file.expanded.text):
+        for piece, notes, missing in _parts(file.expanded.text):
             try:
                 parse_statement(piece.text)
             except SqlError:
@@ -196,6 +197,8 @@ def _in_reading_order(
                 require_no_value(made.statement)
             except SqlError as error:
                 refused[id(made)] = error
+            if missing is not None:
+                refused.setdefault(id(made), missing)
             objects.append(made)
             places[id(made)] = file.path, piece
     left = objects
@@ -213,6 +216,23 @@ def _in_reading_order(
     rest = [made for made in objects if id(made) not in done]
     right = [(*places[id(made)], refused.get(id(made)), made) for made in (*ordered, *rest)]
     return [*((*one, None) for one in wrong), *right]
+
+
+def _parts(text: str) -> Iterator[tuple[ScriptStatement, str, SqlError | None]]:
+    """The statements of a file of a folder, each with its comments; a piece of text that lacks a ``;`` between two
+    statements is split there, and the statement before the gap comes with that error."""
+    waiting = list(statements_with_notes(text))
+    while waiting:
+        piece, notes = waiting.pop(0)
+        rest: tuple[ScriptStatement, ...] = ()
+        missing: SqlError | None = None
+        try:
+            parse_statement(piece.text)
+        except SqlError as error:
+            piece, rest = rest_of(piece, error)
+            missing = error
+        yield piece, "" if rest else notes, missing if rest else None
+        waiting[:0] = [(part, "") for part in rest]
 
 
 def _as_written(file: CheckedFile, statements: Iterable[Checked]) -> list[Checked]:

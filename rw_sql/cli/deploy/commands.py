@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rw_sql.cli.deploy.execution import StatementRunner, carry_out, catalog_of
 from rw_sql.cli.interface.exit_codes import DIFFERS, FAILED
 from rw_sql.cli.interface.options import (
     AllowRows,
@@ -32,17 +33,16 @@ from rw_sql.errors import (
     INVALID_OPTION,
     UNDEFINED_OBJECT,
     SqlError,
+    masked,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import SparkSession
     from rich.console import Console
 
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.deploy.change import DeployChange
-    from rw_sql.plan.deploy.plan_file import SavedPlan
     from rw_sql.runtime.support.warehouse import Warehouse
 
 OUTPUTS = ("text", "json")
@@ -138,6 +138,7 @@ def apply_command(
     rw-sql diff first.
     """
     from rw_sql.cli.output import console_for
+    from rw_sql.cli.script.report import error_as_json
     from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan
 
     require_output(output, OUTPUTS)
@@ -146,22 +147,33 @@ def apply_command(
     is_plan = Path(target).is_file()
     if is_plan:
         _require_of_folder({"--env": env, "--var": var, "--allow": allow})
+        again = f"make the plan again: rw-sql diff FOLDER --file {target}"
         plan = from_json(read_text(target), target)
-        location, snapshot = _catalog(warehouse if warehouse is not None else plan.warehouse)
-        require_current(snapshot, plan, location.uri)
+        location, snapshot = catalog_of(warehouse if warehouse is not None else plan.warehouse)
+        require_current(snapshot, plan, location.uri, again)
     else:
+        again = "run the same command again"
         location, snapshot, changes = _compared(target, warehouse, env, var, allow)
         plan = saved_plan(snapshot, location.uri, changes)
-    chosen = _require_allowed(plan.changes, allow_drop=allow_drop)
-    show_changes(console, location, snapshot, plan.changes, left=[c for c in plan.changes if c not in chosen])
-    _require_secrets(snapshot, chosen)
-    if chosen and not yes:
-        _require_yes(console, len(chosen))
-    if chosen:
-        again = f"make the plan again: rw-sql diff FOLDER --file {target}" if is_plan else "run the same command again"
-        _carry_out(console, location, plan, chosen, keeping, again, is_confirmed=yes, tokens=frozenset(confirm or ()))
-    if output == "json":
-        _print_json({"warehouse": location.uri, "changes": [_as_json(c, is_made=c in chosen) for c in plan.changes]})
+    made: list[DeployChange] = []
+    error: SqlError | None = None
+    try:
+        chosen = _require_allowed(plan.changes, allow_drop=allow_drop)
+        show_changes(console, location, snapshot, plan.changes, left=[c for c in plan.changes if c not in chosen])
+        _require_secrets(snapshot, chosen)
+        if chosen and not yes:
+            _require_yes(console, len(chosen))
+        if chosen:
+            runner = StatementRunner(console, location, is_confirmed=yes, tokens=frozenset(confirm or ()))
+            carry_out(runner, plan, chosen, made, keeping, again)
+    except SqlError as failed:
+        error = failed
+        raise
+    finally:
+        if output == "json":
+            reported = [_as_json(change, is_made=change in made) for change in plan.changes]
+            shown = None if error is None else error_as_json(error, masked)
+            _print_json({"warehouse": location.uri, "changes": reported, "error": shown})
 
 
 def _require_of_folder(options: Mapping[str, object]) -> None:
@@ -211,7 +223,7 @@ def rollback_command(
 
     require_output(output, OUTPUTS)
     console = console_for(sys.stderr if output == "json" else None)
-    location, snapshot = _catalog(warehouse)
+    location, snapshot = catalog_of(warehouse)
     name = Name.of(view)
     record = snapshot.find("materialized_view", object_name(name))
     if record is None:
@@ -231,7 +243,7 @@ def rollback_command(
     console.print(Text(f"{text};  [{', '.join(swap.objects)}: queries read the previous rows again]", style="bold"))
     if not yes:
         _require_yes(console, 1)
-    _undo(console, location, text)
+    StatementRunner(console, location, is_confirmed=True).run_one(text)
     if output == "json":
         _print_json({"warehouse": location.uri, "statement": text, "objects": list(swap.objects)})
 
@@ -266,7 +278,7 @@ def _compared(
             )
     variables = {**environment(folder, env), **given_variables(var or ())}
     objects = read_folder([(file, read_text(file)) for file in folder_files(folder)], variables)
-    location, snapshot = _catalog(warehouse) if catalog is None else _stored_catalog(catalog)
+    location, snapshot = catalog_of(warehouse) if catalog is None else _stored_catalog(catalog)
     return location, snapshot, possible_changes(snapshot, objects, words)
 
 
@@ -277,19 +289,6 @@ def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
     from rw_sql.runtime.support.warehouse import Warehouse
 
     return Warehouse.at("./rw_warehouse"), catalog_from_json(read_text(file), f'"{file}"')
-
-
-def _catalog(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
-    """The warehouse and its catalog; the catalog is empty if the warehouse does not exist yet."""
-    from rw_sql.metastore import Snapshot
-    from rw_sql.runtime.support.warehouse import Warehouse
-
-    location = Warehouse.at(warehouse or "./rw_warehouse")
-    if not location.list_names(f"{location.uri}/rw_catalog/operations/_delta_log"):
-        return location, Snapshot()
-    from rw_sql.metastore import Metastore  # needs delta-rs if there are rows to read
-
-    return location, Metastore.open(location.uri).snapshot()
 
 
 def show_changes(
@@ -322,9 +321,13 @@ def show_changes(
         for text in change.texts:
             console.print(Text("    " + text.replace("\n", "\n    ") + ";", style="cyan"))
     counts = {action: sum(change.action == action for change in changes) for action in _MARKS}
-    console.print(", ".join(f"{count} to {action}" for action, count in counts.items() if count))
+    console.print(", ".join(_counted(action, count) for action, count in counts.items() if count))
     if is_counted:
         _show_reading(console, warehouse, snapshot, [change for change in changes if change not in left])
+
+
+def _counted(action: str, count: int) -> str:
+    return f"{count} unsafe" if action == "unsafe" else f"{count} to {action}"
 
 
 def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, changes: Sequence[DeployChange]) -> None:
@@ -403,77 +406,3 @@ def _require_yes(console: Console, count: int) -> None:
         reply = ""
     if reply.strip().lower() not in {"y", "yes"}:
         raise SqlError(CONFIRMATION_NEEDED, "the changes were not confirmed", hint="nothing was changed")
-
-
-def _carry_out(
-    console: Console,
-    location: Warehouse,
-    plan: SavedPlan,
-    changes: Sequence[DeployChange],
-    first: Sequence[str],
-    again: str,
-    *,
-    is_confirmed: bool,
-    tokens: frozenset[str],
-) -> None:
-    """Runs the statements in ``first``, then the statements of the changes. ``again`` is a text that tells the user how
-    to continue after an error.
-
-    If a change drops an object, all statements are planned before the first one runs. Otherwise, an object might be
-    dropped although its new definition is then refused.
-    """
-    from rw_sql.cli.output import print_error
-    from rw_sql.cli.question import choose_answer
-    from rw_sql.cli.spark_start import spark_for
-    from rw_sql.cli.transcript import Transcript
-    from rw_sql.plan.deploy.plan_file import require_current, require_still_there
-    from rw_sql.plan.result.confirmation import UnconfirmedError, hint_for_a_command
-
-    transcript = Transcript(console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens))
-    with spark_for(location.uri) as spark:
-        from rw_sql.runtime.support.faults import fault
-        from rw_sql.session.scripts import run_statements
-
-        # The plan is checked again, because the catalog may have changed while the user answered and Spark started.
-        require_current(_catalog(location.uri)[1], plan, location.uri)
-        if any(change.needs_drop for change in changes):
-            _require_possible(spark, changes)
-        done = 0
-        try:
-            for text in first:
-                run_statements(spark, text, answer=transcript.answer, on_result=transcript.show)
-            for change in changes:
-                fault("apply.before_change")
-                require_still_there(_catalog(location.uri)[1], change)
-                for text in change.texts:
-                    run_statements(spark, text, answer=transcript.answer, on_result=transcript.show)
-                done += 1
-        except (SqlError, KeyboardInterrupt) as error:
-            if isinstance(error, UnconfirmedError):
-                error.hint = hint_for_a_command(error.question)
-            print_error(f"{done} of {len(changes)} changes were applied; to continue, {again}")
-            raise
-
-
-def _require_possible(spark: SparkSession, changes: Sequence[DeployChange]) -> None:
-    """Raises SqlError if a statement would be refused on the catalog that the preceding statements produce."""
-    from rw_sql.cli.output import print_error
-    from rw_sql.session.scripts import run_dry
-
-    try:
-        run_dry(spark, [text for change in changes for text in change.texts])
-    except SqlError:
-        print_error(f"0 of {len(changes)} changes were applied: a statement would be refused")
-        raise
-
-
-def _undo(console: Console, location: Warehouse, text: str) -> None:
-    from rw_sql.cli.question import choose_answer
-    from rw_sql.cli.spark_start import spark_for
-    from rw_sql.cli.transcript import Transcript
-
-    transcript = Transcript(console, choose_answer(console, is_confirmed=True, tokens=frozenset()))
-    with spark_for(location.uri) as spark:
-        from rw_sql.session.scripts import run_statements
-
-        run_statements(spark, text, answer=transcript.answer, on_result=transcript.show)

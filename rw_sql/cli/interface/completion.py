@@ -10,16 +10,21 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from rw_sql.cli.interface.misplaced_words import misplaced_word
 from rw_sql.errors import INVALID_OPTION, SqlError
 
 SHELLS = ("bash", "zsh", "fish")
 INSTALL, SHOW = "--install-completion", "--show-completion"
 _THIS = "this"
 _VARIABLE = "_RW_SQL_COMPLETE"
+_WORDS = "rw_sql.words"
 
 
 class RootGroup(TyperGroup):
-    """The root command. Its completion options take an optional shell; the default is the running shell."""
+    """The root command. Its completion options take an optional shell; the default is the running shell.
+
+    If a command line has a word without its option, the error's hint is the right command line.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Inserts the name of the running shell if the option has no value."""
@@ -28,7 +33,20 @@ class RootGroup(TyperGroup):
                 at = args.index(option) + 1
                 if at == len(args) or args[at].startswith("-"):
                     args.insert(at, _THIS)
+        ctx.meta[_WORDS] = list(args)
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command. Raises SqlError INVALID_OPTION for a word without its option."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # an error about the command line
+                raise
+            misplaced = misplaced_word(error, ctx.meta[_WORDS])
+            if misplaced is None:
+                raise
+            raise misplaced from None
 
 
 def prepare_completion() -> None:
@@ -44,7 +62,7 @@ def install_completion(shell: str | None) -> None:
     typers = _typer()
     typers.completion_init()
     name, path = typers.install(shell=_chosen(shell, INSTALL), prog_name="rw-sql", complete_var=_VARIABLE)
-    typer.echo(f"completion for {name} is in {path}; a new {name} has it")
+    typer.echo(f"completion for {name} is in {path}; start a new {name} to use it")
     raise typer.Exit
 
 

@@ -1,8 +1,7 @@
-"""The standard streams of a command: opens those that its parent has closed, and reports a standard output that cannot
-be written.
+"""Opens the standard streams that a command's parent has closed, and reports a standard output that cannot be written.
 
-Without this, a command whose standard output is on a full disk would blame the file system of the warehouse, and a
-closed stream would let the next file or socket that opens take its number, into which the JVM then writes.
+Without the report, a command whose standard output is on a full disk would blame the file system of the warehouse. If
+a stream stayed closed, the next file or socket to be opened would get its number, and the JVM would write into it.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 class OutputError(SqlError):
     """Standard output cannot be written.
 
-    It is no OSError, because those of a command concern its warehouse or files.
+    It is no OSError, because an OSError of a command concerns its warehouse or its files.
     """
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(
             FILE_UNREADABLE,
             f"cannot write to standard output: {cause.strerror}",
-            hint="send the output to another file; what the command has done until now stays done",
+            hint="send the output to another file; the changes that the command has already made remain",
         )
 
 
 class _Descriptor(io.FileIO):
-    """A descriptor whose errors are OutputErrors; a reader that has ended stays a BrokenPipeError."""
+    """A descriptor that raises errors as OutputError, except a BrokenPipeError if the reader has ended."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -52,7 +51,7 @@ class _Descriptor(io.FileIO):
 @contextmanager
 def usable_streams() -> Iterator[None]:
     """A context manager in which all three standard streams are open, and an error of standard output is an
-    OutputError, also that of the last write at the end of the block."""
+    OutputError, including an error of the last write at the end of the block."""
     _open_closed()
     before = sys.stdout
     checked = _checked(before)
@@ -92,7 +91,7 @@ def _open_closed() -> None:
 
 
 def _checked(stream: object) -> io.TextIOWrapper | None:
-    """A copy of the process's standard output; None for a terminal, and for a stream that replaces it."""
+    """A copy of the process's standard output; None if that is a terminal, or if ``stream`` replaces it."""
     if stream is not sys.__stdout__ or not isinstance(stream, io.TextIOWrapper) or stream.isatty():
         return None
     stream.flush()

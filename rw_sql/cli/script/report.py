@@ -110,19 +110,7 @@ class RunReport:
             "has_more": result is not None and result.has_more,
             "plan": None if run.plan is None else [self.hide(line) for line in run.plan],
             "needs_confirmation": run.needs_confirmation,
-            "error": None if run.error is None else self._error(run.error),
-        }
-
-    def _error(self, error: SqlError) -> dict[str, Any]:
-        return {
-            "code": error.code,
-            "sqlstate": error.sqlstate,
-            "message": self.hide(error.message),
-            "hint": None if error.hint is None else self.hide(error.hint),
-            "detail": None if error.detail is None else self.hide(error.detail),
-            "file": error.file,
-            "line": error.line,
-            "column": error.column,
+            "error": None if run.error is None else error_as_json(run.error, self.hide),
         }
 
     def as_junit(self) -> str:
@@ -150,6 +138,20 @@ class RunReport:
             message=f"{run.error.code}: {self.hide(run.error.message)}",
             text=self.hide(run.error.render()),
         )
+
+
+def error_as_json(error: SqlError, hide: Callable[[str], str]) -> dict[str, Any]:
+    """An error for JSON. ``hide`` replaces secrets by asterisks."""
+    return {
+        "code": error.code,
+        "sqlstate": error.sqlstate,
+        "message": hide(error.message),
+        "hint": None if error.hint is None else hide(error.hint),
+        "detail": None if error.detail is None else hide(error.detail),
+        "file": error.file,
+        "line": error.line,
+        "column": error.column,
+    }
 
 
 def _dotted(file: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from rw_sql.cli.output import console_for, print_error
+from rw_sql.cli.output import console_for, print_cancelled, print_error
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.script.report import RunReport, StatementRun, status_of
 from rw_sql.cli.spark_start import STARTING, spark_for
@@ -60,7 +60,7 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[
     report = RunReport(hide=hide, is_dry=options.is_dry)
     answer = choose_answer(console, is_confirmed=options.is_confirmed, tokens=options.tokens)
     transcript = Transcript(console, answer, is_quiet=options.is_quiet, hide=hide)
-    status = _RunStatus(is_quiet=options.is_quiet)
+    status = RunStatus(is_quiet=options.is_quiet)
     run = ScriptRun(scripts, options, report, transcript if is_text else None, status.line)
     started = time.monotonic()
     if options.is_dry:
@@ -78,7 +78,7 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[
     return report
 
 
-class _RunStatus:
+class RunStatus:
     """The status line of a run. It first shows that Spark is starting, then the activity of the running statement."""
 
     def __init__(self, *, is_quiet: bool) -> None:
@@ -197,7 +197,7 @@ class ScriptRun:
             return replace(run, status=status_of(error), error=error, seconds=time.monotonic() - started)
         except KeyboardInterrupt as interrupt:
             self._report.is_interrupted = self._is_over = True
-            print_error(f"cancelled: {self._interrupted(run, str(interrupt))}")
+            print_cancelled(f"cancelled: {self._interrupted(run, str(interrupt))}")
             return replace(run, seconds=time.monotonic() - started)
         return replace(
             run,

@@ -99,7 +99,7 @@ class LocalServer:
             UPSTREAM_UNREACHABLE,
             f"the {self.name} at {at} did not start",
             detail="\n".join(self._last_lines()),
-            hint=f"its log is in {self.folder}; another port: --port N",
+            hint=f"its log is in {self.folder}; to use another port: --port N",
         )
 
     def _last_lines(self) -> list[str]:
@@ -126,7 +126,9 @@ def spark_home(server: str) -> Path:
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise SqlError(
-            JAVA_MISSING, f"pyspark is not installed; the {server} is fetched through it", hint="pip install pyspark"
+            JAVA_MISSING,
+            f"the {server} cannot be downloaded without pyspark, which is not installed",
+            hint="pip install pyspark",
         )
     return Path(found.origin).parent
 

@@ -37,7 +37,7 @@ def start(
     require_output(output, OUTPUTS)
     was_running = is_running(folder) is not None
     with StatusLine(
-        lambda: Doing("starting the registry (the first time, it is fetched: 140 MB)"), is_quiet=True
+        lambda: Doing("starting the registry (the first start downloads it: 140 MB)"), is_quiet=True
     ).running():
         info = start_registry(folder, port)
     if output == "json":

@@ -174,7 +174,7 @@ def _resolve(work: Path) -> Path:
                 return archives[0]
     raise SqlError(
         UPSTREAM_UNREACHABLE,
-        f"the registry could not be fetched as {_GROUP}:{_NAME}:{VERSION}",
+        f"the registry could not be downloaded (package {_GROUP}:{_NAME}:{VERSION})",
         detail="\n".join((done.stdout + done.stderr if done else "").strip().splitlines()[-8:]),
         hint="behind a proxy: export SPARK_SUBMIT_OPTS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'",
     )

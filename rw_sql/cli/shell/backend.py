@@ -162,17 +162,24 @@ class Backend:
         """The rows of a statement that only reads the catalog, if Spark is not up; None if the statement must be run
         with Spark.
 
-        Raises SqlError, located in ``text``.
+        Raises SqlError, located in ``text``, for a statement of any kind that is wrong whatever Spark and the upstreams
+        answer.
         """
-        from rw_sql.syntax import could_be_ours, route
-
-        context = None if self.is_up or not could_be_ours(text) else self._early_context()
-        if context is None:
+        if self.is_up:
             return None
+        if self._thread is not None:
+            self._imported.wait()
+        from rw_sql.cli.shell.early_errors import EmptyCatalog, refuse_unparsed
         from rw_sql.runtime.control.dry_run import DryRun
         from rw_sql.runtime.support.store_errors import store_errors
+        from rw_sql.syntax import could_be_ours, route
 
         try:
+            refuse_unparsed(text)
+            context = self._early_context() if could_be_ours(text) else None
+            if context is None:
+                statement = route(text, EmptyCatalog()) if could_be_ours(text) else None
+                return None if statement is None else self._read(None, statement)
             with store_errors(context.sessions.require_alive):
                 statement = route(text, DryRun(context, {}))
                 return None if statement is None else self._read(context, statement)
@@ -183,10 +190,15 @@ class Backend:
 
     def answer(self, statement: Statement, text: str) -> Table | None:
         """The rows of a statement that only reads the catalog; None if ``text`` must be sent to Spark."""
-        context = None if self.is_up else self._early_context()
-        return None if context is None else self._read(context, statement)
+        return None if self.is_up else self._read(self._early_context(), statement)
 
-    def _read(self, context: Context, statement: Statement) -> Table | None:
+    def _read(self, context: Context | None, statement: Statement) -> Table | None:
+        """The rows of a statement; None if it must be run with Spark.
+
+        ``context`` is None if the warehouse does not exist yet.
+        """
+        from rw_sql.cli.shell.early_errors import answer_for_new, refuse_unplanned
+        from rw_sql.metastore import Snapshot
         from rw_sql.session.sparkless import answer
         from rw_sql.syntax import statements as ast
 
@@ -205,7 +217,11 @@ class Backend:
         )
         shown = statement.statement if isinstance(statement, ast.Explain) else statement
         if not isinstance(shown, reads) and shown is statement:
+            refuse_unplanned(statement, Snapshot() if context is None else context.metastore.snapshot())
             return None
+        if context is None:
+            is_of_session = isinstance(statement, ast.Explain | ast.ShowParameter)
+            return None if is_of_session else answer_for_new(statement)
         return answer(context, statement)
 
     def _early_context(self) -> Context | None:

@@ -40,7 +40,7 @@ HELP: tuple[tuple[str, str], ...] = (
     (r"\do [NAME]", "unsafe operations, of one object or of all"),
     (r"\dl [NAME]", "the lineage of one object or of all"),
     (r"\h [STATEMENT]", "the form of a statement, with an example"),
-    (r"\g, \gx", "run the typed text, or the last statement again; \\gx row by row"),
+    (r"\g, \gx", "run the typed text, or the last statement again; \\gx prints one column per line"),
     (r"\watch [SECONDS]", "run the last statement every 2 seconds, or every SECONDS, until Ctrl-C"),
     (r"\e [FILE]", "edit the last statement, or a file, in $VISUAL or $EDITOR"),
     (r"\i FILE, \ir FILE", "run a file; \\ir is relative to the file that includes it"),

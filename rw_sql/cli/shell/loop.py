@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from rich.text import Text
 
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED, is_refused
-from rw_sql.cli.output import console_for, fits, print_error, print_rows
+from rw_sql.cli.output import console_for, fits, print_cancelled, print_error, print_rows
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.shell.backend import Backend, listed
 from rw_sql.cli.shell.commands import HELP, listing, split_commands, switched, unknown
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from rw_sql.session.results import Rows
     from rw_sql.syntax import ScriptStatement
     from rw_sql.syntax.variables.source_map import Expanded
+
+_LONG_SECONDS = 10.0
+"""The duration from which a statement's duration is also printed in seconds and minutes."""
 
 _WATCH_SECONDS, _MOST_WATCH_SECONDS = 2.0, 86_400.0
 _JOBS = ("job", "kind", "object", "state", "reason", "last_error", "lag", "run", "restarts")
@@ -97,7 +100,7 @@ class Shell:
             print_error(error.render())
             return REFUSED if is_refused(error) else FAILED
         except KeyboardInterrupt as interrupt:
-            print_error(f"cancelled: {interrupt}" if str(interrupt) else "cancelled")
+            print_cancelled(f"cancelled: {interrupt}" if str(interrupt) else "cancelled")
             return INTERRUPTED
         except ModuleNotFoundError:
             raise  # rw_sql.cli.main prints how to install the package.
@@ -363,14 +366,14 @@ def _with_next(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece | None]]:
 
 
 def _duration(seconds: float) -> str:
-    """The duration of a statement: ``306 ms``, ``82402 ms (1 min 22 s)``."""
+    """The duration of a statement: ``306 ms``, ``82602 ms (1 min 23 s)``."""
     said = f"{seconds * 1000:.0f} ms"
-    return said if seconds < 10 else f"{said} ({elapsed(seconds)})"
+    return said if seconds < _LONG_SECONDS else f"{said} ({elapsed(seconds)})"
 
 
 def _jobs_in_short(rows: Rows) -> tuple[Rows, str]:
     """A compact form of SHOW JOBS for terminals that are too narrow for the full table: the most important columns, and
-    the reasons as text below."""
+    the reasons as text below the table."""
     from rw_sql.session.results import Rows
 
     at = [rows.columns.index(column) for column in ("job", "object", "kind", "state", "lag")]

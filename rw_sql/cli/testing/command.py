@@ -29,7 +29,11 @@ def run_test_command(
     workers: Annotated[
         int,
         typer.Option(
-            "--jobs", "-j", metavar="N", min=1, help="The number of tests that run in parallel, in one Spark."
+            "--jobs",
+            "-j",
+            metavar="N",
+            min=1,
+            help="The number of tests that run in parallel, in one Spark application.",
         ),
     ] = 1,
     kafka: Annotated[

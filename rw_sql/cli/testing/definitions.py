@@ -80,7 +80,7 @@ def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: st
                 case ast.CreateSource() | ast.CreateTable() | ast.CreateMaterializedView():
                     name = statement.name.key
                     if name in found:
-                        told = f'"{name}" is made in {found[name].file} too'
+                        told = f'"{name}" is defined in {found[name].file} too'
                         raise WrongTestError(told, file=file or "-", line=line)
                     found[name] = Defined(
                         statement=statement, settings=tuple(settings), dialect=dialect, file=file or "-"

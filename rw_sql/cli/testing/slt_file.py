@@ -36,12 +36,12 @@ from rw_sql.cli.testing.outcome import WrongTestError
 SEPARATOR = "----"
 
 _REFUSED = {
-    "sleep": "a test waits for a condition: flush, or retry and backoff at the end of a query line",
+    "sleep": "to wait for a condition, use flush, or retry and backoff at the end of a query line",
     "system": "a test runs no programs",
     "connection": "each file has one session",
-    "hash-threshold": "rows are written out",
+    "hash-threshold": "list the expected rows instead of their hash",
     "control": "query lines say how rows are sorted, and ${name} is always replaced",
-    "subtest": "put it into a file of its own",
+    "subtest": "put its records into a separate file",
 }
 _OF_ONE_LINE = ("flush", "include", "halt", "topic", "add", "answer", "objects")
 """Records without lines below the first one."""

@@ -286,7 +286,7 @@ class SltRun:
                 line=record.line,
             )
         if len(found) > 1 and not _is_ordered(record, modes):
-            self.notes.append(f"line {record.line}: the query has no ORDER BY and the record no rowsort")
+            self.notes.append(f"line {record.line}: the query has no ORDER BY, and the record has no rowsort")
         for row in rows:
             _check_types(row, types, record)
 

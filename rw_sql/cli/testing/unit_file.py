@@ -181,7 +181,7 @@ def _yaml_rows(value: Any, file: str, line: int, what: str) -> RowsGiven:
     keys = _Keys(value, file, line, what, allowed)
     ways = [key for key in ("rows", "file", "sql", "records") if key in keys.values]
     if len(ways) != 1:
-        raise WrongTestError(f"{what} has one of {', '.join(allowed[:-1])}", file=file, line=line)
+        raise WrongTestError(f"{what} needs exactly one of {', '.join(allowed[:-1])}", file=file, line=line)
     types = {str(key): str(kind) for key, kind in (keys.get("columns", dict) or {}).items()}
     match ways[0]:
         case "sql":
@@ -229,7 +229,7 @@ class _Keys:
     def __init__(self, values: Any, file: str, line: int, what: str, known: tuple[str, ...]) -> None:
         self._file, self._line, self._what = file, line, what
         if not isinstance(values, Mapping):
-            raise self._wrong(f"{what} has the keys {', '.join(known)}")
+            raise self._wrong(f"{what} must be a mapping with the keys {', '.join(known)}")
         self.values = values
         for key in values:
             if key not in known:

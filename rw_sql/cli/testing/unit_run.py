@@ -140,7 +140,9 @@ class UnitRun:
                     hint = f"; {self.with_subfolders}" if self.with_subfolders and not near else ""
                     raise self._wrong(f'"{name}": {what}{hint}', near)
                 if not isinstance(defined.statement, ast.CreateMaterializedView):
-                    raise self._wrong(f'the test gives no rows of "{name}", which {reader or "it"} reads: {name}: []')
+                    raise self._wrong(
+                        f'the test gives no rows of "{name}", which {reader or "it"} reads: for none, write {name}: []'
+                    )
                 if name in path:
                     raise self._wrong(f'"{name}" reads itself')
                 path.append(name)

@@ -148,7 +148,7 @@ class DeltaSink:
             return SinkLook(
                 misfit=f"the table at {location} has table features with which this sink cannot write it: "
                 + ", ".join(unwritable),
-                hint="another location: the sink creates the table there",
+                hint="set location to another path, where the sink creates the table",
             )
         wanted = {field.name: field for field in deltalake.Schema.from_json(shape.schema).fields}
         for name, field in wanted.items():
@@ -157,7 +157,7 @@ class DeltaSink:
                 return SinkLook(
                     misfit=f'the table at {location} has no column "{name}"',
                     hint=(f'did you mean "{near[0]}"? ' if near else "")
-                    + f"ALTER TABLE {_in_sql(location)} ADD COLUMN {name} …, or another location",
+                    + f"ALTER TABLE {_in_sql(location)} ADD COLUMN {name} …, or set another location",
                 )
             if there[name].type != field.type:
                 return SinkLook(

@@ -198,5 +198,5 @@ def _refused(split: str, commit: TableCommit) -> SqlError:
         UPSTREAM_MISSING,
         f"version {commit.version} of {split} changes existing rows ({commit.changes}): to continue after it, "
         f"INJECT SOURCE OFFSETS … VALUES ('{split}' = {commit.version + 1}), or set {SKIP_CHANGES} = 'true'",
-        hint="a source only appends: REFRESH TABLE reads the current rows",
+        hint="a source only appends rows; a table with refresh_mode = 'FULL_RELOAD' reads the current rows",
     )

@@ -90,8 +90,9 @@ class IcebergConnector(RangedConnector):
             raise SqlError(
                 UPSTREAM_MISSING,
                 f"snapshot {undone} of {name} was read and then rolled back: to continue with the next snapshot, "
-                f"INJECT SOURCE OFFSETS … VALUES ('{name}' = {end}); to read the current rows, … VALUES ('{name}' = 0)",
-                hint="a source only appends: REFRESH TABLE reads the current rows",
+                f"INJECT SOURCE OFFSETS … VALUES ('{name}' = {end}); to read the current rows, "
+                f"INJECT SOURCE OFFSETS … VALUES ('{name}' = 0)",
+                hint="a source only appends rows; a table with refresh_mode = 'FULL_RELOAD' reads the current rows",
             )
         if state.offset >= end:
             return ()
@@ -299,7 +300,7 @@ def _refused(name: str, snapshot: TableSnapshot) -> SqlError:
         UPSTREAM_MISSING,
         f"snapshot {snapshot.sequence} of {name} changes existing rows ({snapshot.changes}): to continue after it, "
         f"INJECT SOURCE OFFSETS … VALUES ('{name}' = {snapshot.sequence + 1}), or set {SKIP_CHANGES} = 'true'",
-        hint="a source only appends: REFRESH TABLE reads the current rows",
+        hint="a source only appends rows; a table with refresh_mode = 'FULL_RELOAD' reads the current rows",
     )
 
 

@@ -301,7 +301,7 @@ class KafkaWriter:
             )
 
     def _topic_hint(self) -> str:
-        return f"a larger max.message.bytes of topic {self._topic}, set there with Kafka's own tools"
+        return f"raise max.message.bytes of topic {self._topic} with Kafka's own tools"
 
     def _put(self, index: int, key: bytes | None, value: bytes | None) -> None:
         def delivered(error: Any, _message: Any) -> None:

@@ -176,7 +176,7 @@ class MysqlReader:
         if file is None:
             raise CaptureError(
                 OFFSET_OUT_OF_RANGE,
-                f"the server has purged log file {sequence}, the beginning of an XA transaction that is not committed",
+                f"the server has purged log file {sequence}, in which an XA transaction begins that is not committed",
                 hint=AGAIN,
             )
         self._stream = Stream(self._options, self._server_id, is_mariadb=facts.is_mariadb, timeout=self._timeout)

@@ -290,7 +290,7 @@ class Stream:
         is_temporary = not is_refusal(state)
         # An internal error, such as "could not map filenode" after a rewrite of a table: PostgreSQL fails again
         # whenever it decodes this part of its log.
-        again = f"if this stays: SELECT pg_drop_replication_slot('{self._slot}'); then {AGAIN}"
+        again = f"if this error persists: SELECT pg_drop_replication_slot('{self._slot}'); then {AGAIN}"
         self._fail(
             UPSTREAM_UNREACHABLE if is_temporary else UPSTREAM_MISSING,
             reason or "the server ended the stream",

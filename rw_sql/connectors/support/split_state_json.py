@@ -78,7 +78,7 @@ def _decode_any(split: str, text: str, most: int = MAX_OFFSET) -> SplitState:
         strange = min(set(fields) - _KEYS)
         raise _invalid(split, f"it has no field {quoted(strange)}; its fields are offset, cluster, incarnation")
     if "offset" not in fields:
-        raise _invalid(split, "the field offset is missing")
+        raise _invalid(split, 'the field "offset" is missing')
     return SplitState(
         split=split,
         offset=_offset(split, fields["offset"], most),
@@ -90,7 +90,7 @@ def _decode_any(split: str, text: str, most: int = MAX_OFFSET) -> SplitState:
 
 def _term(split: str, value: Any) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise _invalid(split, "the field term is not a whole number")
+        raise _invalid(split, 'the field "term" is not a whole number')
     return value
 
 
@@ -107,7 +107,7 @@ def _offset(split: str, value: Any, most: int) -> int:
 def _text(split: str, fields: dict[str, Any], name: str) -> str | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise _invalid(split, f"the field {name} is not a text")
+        raise _invalid(split, f'the field "{name}" is not a text')
     return value
 
 

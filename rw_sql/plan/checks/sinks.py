@@ -273,7 +273,8 @@ def _check_key(statement: CreateSink, keys: tuple[str, ...], columns: Mapping[st
         INVALID_DEFINITION,
         told,
         span=clause.span,
-        hint=f"TEXT takes VARCHAR, BOOLEAN and whole numbers, BYTES takes BYTEA; without KEY ENCODE: {clause.encode}",
+        hint="TEXT takes VARCHAR, BOOLEAN and whole numbers, BYTES takes BYTEA; omit KEY ENCODE to write keys as "
+        + clause.encode,
     )
 
 

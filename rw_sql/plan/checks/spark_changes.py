@@ -52,6 +52,8 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
     match change.verb.split()[0]:
         case "CREATE" if change.verb == "CREATE INDEX":
             message, hint = "Delta tables have no indexes", "omit CREATE INDEX"
+        case "saveAsTable" | "writeTo" | "toTable" if record.kind == "source":
+            return None
         case "CREATE" | "REPLACE":
             if record.kind == "source":
                 return None

@@ -146,9 +146,14 @@ def from_json(text: str, file: str) -> SavedPlan:
         ) from error
 
 
-def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None:
+def require_current(
+    snapshot: Snapshot,
+    plan: SavedPlan,
+    warehouse: str,
+    hint: str = "make the plan again: rw-sql diff FOLDER --file FILE",
+) -> None:
     """Raises SqlError if a plan was made for another warehouse, or if an object on which it depends has changed
-    since."""
+    since; ``hint`` is the hint of this error."""
     if warehouse != plan.warehouse:
         raise SqlError(
             CONCURRENT_CHANGE,
@@ -181,7 +186,7 @@ def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None
         raise SqlError(
             CONCURRENT_CHANGE,
             f"the plan is outdated and was not applied: since epoch {plan.epoch} {', '.join(moved)}",
-            hint="make the plan again: rw-sql diff FOLDER --file FILE",
+            hint=hint,
         )
 
 

@@ -44,6 +44,7 @@ from rw_sql.plan.statements.common import VALID_SPLITS
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, require_inside
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, is_relation, resolved
 from rw_sql.syntax import statements as ast
+from rw_sql.syntax.parsing.syntax_errors import END_WITH_SEMICOLON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -149,7 +150,7 @@ class ScriptChecker:
                 try:
                     statement = parse_piece(piece.text, self)
                     has_parsed = True
-                    error.hint = "end the statement before it with ;"
+                    error.hint = END_WITH_SEMICOLON
                 except SqlError as again:
                     errors = [again]
         if statement is None:

@@ -174,7 +174,11 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> UnconfirmedEr
             f"; a confirmation in advance, such as --yes, needs ALLOW {', '.join(question.unallowed)} in the statement"
         )
     if question.assertion:
-        said = ": WITH (ASSUME_STOPPED = true)" if isinstance(plan.statement, InjectCheckpointOffsets) else ""
+        said = (
+            ", unless the statement has WITH (ASSUME_STOPPED = true)"
+            if isinstance(plan.statement, InjectCheckpointOffsets)
+            else ""
+        )
         hint += f"; a confirmation in advance does not assert that {question.assertion}{said}"
     return UnconfirmedError(question, message, span=plan.statement.span, hint=hint)
 

@@ -10,10 +10,12 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 
 from rw_sql.errors import NOT_APPLIED_YET, SqlError
+from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.job_ids import view_job
 from rw_sql.plan.result.plan import ResultRow
 from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.control.statement_kinds import HOLDS
+from rw_sql.runtime.control.takeover import serve_command
 from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.observe.wait import wait_until_made
@@ -91,6 +93,11 @@ class FollowUp:
             if said := what_goes_on(self._context, jobs):
                 waited = f"no progress for {spoken_seconds(session.timeout)}; {said}; SHOW JOBS shows the jobs"
                 notices.append(ResultRow(object=named, change="NOTICE", detail=waited))
+            else:
+                missing = sorted((groups or {DEFAULT_GROUP}) - owned_groups(self._context))
+                start = serve_command(missing[0] if missing else DEFAULT_GROUP)
+                detail = f"no process runs the jobs: {start} applies the statement"
+                notices.append(ResultRow(object=named, change="NOTICE", detail=detail))
         elif jobs:
             notices += self._stalls(plan)
             if isinstance(plan.statement, ast.CreateMaterializedView) and not notices:

@@ -254,7 +254,7 @@ class Owner:
             self._delay_pass()
         except (SqlError, Py4JError) as error:
             if not self._context.explains(error) and self._failures.failed():
-                logger.warning("the jobs cannot be compared with the catalog: %s", error)
+                logger.warning("the jobs cannot be brought in line with the catalog; trying again: %s", error)
             self._delay_pass()
         else:
             store.succeeded(LOOP, warehouse)

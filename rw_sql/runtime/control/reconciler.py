@@ -118,10 +118,14 @@ class Reconciler:
         busy = self._busy()
         coming = self._arrivals.look(snapshot)
         withheld = self._rewinding.withheld(snapshot, dict.fromkeys(coming) | busy)
+        stopped_by_statements = (withheld | quiesced.keys()) & wanted.keys() - coming
         withheld |= doubled(wanted, busy) | (coming & wanted.keys())
         kept = withheld | quiesced.keys()
         if snapshot.epoch != self._wanted_epoch or kept != self._kept:
             self._want({job: spec for job, spec in wanted.items() if job not in kept})
+            for job in stopped_by_statements:
+                # A slot without a job, so that the reason is reported: the stored one may be of a killed owner.
+                self._slots.setdefault(job, JobSlot(job_id=job, object_id=wanted[job].object_id))
             self._wanted_epoch, self._quiesced, self._kept = snapshot.epoch, frozenset(quiesced), frozenset(kept)
             self._owed = withheld & wanted.keys()
             self._prepare(self._owed - self._rewinding.owed - coming, wanted)

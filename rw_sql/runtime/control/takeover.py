@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import OWNER_ALIVE, SqlError
 from rw_sql.metastore.records import DEFAULT_GROUP
-from rw_sql.runtime.jobs.lease import LEASE_SECONDS, is_held, is_owned, suspended_pid
+from rw_sql.runtime.jobs.lease import LEASE_SECONDS, is_held, is_owned, resume_command, suspended_pid
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import is_process_alive, now_ms, this_machine
 
@@ -58,14 +58,14 @@ def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
             OWNER_ALIVE,
             f"process {_stuck_pid(lease)}, which runs the jobs of resource group {group}, "
             f"{'is suspended' if suspended_pid(lease) is not None else 'writes no heartbeat'}",
-            hint=f"kill -CONT {_stuck_pid(lease)} resumes it; rw-sql takeover --force ends its processes ({pids})",
+            hint=f"{resume_command(lease)} resumes it; rw-sql takeover --force ends its processes ({pids})",
         )
     ended = _end(lease)
     fault("takeover.ended")
     context.metastore.jobs.release_lease(lease)
     return Takeover(
         ended=ended,
-        said=f"resource group {group} is free: a standby process takes over, or {serve_command(group)}",
+        said=f"resource group {group} has no owner: a standby process takes over, or start one: {serve_command(group)}",
     )
 
 

@@ -103,13 +103,13 @@ def with_marks(text: Column) -> Column:
 
 
 def without_marks(text: Column) -> Column:
-    """A number, or JSON with numbers, as written."""
+    """The text of a number, or of JSON with numbers, as it was written."""
     bare = f.regexp_replace(text, rf'"{_MARK}([^"]*+)"', "$1")
     return f.when(f.contains(text, f.lit(_MARK)), f.replace(bare, f.lit(_MARK), f.lit(""))).otherwise(text)
 
 
 def exact(text: Column) -> Column:
-    """The JSON text; if Spark would change any of its numbers, with all numbers marked."""
+    """The JSON text, with all of its numbers marked if Spark would change any of them."""
     return f.when(is_changing(text), with_marks(text)).otherwise(text)
 
 
@@ -149,7 +149,7 @@ def part(text: Column, shape: str) -> Column:
 
 
 def let(value: Column, use: Callable[[Column], Column]) -> Column:
-    """An expression that uses a value.
+    """The expression that ``use`` makes of a value.
 
     The value is computed once, even if the expression references it several times.
 

@@ -232,7 +232,7 @@ def _kept_digits(columns: Sequence[ColumnDefinition]) -> int | None:
 
 
 def _converted(read: Column, data_type: DataType, rules: ValueRules) -> Column:
-    """Converts a value that was read as :func:`_read_type`.
+    """Converts a value that was read in the type that :func:`_read_type` returns.
 
     If it does not fit the type, the result is NULL or contains NULL.
     """
@@ -324,7 +324,7 @@ def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
 
 
 def _some(items: Column, data_type: DataType, tests: Callable[[Column, DataType], list[Column]]) -> list[Column]:
-    """The condition that some test is true for some item; empty if the item type has no tests."""
+    """A condition that is true if any test is true for any item; empty if the item type has no tests."""
     if not tests(f.lit(None), data_type):
         return []
     return [f.coalesce(f.exists(items, lambda item: reduce(or_, tests(item, data_type))), f.lit(False))]
@@ -350,8 +350,8 @@ def _has_nulls_of_fields(read: Column, data_type: DataType) -> list[Column]:
 def _has_other_case(text: Column, names: Sequence[str]) -> Column:
     """True if a text may contain one of the names in a different case.
 
-    A name that has a twin (``userId`` in the row, ``userid`` in a STRUCT) counts in every case: which of the two a
-    member belongs to depends on its place.
+    A name that has a twin (``userId`` in the row, ``userid`` in a STRUCT) counts in every case, because only a member's
+    place shows which of the two names is meant.
     """
     # Characters of the names are escaped, first as in JSON and then as in a pattern.
     either = _any_of(names)

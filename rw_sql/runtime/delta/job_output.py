@@ -1,4 +1,4 @@
-"""Writes a job's batches to its Delta table: fenced, each exactly once, small ones by delta-rs and large ones by Spark.
+"""Writes a job's batches to its Delta table, each exactly once. delta-rs writes small batches, Spark writes large ones.
 
 The fence uses one application id per job, with versions ``run × 2³² + batch`` (Delta protocol, "Transaction
 Identifiers"). A run starts by committing a fence: an empty append that has the version of its batch 0. From then
@@ -8,6 +8,7 @@ process needs no fence: its first batch is refused if anything else has been com
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from rw_sql.runtime.support.faults import fault
 from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from deltalake.transaction import AddAction, RemoveAction
     from pyspark.sql import DataFrame
@@ -67,8 +68,8 @@ class JobOutput:
     contain both. ``ranges`` are the offsets of the batch in progress, unless the caller passes them with the rows.
     ``follows`` is the table's transaction version at the start of a run without a fence. ``before_commit`` is called
     between reading and committing a large batch; an exception aborts the batch. ``tables`` is the progress of snapshots
-    that the batch in progress stores, ``rows`` the number of its rows by upstream table. ``sent`` is the newest batch
-    whose rows the target of a sink has; None if unknown, and for other jobs.
+    that the batch in progress stores; ``rows`` is the number of the batch's rows by upstream table. ``sent`` is the
+    newest batch whose rows the target of a sink has; None if unknown, and for other jobs.
     """
 
     warehouse: Warehouse
@@ -299,8 +300,8 @@ class JobOutput:
         return self._newest_transaction() == self._version_of(batch)
 
     def mark(self, batch: int) -> None:
-        """Commits only the number of a batch, whose rows are stored elsewhere or which has none. Raises FencedError if
-        another run has taken over."""
+        """Commits only the number of a batch that has no rows, or whose rows are stored elsewhere. Raises FencedError
+        if another run has taken over."""
         self.append_rows(self._empty(), batch)
 
     def prove(self) -> None:
@@ -309,21 +310,25 @@ class JobOutput:
         if self.before_commit is not None:
             self.before_commit()
 
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        """A context manager for the commit of a batch through ``table``. Raises FencedError if another writer commits
+        first."""
+        try:
+            with self.checksums.committing(self.table):
+                yield
+        except CommitFailedError as error:
+            raise FencedError(f"another writer committed to the table of {self.job}") from error
+
     def append_rows(self, rows: pa.Table, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
         """Appends a batch through delta-rs. Raises FencedError if another run has taken over."""
         version = self._version_of(batch)
         fault("batch.before_append")
         self._require_turn(version)
         before = self.table.version()
-        try:
-            write_deltalake(
-                self.table,
-                rows,
-                mode="append",
-                commit_properties=self._properties(version, self._commit_of(batch, ranges or {})),
-            )
-        except CommitFailedError as error:
-            raise FencedError(f"another writer committed to the table of {self.job}") from error
+        properties = self._properties(version, self._commit_of(batch, ranges or {}))
+        with self._committing():
+            write_deltalake(self.table, rows, mode="append", commit_properties=properties)
         if self.table.version() == before + 1:
             self._seen = (before + 1, version)
         self.write_checksum()
@@ -343,7 +348,7 @@ class JobOutput:
         """Appends a batch whose rows Spark or ``save`` writes. Raises FencedError if another run has taken over.
 
         ``partition`` are the values of the table's partition columns, equal for all rows. Raises StalledError and
-        commits nothing if an executor does not share the table's folder, or if the number of rows is not as
+        commits nothing if an executor does not share the table's folder, or if the number of rows is not
         ``expected``. ``check`` receives the written files; if it raises, the files are deleted and nothing is
         committed.
         """
@@ -385,12 +390,10 @@ class JobOutput:
         partition_by: Sequence[str] = (),
     ) -> None:
         """Commits files as the version after the version of ``table``. Raises FencedError if that version exists."""
-        try:
+        with self._committing():
             self.table.create_write_transaction(
                 actions, "append", self.table.schema(), list(partition_by), commit_properties=properties
             )
-        except CommitFailedError as error:
-            raise FencedError(f"another writer committed to the table of {self.job}") from error
         self.table.update_incremental()
 
     def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int) -> None:
@@ -423,10 +426,8 @@ class JobOutput:
             )
         else:
             merge = merge.when_matched_update_all().when_not_matched_insert_all()
-        try:
+        with self._committing():
             merge.execute()
-        except CommitFailedError as error:
-            raise FencedError(f"another writer committed to the table of {self.job}") from error
         self.write_checksum()
         fault("batch.after_merge")
 

@@ -4,23 +4,28 @@ A checksum file contains a table's protocol and metadata, its number of files an
 "Version Checksum File"). Without it, Spark runs a job that reads every commit since the last checkpoint to find
 protocol and metadata, and compiles new code for this job at each version. delta-rs does not write checksum files, so
 rw_sql writes them for its commits. If a file is missing because a process was killed, Spark reads the log instead.
+
+After a commit, delta-rs updates its own state of the table, which takes 4 to 10 ms. On a local path, another thread
+writes the checksum file meanwhile, because a view that reads the new version without it needs 0.12 s more.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rw_sql.runtime.delta.delta_log import read_actions
+from rw_sql.runtime.delta.delta_log import commit_path, read_actions
 from rw_sql.runtime.support.write_obstacles import obstacle_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from deltalake import DeltaTable
 
@@ -29,6 +34,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Action = dict[str, Any]
+
+_LOOK_SECONDS = 0.0005
+"""The interval in seconds between two checks for the file of a commit in progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +110,42 @@ class VersionChecksums:
             self._known = None
             if obstacle_of(error, self.warehouse.uri) is None:  # The owner's next heartbeat logs an obstacle.
                 logger.warning("no checksum was written for %s: %s", self.path, error)
+
+    @contextmanager
+    def committing(self, table: DeltaTable) -> Iterator[None]:
+        """A context manager for one commit through ``table``. On a local path, writes the checksum of the next version
+        as soon as the commit's file exists, if the checksum of the version of ``table`` is known.
+
+        If another process commits that version, the checksum describes that process's commit. The caller must still
+        call :meth:`write` after the commit.
+        """
+        known = self._known
+        if not self.warehouse.is_local or known is None or known.version != table.version():
+            yield
+            return
+        over = threading.Event()
+        thread = threading.Thread(target=self._write_next, args=(known, over), name="rw_sql-checksum", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _write_next(self, before: TableState, over: threading.Event) -> None:
+        """Writes the checksum of the version after ``before`` once that version exists, unless ``over`` is set first.
+        :meth:`write` repeats what fails here, and logs why."""
+        version = before.version + 1
+        try:
+            while not self.warehouse.exists(commit_path(self.path, version)):
+                if over.wait(_LOOK_SECONDS):
+                    return
+            state = before.after(read_actions(self.warehouse, self.path, version))
+            if state is not None and not self.warehouse.exists(_file(self.path, version)):
+                self.warehouse.write_text(_file(self.path, version), state.to_json() + "\n")
+                self._known = state
+        except Exception:
+            logger.debug("version %d of %s has no checksum yet", version, self.path, exc_info=True)
 
     def _next(self, version: int) -> TableState | None:
         before = self._known

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkBatch:
-    """The records of a batch, and the values of the log's columns that are equal in all rows or depend on the split.
+    """The records of a batch, and the values of those columns of the log that are equal in all rows or depend only on
+    the split.
 
     ``heads`` are the known distinct heads of the records: their first bytes, which contain the ids of their schemas.
     """

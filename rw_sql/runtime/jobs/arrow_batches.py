@@ -1,9 +1,9 @@
 """Decodes the batches of a source with Arrow instead of Spark, where that is possible.
 
-Decoding is most of the CPU time of a large batch of JSON, and writing most of the rest. Spark still reads the records
-and runs the tasks. A small batch is decoded in this process, because Spark would need most of its time to plan the
-decoding. :mod:`rw_sql.runtime.decoding.json_blocks` decides for each record whether Arrow decodes it; Spark decodes the
-other records, so the rows are the same as without Arrow.
+A large batch of JSON needs most of its CPU time for decoding, and most of the rest for writing. Spark still reads the
+records and runs the tasks. A small batch is decoded in this process, because Spark would need most of its time to plan
+the decoding. :mod:`rw_sql.runtime.decoding.json_blocks` decides for each record whether Arrow decodes it; Spark decodes
+the other records, so the rows are the same as without Arrow.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ _without: WeakSet[SparkContext] = WeakSet()
 class ArrowBatches:
     """Decodes small batches of one source, and decodes and writes large ones.
 
-    ``is_shared``: Spark's Python processes can write to the warehouse, which they cannot if it is in an object store.
+    ``is_shared`` is true if Spark's Python processes can write to the warehouse, which must not be in an object store.
     """
 
     statement: CreateSource
@@ -309,7 +309,7 @@ def _text(raw: Column) -> Column:
 
 
 def _texts(records: pa.Table) -> pa.Array:
-    """The texts of :func:`_text` for records in this process."""
+    """Like :func:`_text`, for records in this process."""
     suffix = _SUFFIX.encode()
     return pa.array(
         (

@@ -8,7 +8,7 @@ from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.job_ids import job_object
 from rw_sql.model.resource_groups import group_of
 from rw_sql.plan.ports.jobs import Owner
-from rw_sql.runtime.jobs.lease import LEASE_SECONDS, LeaseWatch, is_held, is_owned, suspended_pid
+from rw_sql.runtime.jobs.lease import LEASE_SECONDS, LeaseWatch, is_held, is_owned, resume_command, suspended_pid
 from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.support.processes import now_ms, this_machine
 
@@ -76,7 +76,11 @@ def _owner(context: Context, lease: Lease, at_ms: int) -> Owner:
     if not (lease.owner == context.owner and context.owning.is_set()) and not is_owned(lease, now_ms=at_ms):
         state, hint = "NONE", start
     elif (suspended := suspended_pid(lease)) is not None:
-        state, pid, hint = "SUSPENDED", suspended, f"kill -CONT {suspended} resumes it; rw-sql takeover --force ends it"
+        state, pid, hint = (
+            "SUSPENDED",
+            suspended,
+            f"{resume_command(lease)} resumes it; rw-sql takeover --force ends it",
+        )
     elif lease.heartbeat_ms + int(LEASE_SECONDS * 1000) < at_ms:
         state = "LATE"
     if hint is None and (silence := silence_of(context, lease, at_ms)) is not None:

@@ -89,10 +89,23 @@ def suspended_pid(lease: Lease | None) -> int | None:
     A suspended process keeps the lease of a warehouse on a local path, because it would continue its commit when
     resumed.
     """
+    return next(iter(_suspended_pids(lease)), None)
+
+
+def resume_command(lease: Lease) -> str:
+    """The command that resumes a suspended owner.
+
+    Ctrl-Z in a terminal suspends both the Python process and its JVM. After ``kill -CONT`` of one of them, the owner
+    would renew its lease, but run no batch.
+    """
+    return f"kill -CONT {' '.join(map(str, _suspended_pids(lease) or [lease.python_pid]))}"
+
+
+def _suspended_pids(lease: Lease | None) -> list[int]:
     if lease is None or lease.is_released or lease.host != this_machine():
-        return None
-    processes = ((lease.python_pid, lease.python_start), (lease.jvm_pid, lease.jvm_start))
-    return next((pid for pid, start in processes if is_process_suspended(pid, start)), None)
+        return []
+    processes = dict.fromkeys(((lease.python_pid, lease.python_start), (lease.jvm_pid, lease.jvm_start)))
+    return [pid for pid, start in processes if is_process_suspended(pid, start)]
 
 
 def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:

@@ -98,8 +98,8 @@ class LogTerms:
         raise StalledError(
             f"{DIVERGED} {named}{more}: the log was cut at {cuts} and has other records from there on; "
             f"to read them: PAUSE SOURCE {sql_name(self.name)}; {self._inject(shown, lost)}; "
-            f"RESUME SOURCE {sql_name(self.name)}; to skip those before the position, "
-            f"{self._inject(shown, positions)} instead",
+            f"RESUME SOURCE {sql_name(self.name)}; to skip those before the position, the "
+            f"second statement is {self._inject(shown, positions)}",
             is_final=True,
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rw_sql.runtime.jobs.lease import GONE_SECONDS, suspended_pid
+from rw_sql.runtime.jobs.lease import GONE_SECONDS, resume_command, suspended_pid
 from rw_sql.runtime.support.processes import is_process_alive, now_ms, this_machine
 from rw_sql.runtime.support.write_obstacles import Obstacle, visible_obstacle
 
@@ -65,7 +65,8 @@ def silence_of(context: Context, lease: Lease, at_ms: int | None = None) -> Sile
     elif silent >= LOOK_SECONDS * 1000:
         if is_late and (pid := suspended_pid(lease)) is not None:
             return Silence(
-                word=SUSPENDED, told=f"process {pid} runs the jobs and is suspended: kill -CONT {pid} resumes it"
+                word=SUSPENDED,
+                told=f"process {pid} runs the jobs and is suspended: {resume_command(lease)} resumes it",
             )
         obstacle = obstacle_before(context, lease)
         if obstacle is not None:

@@ -104,7 +104,7 @@ def with_remedy(
     if written is None:
         return failure
     return Failure(
-        reason=f"CHANGED {written}: rows of it were updated or deleted, which only its change data feed shows: "
+        reason=f"CHANGED {written}: its rows were updated or deleted, and only a change data feed shows which: "
         f"{feed_property(written)}; {again}",
         is_final=True,
     )

@@ -215,7 +215,9 @@ def _flush_source(
         return ResultRow(object=source.name, change="NOTICE", detail=f"{_AWAY}{upstream.error}")
     if upstream.missing:
         missing = ", ".join(f'"{topic}"' for topic in upstream.missing)
-        return ResultRow(object=source.name, change="NOTICE", detail=f"{_AWAY}the upstream has no topic {missing}")
+        return ResultRow(
+            object=source.name, change="NOTICE", detail=f"{_AWAY}the upstream has no {upstream.part} {missing}"
+        )
     high_water = _SourceHighWater(context=context, source_id=source_id, upstream=upstream, discover_now=discover_now)
     _wait(context, high_water, limit, shown)
     if high_water.notice is not None:

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from rw_sql.errors import SqlError
 from rw_sql.model.job_ids import job_object, rebuild_job
 from rw_sql.runtime.jobs.groups import groups_of_jobs
-from rw_sql.runtime.jobs.lease import suspended_pid
+from rw_sql.runtime.jobs.lease import resume_command, suspended_pid
 from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.jobs.statuses import STARTING, present_statuses
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
@@ -107,8 +107,8 @@ def progress_of(context: Context, waiting: Waiting) -> StatementProgress:
 
 def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: BackfillProgress | None) -> JobPhase:
     state = STARTING if status is None else status.state
-    if status is not None and status.state == "STALLED":
-        state = f"STALLED: {status.reason}"
+    if status is not None and (status.state == "STALLED" or (status.state == "STOPPED" and status.reason)):
+        state = f"{status.state}: {status.reason}"
     elif making is not None:
         state = making.phase
     record = snapshot.get(job_object(job))
@@ -131,8 +131,9 @@ def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
     leases = [lease for group, lease in context.metastore.jobs.leases().items() if not groups or group in groups]
     if not any(map(context.has_owner, leases)):
         return None
-    if (pid := next((found for lease in leases if (found := suspended_pid(lease)) is not None), None)) is not None:
-        return f"process {pid}, which runs the jobs, is suspended: kill -CONT {pid} resumes it"
+    for lease in leases:
+        if (pid := suspended_pid(lease)) is not None:
+            return f"process {pid}, which runs the jobs, is suspended: {resume_command(lease)} resumes it"
     silences = (silence_of(context, lease) for lease in leases if context.has_owner(lease))
     if (silence := next(filter(None, silences), None)) is not None:
         return f"the jobs stand still: {silence.told}"

@@ -18,7 +18,7 @@ from rw_sql.plan.statements.move.block import require_inside
 from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.session_state import Block, SessionState
 from rw_sql.runtime.jobs.groups import owned_groups
-from rw_sql.runtime.jobs.lease import suspended_pid
+from rw_sql.runtime.jobs.lease import resume_command, suspended_pid
 from rw_sql.runtime.remote.request_messages import (
     StatementBody,
     answer_body,
@@ -179,11 +179,11 @@ class RemoteExecutor:
             raise self._not_taken(lease, patience)
 
     def _not_taken(self, lease: Lease | None, patience: float) -> SqlError:
-        if (pid := suspended_pid(lease)) is not None:
+        if lease is not None and (pid := suspended_pid(lease)) is not None:
             return SqlError(
                 OWNER_MISSING,
                 f"process {pid}, which runs the jobs, is suspended: nothing was changed",
-                hint=f"kill -CONT {pid} resumes it; rw-sql takeover --force ends it",
+                hint=f"{resume_command(lease)} resumes it; rw-sql takeover --force ends it",
             )
         if lease is not None and self._context.has_owner(lease):
             return SqlError(

@@ -137,8 +137,8 @@ def _require_marks(context: Context, spec: SinkSpec, options: Mapping[str, str])
 
 def _again(spec: SinkSpec) -> str:
     return (
-        f"DROP SINK {sql_name(spec.name)} and create it again, which writes all rows of its input; or WITH (snapshot = "
-        "'false') only the new ones"
+        f"DROP SINK {sql_name(spec.name)} and create it again, which writes all rows of its input; to write only the "
+        "new rows, create it WITH (snapshot = 'false')"
     )
 
 

@@ -241,7 +241,7 @@ def _keys(frame: DataFrame) -> tuple[tuple[str, ...], str | None, str | None]:
         return (
             (),
             "the query filters, joins or aggregates the result of an aggregation, which is not supported yet",
-            "make the aggregation a materialized view of its own and filter it where you read it",
+            "create a materialized view of the aggregation, and filter, join or aggregate that view",
         )
     grouping, outputs = plan.groupingExpressions(), plan.aggregateExpressions()
     groups = [grouping.apply(i) for i in range(grouping.size())]

@@ -48,7 +48,7 @@ POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 _LEAST_DELAY_MS, _DELAY_MS_PER_QUERY, _MOST_DELAY_MS = 20, 10, 500
 
 ORIGINAL_SQL = "_rw_sql_original"
-"""The attribute with the original of the wrapped ``SparkSession.sql``."""
+"""The attribute that contains the original ``SparkSession.sql``, which rw_sql has wrapped."""
 
 _FETCH_ATTEMPTS = 3
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from rw_sql.errors import SqlError
 from rw_sql.metastore.records import TableRecord
 from rw_sql.model.names import ERRORS, REJECTED, SCHEMA_ALIAS, schema_of, spoken
 from rw_sql.plan.checks.spark_changes import (
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CATALOG_DATABASE = "rw_catalog"
+CACHE_CALL = "cacheTable"
+"""The call of PySpark that caches a table."""
 
 _OF_TABLES = ("DROP TABLE", "ALTER TABLE")
 _OWN_FOLDERS = frozenset({"data", "checkpoints", CATALOG_DATABASE})
@@ -126,25 +130,38 @@ class SparkViews:
         database that hide rw_sql's.
         """
         for change in changed_names(text):
-            *front, name = change.parts
-            database = front[-1].casefold() if front else ""
-            if change.is_path:
-                self._refuse_path(change)
-            elif change.verb == DROP_DATABASE:
-                if name.casefold() == CATALOG_DATABASE:
-                    raise catalog_refusal(change, CATALOG_DATABASE)
-                if self._is_own_database(name.casefold()):
-                    raise schema_refusal(change, name.casefold())
-            elif database == CATALOG_DATABASE or (not front and self._is_in(CATALOG_DATABASE)):
-                if name.casefold() in {known for known, _ in self._context.metastore.view_definitions()}:
-                    raise catalog_refusal(change, f"{CATALOG_DATABASE}.{name.casefold()}")
-            elif not front and self._is_companion(name):
-                raise catalog_refusal(change, name)
-            else:
-                record = found_object(self._context.metastore.snapshot(), self._key(front, name))
-                refusal = None if record is None else change_refusal(change, record)
-                if refusal is not None and self._is_ours(front, name):
-                    raise refusal
+            self._refuse(change)
+
+    def refuse_call(self, call: str, name: str) -> None:
+        """Like :meth:`refuse_changes`, for a call of PySpark that writes or caches the table with this name."""
+        is_cache = call == CACHE_CALL
+        for change in changed_names(f"{'CACHE TABLE' if is_cache else 'INSERT INTO'} {name}"):
+            try:
+                self._refuse(change if is_cache else replace(change, verb=call))
+            except SqlError as error:
+                error.span = None  # The name is an argument, and not part of a statement.
+                raise
+
+    def _refuse(self, change: Changed) -> None:
+        *front, name = change.parts
+        database = front[-1].casefold() if front else ""
+        if change.is_path:
+            self._refuse_path(change)
+        elif change.verb == DROP_DATABASE:
+            if name.casefold() == CATALOG_DATABASE:
+                raise catalog_refusal(change, CATALOG_DATABASE)
+            if self._is_own_database(name.casefold()):
+                raise schema_refusal(change, name.casefold())
+        elif database == CATALOG_DATABASE or (not front and self._is_in(CATALOG_DATABASE)):
+            if name.casefold() in {known for known, _ in self._context.metastore.view_definitions()}:
+                raise catalog_refusal(change, f"{CATALOG_DATABASE}.{name.casefold()}")
+        elif not front and self._is_companion(name):
+            raise catalog_refusal(change, name)
+        else:
+            record = found_object(self._context.metastore.snapshot(), self._key(front, name))
+            refusal = None if record is None else change_refusal(change, record)
+            if refusal is not None and self._is_ours(front, name):
+                raise refusal
 
     def refuse_other_kinds(self, text: str) -> None:
         """Raises SqlError if DROP TABLE or ALTER TABLE, which rw_sql runs for its own tables, names an rw_sql object
@@ -285,8 +302,8 @@ class SparkViews:
                 self._problems[view.name] = first
                 words = spoken(view.kind).upper()
                 logger.warning(
-                    '"%s" hides "%s" in Spark, which does not distinguish upper and lower case; to read it: '
-                    "ALTER %s %s RENAME TO a_name",
+                    '"%s" hides "%s" in Spark, which does not distinguish upper and lower case; to read the hidden '
+                    "one: ALTER %s %s RENAME TO a_name",
                     *(first, view.name, words, sql_name(view.name)),
                 )
         return found

@@ -18,7 +18,7 @@ from rw_sql.runtime.control.quiesce import is_in_force
 from rw_sql.runtime.control.takeover import serve_command
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.jobs.groups import least_applied, owned_groups
-from rw_sql.runtime.jobs.lease import is_orphaned, suspended_pid
+from rw_sql.runtime.jobs.lease import is_orphaned, resume_command, suspended_pid
 from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.status.words import duration
@@ -182,7 +182,7 @@ def _of_owner(context: Context, lease: Lease) -> Iterator[Finding]:
             about=OWNER,
             subject=lease.owner,
             problem=f"process {pid}, which runs the jobs, is suspended",
-            remedy=f"kill -CONT {pid} resumes it; rw-sql takeover --force ends it",
+            remedy=f"{resume_command(lease)} resumes it; rw-sql takeover --force ends it",
         )
     elif is_orphaned(lease, is_local=context.warehouse.is_local, now_ms=now_ms()):
         yield Finding(

@@ -19,7 +19,7 @@ from rw_sql.plan.statements.show.objects import lower_show_objects
 from rw_sql.plan.statements.show.unsafe_operations import lower_show_unsafe_operations
 from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.jobs.groups import least_applied
-from rw_sql.runtime.jobs.lease import suspended_pid
+from rw_sql.runtime.jobs.lease import resume_command, suspended_pid
 from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.jobs.statuses import RETRYING
 from rw_sql.runtime.observe.activity import Activity, measure_activity
@@ -53,7 +53,7 @@ _FIRST_SECONDS = 0.3
 class OwnerStatus:
     """The process that runs the jobs. ``state`` is RUNNING, LATE (no heartbeat for a while), SUSPENDED (a signal
     stopped the process ``pid``), or NONE (no process runs the jobs). ``problem`` is the reason why it cannot write the
-    warehouse."""
+    warehouse, ``resume`` the command that resumes it if it is suspended."""
 
     state: str
     name: str | None = None
@@ -63,6 +63,7 @@ class OwnerStatus:
     heartbeat_ms: int | None = None
     applied_epoch: int | None = None
     problem: str | None = None
+    resume: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +272,7 @@ def _owner(context: Context, lease: Lease | None, at_ms: int) -> OwnerStatus:
         heartbeat_ms=lease.heartbeat_ms,
         applied_epoch=lease.applied_epoch,
         problem=None if silence is None or silence.obstacle is None else str(silence.obstacle),
+        resume=resume_command(lease) if state == SUSPENDED else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SqlError
@@ -9,6 +10,9 @@ from rw_sql.runtime.support.failures import cause_line
 
 if TYPE_CHECKING:
     from rw_sql.runtime.status.reading import JobLine, OwnerStatus
+
+_WITH_TENTHS = 9.95
+"""Durations below this number of seconds have a digit after the point."""
 
 STATES = ("STALLED", "WAITING", "STOPPED", "STOPPING", "STARTING", "THROTTLED", "PAUSED", "BACKFILLING")
 """The states of jobs that may need an operator, the most urgent first."""
@@ -35,12 +39,12 @@ def owner_text(owner: OwnerStatus, epoch: int, at_ms: int) -> str:
     """The text about the process that runs the jobs."""
     if owner.state == "NONE":
         last = "" if owner.heartbeat_ms is None else f"; the last owner was seen {ago(owner.heartbeat_ms, at_ms)}"
-        return f"owner: none, so no job runs{last}. rw-sql serve runs them"
+        return f"owner: none, so no job runs{last}. To start an owner: rw-sql serve"
     behind = epoch - (owner.applied_epoch or 0)
     applied = "all statements applied" if behind <= 0 else f"statements not applied yet: {behind}"
     if owner.state == "SUSPENDED":
         last = ago(owner.heartbeat_ms, at_ms)
-        return f"owner: process {owner.pid} is suspended, last heartbeat {last}. kill -CONT {owner.pid} resumes it"
+        return f"owner: process {owner.pid} is suspended, last heartbeat {last}. {owner.resume} resumes it"
     # In a lease, the host's name is followed by ids that distinguish a machine's boots and containers.
     host = (owner.host or "").partition(" ")[0]
     late = f", last heartbeat {ago(owner.heartbeat_ms, at_ms)}" if owner.state == "LATE" else ""
@@ -53,7 +57,7 @@ def unreadable(error: Exception, shown_ms: int | None, at_ms: int, again_seconds
     """The text for a status that cannot be read now. ``shown_ms`` is the time of the status that stays visible; None if
     there is none."""
     reason = cause_line(error.message if isinstance(error, SqlError) else str(error)) or type(error).__name__
-    last = "" if shown_ms is None else f"; the last status is of {ago(shown_ms, at_ms)}"
+    last = "" if shown_ms is None else f"; the last status is from {ago(shown_ms, at_ms)}"
     return f"the status cannot be read: {reason}{last}; trying again in {duration(again_seconds)}"
 
 
@@ -69,12 +73,26 @@ def ago(then_ms: int | None, at_ms: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration in one unit or two: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 h 10 min``, ``4 d 3 h``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s" if seconds else "0 s"
-    whole = int(seconds)
-    for size, unit, smaller, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            rest = whole % size // smaller
-            return f"{whole // size} {unit}" + (f" {rest} {name}" if rest else "")
-    return f"{whole} s"
+    """A duration in one unit or two, rounded to the smaller one: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 h 10 min``,
+    ``4 d 3 h``."""
+    if seconds < _WITH_TENTHS:
+        tenths = round_half_up(seconds * 10)
+        return f"{tenths / 10:.1f} s" if tenths else "0 s"
+    whole, minutes = round_half_up(seconds), round_half_up(seconds / 60)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3_600:
+        return _in_two_units(whole, 60, "min", "s")
+    if minutes < 24 * 60:
+        return _in_two_units(minutes, 60, "h", "min")
+    return _in_two_units(round_half_up(seconds / 3_600), 24, "d", "h")
+
+
+def _in_two_units(count: int, size: int, unit: str, smaller: str) -> str:
+    whole, rest = divmod(count, size)
+    return f"{whole} {unit}" + (f" {rest} {smaller}" if rest else "")
+
+
+def round_half_up(number: float) -> int:
+    """The nearest integer. (``round`` rounds 10.5 down.)"""
+    return math.floor(number + 0.5)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import fsspec
 
-from rw_sql.metastore.location import absolute_path, require_fit
+from rw_sql.metastore.location import absolute_path, require_fit, require_folder
 from rw_sql.object_stores import StoreFiles, local_location
 from rw_sql.runtime.support.store_environment import complete_environment
 
@@ -32,12 +32,13 @@ class Warehouse:
         """The warehouse at a path or URI. Paths are made absolute; a URI of the scheme ``file`` becomes a path.
 
         Raises SqlError INVALID_PARAMETER for a location that not all of the warehouse's libraries read alike, and
-        FILE_UNREADABLE for a path that depends on a folder that does not exist.
+        FILE_UNREADABLE for a path that depends on a folder that does not exist, or that contains a file as a folder.
         """
         location = local_location(location)
         if "://" not in location:
             path = str(absolute_path(location))
             require_fit(path)
+            require_folder(path)
             return Warehouse(path)
         require_fit(location)
         complete_environment(location, os.environ)

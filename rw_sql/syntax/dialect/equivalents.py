@@ -58,7 +58,7 @@ _FUNCTIONS = {
     "array_cat": "concat(a, b)",
     "array_length": "array_size(x)",
     "array_to_string": "array_join(x, ',')",
-    "array_positions": "array_position(x, value), the first of them",
+    "array_positions": "array_position(x, value), which returns only the first position",
     "array_replace": "transform(x, e -> CASE WHEN e = a THEN b ELSE e END)",
     "clock_timestamp": "current_timestamp()",
     "date_bin": "date_trunc('HOUR', x), or window(x, '15 minutes').start",

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import SYNTAX_ERROR, SqlError, near_names
+from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.lexing.identifiers import RESERVED
 from rw_sql.syntax.lexing.spark_words import near_clause, words_after
 from rw_sql.syntax.lexing.tokens import END, NUMBER, WORD
@@ -60,6 +61,11 @@ The first match applies.
 
 _MOST_LISTED = 10
 _MOST_IN_SENTENCE = 4
+_FIRST_TOKENS = 4
+"""The number of tokens after the first that show whether a statement of rw_sql begins: CREATE OR REPLACE TEMP TABLE."""
+
+END_WITH_SEMICOLON = "end the statement before it with ;"
+"""The hint if a ``;`` is missing between two statements."""
 
 
 def found(token: Token) -> str:
@@ -98,7 +104,8 @@ def syntax_error(
         return slip
     expected, listed = _expected(accepted, keywords, last)
     hint = (
-        _of_others(token, expected, before)
+        _next_statement(token, accepted, before, after)
+        or _of_others(token, expected, before)
         or foreign_hint(token, accepted, before, after)
         or hint
         or _misplaced(token, accepted, expected, before, after)
@@ -142,6 +149,14 @@ def _wrong_order(token: Token, before: Sequence[Token]) -> SqlError | None:
         message = "RESET SOURCE SPLITS is a statement of its own, not a change of ALTER SOURCE"
         return SqlError(SYNTAX_ERROR, message, hint=f"RESET SOURCE SPLITS {before[2].text}", span=token.span)
     return None
+
+
+def _next_statement(token: Token, accepted: set[str], before: Sequence[Token], after: Sequence[Token]) -> str | None:
+    """The hint if the statement is complete, and the token begins another statement on a new line."""
+    if "$END" not in accepted or token.kind != WORD or not before or before[-1].span.line >= token.span.line:
+        return None
+    words = " ".join(other.text for other in (token, *after[:_FIRST_TOKENS]))
+    return END_WITH_SEMICOLON if could_be_ours(words) else None
 
 
 def _of_others(token: Token, expected: str, before: Sequence[Token]) -> str | None:

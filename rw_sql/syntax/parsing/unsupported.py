@@ -17,7 +17,10 @@ _INSTEAD: dict[type[Statement], tuple[str, str]] = {
     ast.AlterOwner: ("OWNER TO", "objects have no owners here: grant rights on the warehouse's folders"),
     ast.AlterSetConfig: ("SET CONFIG", "SHOW ALL lists the parameters of ALTER SYSTEM SET"),
     ast.AlterResetConfig: ("RESET CONFIG", "ALTER SYSTEM SET parameter = DEFAULT"),
-    ast.AlterFragment: ("ALTER FRAGMENT", "PAUSE SOURCE stops a reader; ALTER SYSTEM SET limits batches"),
+    ast.AlterFragment: (
+        "ALTER FRAGMENT",
+        "PAUSE SOURCE stops a reader; ALTER SOURCE … SET source_rate_limit limits its rate",
+    ),
     ast.AlterSourceReset: (
         "ALTER SOURCE ... RESET",
         "RESET SOURCE SPLITS discards splits, INJECT SOURCE OFFSETS sets positions",
@@ -85,7 +88,7 @@ def _by_word(statement: Statement) -> tuple[str, str] | None:
         case ast.ShowCreate() if statement.kind in ("INDEX", "SUBSCRIPTION"):
             return f"SHOW CREATE {statement.kind}", "SHOW MATERIALIZED VIEWS lists all"
         case ast.Wait() if statement.kind == "INDEX":
-            return "WAIT INDEX", "FLUSH waits for every running dependent"
+            return "WAIT INDEX", "FLUSH waits until every running view and sink has read all existing records"
         case ast.CreateSource() if statement.cdc_table is not None:
             return "CREATE SOURCE ... FROM a CDC source", "let Debezium write the table to a Kafka topic; read that"
         case ast.CreateTable() if _has_no_rows(statement):

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rw_sql.errors import INVALID_PARAMETER, UNDEFINED_VARIABLE, UNKNOWN_PARAMETER, SqlError, near_names
+from rw_sql.errors import INVALID_PARAMETER, UNDEFINED_VARIABLE, SqlError, near_names
 from rw_sql.syntax.lexing.identifiers import literal, quoted, quoted_for_spark
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def braced_value(name: str, variables: Mapping[str, str]) -> str:
             hint = f'did you mean "{near[0]}"?'
         else:
             hint = f"name the environment whose file has {name}=…, as in --env dev, or give --var {name}=…"
-        raise SqlError(UNKNOWN_PARAMETER, f'variable "{name}" has no value', hint=hint)
+        raise SqlError(UNDEFINED_VARIABLE, f'variable "{name}" has no value', hint=hint)
     require_fit(name, variables[name])
     return variables[name]
 

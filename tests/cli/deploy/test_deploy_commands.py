@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rw_sql.cli.main import app
-from rw_sql.errors import SqlError
+from rw_sql.errors import UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.metastore import Metastore
 from tests.plan.tables import create_table, tables_world
 
@@ -105,14 +107,79 @@ def test_a_plan_is_written_and_one_of_before_is_refused(
         yield
 
     monkeypatch.setattr("rw_sql.cli.spark_start.spark_for", starting)
-    with pytest.raises(SqlError, match="the plan is outdated and was not applied"):
+    with pytest.raises(SqlError, match="the plan is outdated and was not applied") as caught:
         run("apply", str(plan), "--yes")
+    assert caught.value.hint == f"make the plan again: rw-sql diff FOLDER --file {plan}"
     moved = metastore.snapshot()
     # And back to its previous place.
     with pytest.raises(SqlError, match="the plan is outdated and was not applied"):
         run("apply", str(plan), "--yes")
     assert Metastore.open(str(warehouse)).snapshot().epoch == moved.epoch
     assert moved.find("materialized_view", "v") is None
+
+
+def test_json_names_the_error_and_what_was_made(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second ``apply`` of the same folder is told to run again, not to make a plan that it never had."""
+    warehouse = tmp_path / "w"
+    source = SOURCE.replace("${env}", "prod").replace("${BROKER}", "127.0.0.1:9092")
+    made(warehouse, source)
+    (folder / "sources.sql").write_text(SOURCE.replace("old", "new"), encoding="utf-8")
+    metastore = Metastore.open(str(warehouse))
+    ran: list[str] = []
+
+    @contextmanager
+    def starting(*_: object, **__: object) -> Iterator[None]:
+        yield
+
+    def one(_: object, text: str, **__: object) -> None:
+        if ran:
+            raise SqlError(UPSTREAM_UNREACHABLE, "the broker is away", hint="start it")
+        ran.append(text)
+
+    monkeypatch.setattr("rw_sql.cli.spark_start.spark_for", starting)
+    monkeypatch.setattr("rw_sql.session.scripts.run_statements", one)
+    words = (str(folder), "-w", str(warehouse), "--env", "prod")
+    assert run("diff", *words)[1].splitlines()[-1] == "1 to create, 1 unsafe"
+    report = json.loads(CliRunner().invoke(app, ["apply", *words, "-o", "json"]).stdout)
+    assert (report["error"]["code"], [change["is_made"] for change in report["changes"]]) == ("RW304", [False, False])
+    result = CliRunner().invoke(app, ["apply", *words, "--yes", "-o", "json"])
+    assert isinstance(result.exception, SqlError)
+    report = json.loads(result.stdout)
+    assert [(change["name"], change["is_made"]) for change in report["changes"]] == [("prod_s", True), ("v", False)]
+    assert (report["error"]["code"], report["error"]["hint"]) == ("RW401", "start it")
+    assert "1 of 2 changes were applied; to continue, run the same command again" in result.stderr
+
+    @contextmanager
+    def late(*_: object, **__: object) -> Iterator[None]:
+        """Another session makes one of the changes while Spark starts."""
+        operation = tables_world(source).run(VIEW).operation
+        assert operation is not None
+        metastore.commit(operation, based_on=metastore.snapshot())
+        yield
+
+    monkeypatch.setattr("rw_sql.cli.spark_start.spark_for", late)
+    result = CliRunner().invoke(app, ["apply", *words, "--yes", "-o", "json"])
+    report = json.loads(result.stdout)
+    assert (report["error"]["code"], report["error"]["hint"]) == ("RW309", "run the same command again")
+    assert not any(change["is_made"] for change in report["changes"])
+
+
+def test_a_statement_that_waits_is_told_about(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a terminal, a log shows for what ``apply`` waits."""
+
+    @contextmanager
+    def starting(*_: object, **__: object) -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr("rw_sql.cli.spark_start.spark_for", starting)
+    monkeypatch.setattr("rw_sql.session.scripts.run_statements", lambda *_, **__: time.sleep(1.3))
+    monkeypatch.setattr("rw_sql.session.attach.attached_to", lambda _: None)
+    shown = io.StringIO()
+    monkeypatch.setattr("rw_sql.cli.script.running.own_stderr", lambda: shown)
+    assert run("apply", str(folder), "-w", str(tmp_path / "w"), "--env", "prod", "--yes")[0] == 0
+    assert "running for 1 s" in shown.getvalue()
 
 
 def test_what_would_be_dropped_needs_a_word(folder: Path, tmp_path: Path) -> None:
@@ -136,7 +203,7 @@ def test_what_would_be_dropped_needs_a_word(folder: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (["diff", "{folder}"], "RW213"),
+        (["diff", "{folder}"], "RW250"),
         (["diff", "{folder}", "--env", "nowhere"], "RW408"),
         (["diff", "{folder}", "--env", "prod", "--format", "xml"], "RW107"),
         (["diff", "{folder}", "--env", "prod", "--allow", "LOSS"], "RW107"),

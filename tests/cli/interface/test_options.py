@@ -209,3 +209,59 @@ def test_words_are_completed_by_the_parser(line: str, expected: set[str]) -> Non
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment | {"PATH": ""}
     )
     assert set(done.stdout.split()) == expected, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("source show orders", "source show -s orders"),
+        ("source show orders json", "source show -s orders -o json"),
+        ("source pause -w w orders --reason 'a b'", "source pause -w w -s orders --reason 'a b'"),
+        ("source resume 'my orders'", "source resume -s 'my orders'"),
+        ("source alter orders topic=b --dry-run", "source alter -s orders --set topic=b --dry-run"),
+        ("source reset-splits orders orders:3", "source reset-splits -s orders --split orders:3"),
+        (
+            "source inject-offsets orders orders:0=4 orders:1=5 --yes",
+            "source inject-offsets -s orders --set orders:0=4 --set orders:1=5 --yes",
+        ),
+        ("source export-offsets orders csv", "source export-offsets -s orders -o csv"),
+        ("source undo 12", "source undo --operation 12"),
+        ("source continuity orders", "source continuity -s orders"),
+        ("source list 'ord*'", "source list --like 'ord*'"),
+        ("lineage totals -o svg", "lineage --of totals -o svg"),
+        ("checkpoint set-offsets /jobs/a a:0=5", "checkpoint set-offsets /jobs/a --set a:0=5"),
+        ("status /srv/rw", "status -w /srv/rw"),
+        ("status s3://lake/rw json", "status -w s3://lake/rw -o json"),
+        ("doctor ./rw", "doctor -w ./rw"),
+        ("serve /srv/rw", "serve -w /srv/rw"),
+        ("takeover /srv/rw nightly", "takeover -w /srv/rw --resource-group nightly"),
+        ("export-catalog catalog.json", "export-catalog -f catalog.json"),
+        ("shell report.sql", "shell -f report.sql"),
+        ("shell 'SHOW JOBS'", "shell -c 'SHOW JOBS'"),
+        ("dev kafka start 9092", "dev kafka start -p 9092"),
+        ("dev kafka topics orders", "dev kafka topics --create orders"),
+    ],
+)
+def test_a_word_without_its_option(typed: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["rw-sql", *shlex.split(typed)])
+    found = CliRunner().invoke(app, shlex.split(typed), prog_name="rw-sql")
+    assert isinstance(found.exception, SqlError), found.output
+    assert found.exception.hint == f"rw-sql {meant}"
+    assert exit_status(found.exception) == 2
+    # The hint is a command line that the options accept.
+    path = next(path for path in COMMANDS if meant.startswith(f"{path} "))
+    COMMANDS[path].make_context(path, shlex.split(meant.removeprefix(path)), resilient_parsing=True)
+
+
+@pytest.mark.parametrize("typed", ["source show", "status --watch 3", "source shw orders", "source show orders a b"])
+def test_words_whose_option_is_not_clear(typed: str) -> None:
+    assert CliRunner().invoke(app, shlex.split(typed), prog_name="rw-sql").exit_code == 2
+
+
+def test_every_command_that_takes_a_source_finds_its_name() -> None:
+    for path, command in COMMANDS.items():
+        if "--source" in options(path):
+            found = CliRunner().invoke(app, [*path.split(), "orders"], prog_name="rw-sql")
+            assert isinstance(found.exception, SqlError), path
+            assert found.exception.hint == f"rw-sql {path} -s orders"
+            assert command.params

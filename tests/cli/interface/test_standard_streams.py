@@ -51,7 +51,7 @@ def test_a_full_disk_under_standard_output_is_named(folder: Path, command: str) 
     done = ran(folder, f"rw-sql {command} >/dev/full")
     assert done.stderr.splitlines()[-2:] == [
         "RW408: cannot write to standard output: No space left on device",
-        "HINT: send the output to another file; what the command has done until now stays done",
+        "HINT: send the output to another file; the changes that the command has already made remain",
     ]
     assert "warehouse" not in done.stderr
     assert done.returncode == 1

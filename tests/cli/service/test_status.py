@@ -130,7 +130,17 @@ def test_a_source_is_paused_without_java_for_the_process_that_runs_the_jobs(tmp_
     ("seconds", "words"),
     [
         (0, "0 s"),
+        (0.04, "0 s"),
         (0.42, "0.4 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (10.5, "11 s"),
+        (10.831, "11 s"),
+        (59.6, "1 min"),
+        (119.7, "2 min"),
+        (3599.7, "1 h"),
+        (7859, "2 h 11 min"),
+        (86399, "1 d"),
         (12, "12 s"),
         (60, "1 min"),
         (185, "3 min 5 s"),
@@ -152,7 +162,7 @@ def test_watch_outlasts_an_error_of_the_store(
     result = CliRunner().invoke(app, ["status", "--watch", "-w", written.uri, "-o", output])
     assert absence.pauses == 3
     assert result.stderr.startswith("the status cannot be read: ")
-    assert "the last status is of 0" in result.stderr
+    assert "the last status is from 0" in result.stderr
     assert result.stderr.rstrip().endswith("trying again in 2.0 s")
     if output == "json":
         assert [json.loads(line)["epoch"] for line in result.stdout.splitlines()] == [2, 2]

@@ -97,7 +97,7 @@ def test_conditions_of_include_and_halt(tmp_path: Path) -> None:
         ("let a\nSELECT 1\n----\n", "a.slt:3: only a query and an expected error have rows below ----"),
         ("skipif a\nonlyif b\nhalt", "a.slt:3: halt takes one skipif or onlyif"),
         ("# nothing\n", "a.slt: the file contains no record"),
-        ("flush\n\nsleep 1s\n", "a.slt:3: sleep is not supported: a test waits for a condition"),
+        ("flush\n\nsleep 1s\n", "a.slt:3: sleep is not supported: to wait for a condition, use flush"),
         ("system ok\nls", "a.slt:1: system is not supported"),
         ("nothing", "a.slt:1: not a record: nothing"),
         ("query I\nSELECT 1", "a.slt:1: a query needs ---- and its rows"),
@@ -151,7 +151,7 @@ def test_yaml(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("tests: [", "not valid YAML"),
-        ("- a", "the file has the keys definitions, variables, tests"),
+        ("- a", "the file must be a mapping with the keys definitions, variables, tests"),
         ("test: []", 'the file has no key "test": did you mean "tests"?'),
         ("tests: []", "the file contains no test"),
         ("tests:\n- {view: v, expects: []}", ':2: a test has no key "expects": did you mean "expect"?'),

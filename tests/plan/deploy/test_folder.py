@@ -131,7 +131,7 @@ def test_variables_are_replaced_in_strings_and_names_and_not_in_comments() -> No
     ]
     with pytest.raises(SqlError) as caught:
         with_variables("SELECT '${evn}'", {"env": "prod"}, "a.sql")
-    assert (caught.value.code, caught.value.hint, caught.value.column) == ("RW213", 'did you mean "env"?', 9)
+    assert (caught.value.code, caught.value.hint, caught.value.column) == ("RW250", 'did you mean "env"?', 9)
 
 
 def test_an_environments_file() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import DISCOVERY, AssignSplits, Operation, PutObject
 from rw_sql.model.job_ids import view_job
 from rw_sql.model.job_specs import IngestSpec
@@ -25,6 +26,7 @@ from rw_sql.runtime.ingest.split_discovery import only_adds_splits, was_discover
 from rw_sql.runtime.ingest.stopped_reader import StoppedReader
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.streaming_run import StreamingRun
+from rw_sql.runtime.rewind.scheduler import Rewinding
 from rw_sql.runtime.support.failures import Failure, StalledError
 from tests.runtime.controlled_jobs import FakeJob, Jobs, wait_until
 from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rw_sql.metastore.facts import JobStatus
     from rw_sql.model.job_specs import JobSpec
     from rw_sql.runtime.jobs.context import Context
 
@@ -483,13 +484,17 @@ def test_only_a_discovery_waits(jobs: Jobs) -> None:
     assert not was_discovered(jobs.context, running, None)
 
 
-def test_a_batch_that_ended_well_proves_a_run() -> None:
-    streaming = StreamingRun("mv-1")
-    found = [streaming.is_unproven]
-    with contextlib.suppress(OSError), streaming.batch():
-        found.append(streaming.is_unproven)
-        raise OSError
-    for _ in range(2):
-        with streaming.batch():
-            found.append(streaming.is_unproven)
-    assert found == [False, True, True, False]
+def test_the_next_owner_reports_why_a_job_still_has_to_wait(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner that is killed in the middle of a block leaves a status that is no longer true."""
+    jobs.put_view("a")
+    stale = JobStatus(job="mv-1", object_id=1, state="STOPPED", reason=module.QUIESCED)
+    jobs.metastore.jobs.write_job_status([stale])
+    waits = {"mv-1"}
+    monkeypatch.setattr(Rewinding, "withheld", lambda *_: frozenset(waits))
+    jobs.reconciler.reconcile()
+    status = jobs.status("mv-1")
+    assert status is not None
+    assert (status.state, status.reason) == ("STOPPED", module.WITHHELD)
+    assert jobs.starts == []
+    waits.clear()
+    jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it runs")

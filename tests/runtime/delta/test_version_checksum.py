@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
-from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.delta.table_files import compact
 from rw_sql.runtime.delta.version_checksum import TableState, VersionChecksums
 from rw_sql.runtime.support.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SCHEMA = json.dumps(
     {
@@ -110,3 +115,58 @@ def test_a_checksum_that_cannot_be_written_stops_no_writer(output: JobOutput, ca
     output.append_rows(_rows(1), 0)
     checksums.write(output.table)
     assert not Path(f"{output.path}/nowhere").exists()
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def _checksum_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "rw_sql-checksum"]
+
+
+def test_the_checksum_exists_before_the_commit_returns(output: JobOutput) -> None:
+    output.append_rows(_rows(1, 2), 0)
+    version = output.table.version() + 1
+    file = Path(f"{output.path}/_delta_log/{version:020d}.crc")
+    with output.checksums.committing(output.table):
+        write_deltalake(output.path, _rows(3), mode="append")
+        _until(file.exists)
+    assert not _checksum_threads()
+    output.table.update_incremental()
+    assert _require_true(output)["numFiles"] == 2
+    output.write_checksum()
+    output.append_rows(_rows(4), 1)
+    assert _require_true(output)["numFiles"] == 3
+
+
+def test_if_another_process_commits_first_the_checksum_is_that_of_its_commit(output: JobOutput) -> None:
+    output.append_rows(_rows(1, 2), 0)
+    behind = JobOutput.reopen(output.warehouse, output.path, job="ingest-1", run=2, epoch=2)
+    behind.append_rows(_rows(3), 1)
+    table, rows = behind.table, _rows(4, 5)
+    for batch in range(2, 12):
+        write_deltalake(output.path, rows, mode="append", target_file_size=1)
+        with pytest.raises(FencedError), behind._committing():
+            # ``table`` does not know the commit above, so its own commit is refused.
+            write_deltalake(
+                table, rows, mode="append", commit_properties=behind._properties(99, behind._commit_of(batch, {}))
+            )
+        assert not _checksum_threads()
+        table.update_incremental()
+        behind.write_checksum()
+        _require_true(behind)
+
+
+def test_without_a_commit_no_checksum_is_written(output: JobOutput) -> None:
+    output.append_rows(_rows(1, 2), 0)
+    version = output.table.version() + 1
+    with pytest.raises(ValueError, match="broken"), output.checksums.committing(output.table):
+        raise ValueError("broken")
+    assert not _checksum_threads()
+    assert not Path(f"{output.path}/_delta_log/{version:020d}.crc").exists()
+    output.append_rows(_rows(3), 1)
+    _require_true(output)

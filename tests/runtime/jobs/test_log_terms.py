@@ -103,7 +103,7 @@ def test_a_log_that_lost_records_stalls_the_source(when: str) -> None:
     assert stalled.value.reason == (
         "DIVERGED orders:0 at 20: the log was cut at 12 and has other records from there on; to read them: "
         "PAUSE SOURCE s; INJECT SOURCE OFFSETS s VALUES ('orders:0' = 12); RESUME SOURCE s; "
-        "to skip those before the position, INJECT SOURCE OFFSETS s VALUES ('orders:0' = 20) instead"
+        "to skip those before the position, the second statement is INJECT SOURCE OFFSETS s VALUES ('orders:0' = 20)"
     )
 
 

@@ -1,7 +1,8 @@
-"""The error of a batch while its query is being stopped."""
+"""The error of a batch while its query is being stopped, and the batches that prove a run."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import traceback
 from typing import Any
@@ -42,3 +43,15 @@ def test_a_batch_that_ends_well_while_its_query_is_stopped_has_ended_well() -> N
     streaming = StreamingRun("mv-1")
     streaming.expect_stop()
     streaming.guarded(lambda frame, batch: None)(None, 0)
+
+
+def test_a_batch_that_ended_well_proves_a_run() -> None:
+    streaming = StreamingRun("mv-1")
+    found = [streaming.is_unproven]
+    with contextlib.suppress(OSError), streaming.batch():
+        found.append(streaming.is_unproven)
+        raise OSError
+    for _ in range(2):
+        with streaming.batch():
+            found.append(streaming.is_unproven)
+    assert found == [False, True, True, False]

@@ -5,10 +5,19 @@ from __future__ import annotations
 import signal
 import subprocess
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from rw_sql.errors import NOT_SUPPORTED, SqlError
+from rw_sql.metastore.records import DEFAULT_GROUP
+from rw_sql.runtime.control.takeover import take_over
+from rw_sql.runtime.jobs.groups import owners_of
+from rw_sql.runtime.jobs.lease import resume_command
+from rw_sql.runtime.jobs.silent_owners import LATE_SECONDS, silence_of
 from rw_sql.runtime.observe.waiting import JobPhase, StatementProgress, Waiting, job_phases, progress_of, what_goes_on
+from rw_sql.runtime.status.examination import examine
 from rw_sql.runtime.status.reading import measure, read_status
 from rw_sql.runtime.status.words import owner_text
 from rw_sql.runtime.support.processes import is_process_suspended, now_ms, process_start
@@ -63,6 +72,16 @@ def test_the_phase_of_each_job(tmp_path: Path) -> None:
     )
 
 
+def test_a_job_that_a_statement_stops_has_its_reason(tmp_path: Path) -> None:
+    written = written_at(tmp_path / "w")
+    written.status("ingest-1", "STOPPED", reason="waits for a rewind point or a REWIND")
+    written.status("mv-2", "STOPPED")
+    assert [str(phase) for phase in job_phases(written.context(), ("ingest-1", "mv-2"))] == [
+        "s (ingest-1): STOPPED: waits for a rewind point or a REWIND",
+        "m (mv-2): STOPPED",
+    ]
+
+
 def test_without_an_owner_nothing_continues(tmp_path: Path) -> None:
     assert what_goes_on(written_at(tmp_path / "w").context(), None) is None
 
@@ -80,6 +99,34 @@ def test_a_suspended_owner_is_named_with_what_resumes_it(tmp_path: Path) -> None
         told = owner_text(owner, 1, now_ms())
         assert told.startswith(f"owner: process {pid} is suspended")
         assert told.endswith(f"kill -CONT {pid} resumes it")
+
+
+def test_the_command_resumes_the_jvm_too_if_ctrl_z_suspended_both(tmp_path: Path) -> None:
+    written = written_at(tmp_path / "w")
+    with suspended_process() as python, suspended_process() as jvm:
+        free = written.lease()
+        written.metastore.jobs.release_lease(free)
+        both = replace(
+            free, python_pid=python, python_start=process_start(python), jvm_pid=jvm, jvm_start=process_start(jvm)
+        )
+        late = replace(both, owner="suspended", heartbeat_ms=now_ms() - int(LATE_SECONDS * 1000) - 1)
+        assert written.metastore.jobs.take_lease(late, replacing=written.metastore.jobs.lease())
+        context = written.context()
+        owner = read_status(context, measure(context, context.metastore.snapshot())).owner
+        silence = silence_of(context, late)
+        assert silence is not None
+        with pytest.raises(SqlError) as refused:
+            take_over(context, DEFAULT_GROUP, is_forced=False)
+        for told in (
+            what_goes_on(context, None),
+            owner_text(owner, 1, now_ms()),
+            owners_of(context)[DEFAULT_GROUP].hint,
+            silence.reason,
+            refused.value.hint,
+            *(found.remedy for found in examine(context) if found.subject == "suspended"),
+        ):
+            assert f"kill -CONT {python} {jvm} resumes it" in str(told)
+        assert resume_command(replace(both, jvm_pid=0)) == f"kill -CONT {python}"
 
 
 def test_progress_is_what_the_statement_wrote_last(tmp_path: Path) -> None:

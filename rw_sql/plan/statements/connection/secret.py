@@ -189,7 +189,7 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
             if secret.backend != "meta"
             else "the backend of a secret cannot change",
             span=statement.name.span,
-            hint="change the value in the backend, then pause and resume the sources that use the secret"
+            hint="change the value in the backend, then pause and resume the sources and sinks that use it"
             if secret.backend != "meta"
             else "omit WITH: ALTER SECRET … AS '…'",
         )

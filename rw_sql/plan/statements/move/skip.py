@@ -44,8 +44,8 @@ def lower_skip_record(statement: SkipRecord, snapshot: Snapshot, inspector: Insp
             NOT_SUPPORTED,
             f"the offsets of a {source.connector} source do not count records: the record after a position is unknown",
             span=statement.name.span,
-            hint=f"INJECT SOURCE OFFSETS {sql_name(source.name)} VALUES ({literal(statement.split.id)} = …) ALLOW GAPS "
-            "with the offset of the following record skips the record",
+            hint="to skip the record, set the offset of the record after it: INJECT SOURCE OFFSETS "
+            f"{sql_name(source.name)} VALUES ({literal(statement.split.id)} = …) ALLOW GAPS",
         )
     require_stopped(statement.name.span, snapshot, inspector, source)
     return for_each_reader(snapshot, source, lambda reader: _skip(statement, snapshot, inspector, reader))

@@ -85,7 +85,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
                 UNKNOWN_PROPERTY,
                 "paused is an initial state, not a property",
                 span=option.key_place,
-                hint=f"PAUSE SOURCE {sql_name(statement.name.key)}, RESUME SOURCE {sql_name(statement.name.key)}",
+                hint=f"use PAUSE SOURCE {sql_name(statement.name.key)} or RESUME SOURCE {sql_name(statement.name.key)}",
             )
         if option.key in seen:
             raise SqlError(

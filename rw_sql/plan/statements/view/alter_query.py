@@ -143,7 +143,7 @@ def _require_same_group(view: MaterializedViewRecord, group: str, span: Span) ->
     if group != view.resource_group:
         raise SqlError(
             CANNOT_REPLACE,
-            f"one statement cannot both rebuild its rows and change its resource group to {group}",
+            f'one statement cannot both rebuild the rows of "{view.name}" and change its resource group to {group}',
             span=span,
             hint=f"ALTER MATERIALIZED VIEW {sql_name(view.name)} SET RESOURCE_GROUP TO '{group}', then run this again",
         )

@@ -47,7 +47,7 @@ def count(text: Column) -> Column:
 
     A pattern is checked before the cast, because casting a text that is not a number throws an exception internally;
     these exceptions took four fifths of the decoding time. Callers should store the result in a separate column,
-    because the expressions for times reference it many times.
+    because the expressions for times reference it often.
     """
     return f.when(text.rlike(r"^\s*[+-]?[0-9]+\s*\z"), text.try_cast("bigint"))
 
@@ -95,7 +95,7 @@ def timestamptz(text: Column, number: Column, mode: str, type_name: Column | Non
 
 
 def _in_utc(text: Column) -> Column:
-    """The time that a text without a zone is in UTC."""
+    """The point in time that a text without a zone denotes in UTC."""
     rest = f.when(f.length(text) == 10, f.lit(" 00:00:00Z")).when(f.length(text) == 16, f.lit(":00Z"))
     return f.concat(text, rest.otherwise(f.lit("Z"))).try_cast("timestamp")
 

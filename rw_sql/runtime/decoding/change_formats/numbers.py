@@ -23,8 +23,8 @@ _WHOLE = r"^\s*+[+-]?[0-9]++\s*+\z"
 _NUMBER = r"^\s*+[+-]?(?:[0-9]++[.]?[0-9]*+|[.][0-9]++)(?:[eE][+-]?[0-9]++)?\s*+\z"
 _INFINITY = r"^\s*[+-]?(Infinity|inf|INF|Inf)\s*$"
 _OTHER_NUMBER = r"\"[-+0-9.eE]*+(?:[\p{Nd}\u2019&&[^0-9]]|\\u(?:0[6-9a-fA-F]|1|2019|[aA]|[fF]{2}))"
-"""The begin of a JSON string that ``from_json`` may read as a decimal and that is not one: with digits of other
-scripts, or with the apostrophe that Switzerland writes between thousands."""
+"""The beginning of a JSON string that ``from_json`` may read as a decimal, although it is none: it has digits of
+another script, or apostrophes between thousands, as in Switzerland."""
 
 _MOST_BYTES = 16
 
@@ -63,7 +63,8 @@ def _has_scale(text: Column, scale: int) -> Column:
 
 
 def _scale_of(text: Column) -> Column:
-    """The number of digits after the point of a number with an exponent, without trailing zeros; negative for 1e3."""
+    """The number of digits after the point if a number with an exponent is written without it, not counting trailing
+    zeros; negative for 1e3."""
     mantissa = f.regexp_replace(text, f.lit("[eE].*"), f.lit(""))
     point = f.instr(mantissa, ".")
     fraction = f.when(point > 0, f.length(mantissa) - point).otherwise(f.lit(0))
@@ -76,11 +77,11 @@ def _scale_of(text: Column) -> Column:
 
 
 def wider_scale(precision: int, scale: int) -> int:
-    """The scale of the decimal type in which a column's numbers are read: that type has as many digits as possible.
+    """The scale of the decimal type in which a column's numbers are read. This type has as many digits as possible.
 
     The additional digits show which numbers do not fit the column.
 
-    A number with too many digits before the point for that type is read as text.
+    A number that has more digits before the point than this type allows is read as text.
     """
     return max(scale, WIDEST - min(precision - scale, 14))
 

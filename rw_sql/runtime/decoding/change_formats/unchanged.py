@@ -85,8 +85,8 @@ def _dump(value: object) -> str:
 
 
 def told(column: ColumnDefinition, text: Column, placeholder: Placeholder) -> tuple[Column, Column]:
-    """Returns a column's text without the placeholder, and an array of the paths in the column whose values are
-    unchanged, with NULLs."""
+    """Returns a column's text without the placeholder, and an array of the paths to the unchanged values in the column;
+    for all other paths, the array contains NULL."""
     known = text
     if column.data_type.name == "STRUCT":
         known = f.when(placeholder.is_part_of(text), _without(text, column.data_type, placeholder)).otherwise(text)
@@ -111,13 +111,13 @@ def _paths(path: tuple[str, ...], text: Column, data_type: DataType, placeholder
 
 
 def path_of(path: tuple[str, ...], is_unchanged: Column) -> Column:
-    """An array of the path, or of NULL if the value at the path is not unchanged."""
+    """An array with one item: the path if the value at the path is unchanged, otherwise NULL."""
     return f.array(f.when(is_unchanged, f.lit(unchanged_path(path))))
 
 
 def _parts(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
-    """A struct's fields as text, named ``_0``, ``_1``, …, which are found by the same rules as everywhere; NULL if the
-    placeholder is not the value of any field, or if the text is not a JSON object."""
+    """A struct's fields as text, named ``_0``, ``_1``, …; :func:`field_of` finds them. NULL if the placeholder is not
+    the value of any field, or if the text is not a JSON object."""
     names = [field.name for field in data_type.fields]
 
     def found(fields: Column) -> Column:

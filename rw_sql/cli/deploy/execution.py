@@ -1,0 +1,139 @@
+"""Runs the statements of ``rw-sql apply`` and ``rollback``, with a status line while Spark starts and while a statement
+waits."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from rich.console import Console
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.deploy.change import DeployChange
+    from rw_sql.plan.deploy.plan_file import SavedPlan
+    from rw_sql.runtime.support.warehouse import Warehouse
+    from rw_sql.session.attach import Question
+    from rw_sql.session.scripts import StatementText
+
+
+def catalog_of(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
+    """The warehouse and its catalog; the catalog is empty if the warehouse does not exist yet."""
+    from rw_sql.metastore import Snapshot
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+    location = Warehouse.at(warehouse or "./rw_warehouse")
+    if not location.list_names(f"{location.uri}/rw_catalog/operations/_delta_log"):
+        return location, Snapshot()
+    from rw_sql.metastore import Metastore  # needs delta-rs if there are rows to read
+
+    return location, Metastore.open(location.uri).snapshot()
+
+
+class StatementRunner:
+    """Runs statements on a warehouse one by one, and prints each with its rows."""
+
+    def __init__(
+        self, console: Console, location: Warehouse, *, is_confirmed: bool, tokens: frozenset[str] = frozenset()
+    ) -> None:
+        from rw_sql.cli.question import choose_answer
+        from rw_sql.cli.script.running import RunStatus
+        from rw_sql.cli.transcript import Transcript
+
+        self.location = location
+        self._transcript = Transcript(console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens))
+        self._status = RunStatus(is_quiet=False)
+
+    @contextmanager
+    def session(self) -> Iterator[SparkSession]:
+        """A context manager that yields a session for :meth:`run`."""
+        from rw_sql.cli.spark_start import spark_for
+
+        with spark_for(self.location.uri, status=self._status.line) as spark:
+            self._status.spark = spark
+            yield spark
+
+    def run(self, spark: SparkSession, text: str) -> None:
+        """Runs one statement. Raises SqlError."""
+        from rw_sql.session.scripts import run_statements
+
+        with self._status.line.running():
+            answer = None if self._transcript.answer is None else self._ask
+            run_statements(spark, text, answer=answer, on_result=self._show)
+
+    def run_one(self, text: str) -> None:
+        """Runs one statement in a session of its own. Raises SqlError."""
+        with self.session() as spark:
+            self.run(spark, text)
+
+    def _ask(self, question: Question) -> bool:
+        answer = self._transcript.answer
+        assert answer is not None
+        with self._status.line.hidden():
+            return answer(question)
+
+    def _show(self, statement: StatementText, result: DataFrame | None) -> None:
+        from rw_sql.session.results import read_values
+
+        values = None if result is None else read_values(result)
+        with self._status.line.hidden():
+            self._transcript.show_outcome(statement.text, values)
+
+
+def carry_out(
+    runner: StatementRunner,
+    plan: SavedPlan,
+    changes: Sequence[DeployChange],
+    made: list[DeployChange],
+    first: Sequence[str],
+    again: str,
+) -> None:
+    """Runs the statements in ``first``, then the statements of the changes, and appends each completed change to
+    ``made``. ``again`` is a text that tells the user how to continue after an error.
+
+    If a change drops an object, all statements are planned before the first one runs. Otherwise, an object might be
+    dropped although its new definition is then refused.
+    """
+    from rw_sql.cli.output import print_error
+    from rw_sql.plan.deploy.plan_file import require_current, require_still_there
+    from rw_sql.plan.result.confirmation import UnconfirmedError, hint_for_a_command
+
+    uri = runner.location.uri
+    with runner.session() as spark:
+        from rw_sql.runtime.support.faults import fault
+
+        # The plan is checked again, because the catalog may have changed while the user answered and Spark started.
+        require_current(catalog_of(uri)[1], plan, uri, again)
+        if any(change.needs_drop for change in changes):
+            _require_possible(spark, changes)
+        try:
+            for text in first:
+                runner.run(spark, text)
+            for change in changes:
+                fault("apply.before_change")
+                require_still_there(catalog_of(uri)[1], change)
+                for text in change.texts:
+                    runner.run(spark, text)
+                made.append(change)
+        except (SqlError, KeyboardInterrupt) as error:
+            if isinstance(error, UnconfirmedError):
+                error.hint = hint_for_a_command(error.question)
+            print_error(f"{len(made)} of {len(changes)} changes were applied; to continue, {again}")
+            raise
+
+
+def _require_possible(spark: SparkSession, changes: Sequence[DeployChange]) -> None:
+    """Raises SqlError if a statement would be refused on the catalog that the preceding statements produce."""
+    from rw_sql.cli.output import print_error
+    from rw_sql.session.scripts import run_dry
+
+    try:
+        run_dry(spark, [text for change in changes for text in change.texts])
+    except SqlError:
+        print_error(f"0 of {len(changes)} changes were applied: a statement would be refused")
+        raise

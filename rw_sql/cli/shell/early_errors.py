@@ -1,0 +1,124 @@
+"""Errors and empty results that need neither Spark nor an upstream, for statements typed while Spark is starting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import (
+    DUPLICATE_OBJECT,
+    INVALID_OPTION,
+    INVALID_PARAMETER,
+    INVALID_PROPERTY,
+    MISSING_PROPERTY,
+    NOT_SUPPORTED,
+    UNDEFINED_OBJECT,
+    UNDEFINED_SCHEMA,
+    UNKNOWN_OPTION,
+    UNKNOWN_PARAMETER,
+    UNKNOWN_PROPERTY,
+    WRONG_KIND,
+    SqlError,
+)
+from rw_sql.metastore import Snapshot
+from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.plan.lower import lower
+from rw_sql.plan.offline.inspector import OfflineInspector, Unanswerable
+from rw_sql.syntax import statements as ast
+from rw_sql.syntax.lexing.spark_words import could_be_sparks
+from rw_sql.syntax.near_statements import near_statement
+from rw_sql.syntax.parsing.script import refuse_invisible
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.metastore.facts import BackfillProgress, JobStatus
+    from rw_sql.plan.ports.jobs import Owner, Sample
+    from rw_sql.plan.result.plan import Table
+    from rw_sql.syntax.statements import Name, Statement
+
+_CERTAIN = frozenset({
+    DUPLICATE_OBJECT, INVALID_OPTION, INVALID_PARAMETER, INVALID_PROPERTY, MISSING_PROPERTY, NOT_SUPPORTED,
+    UNDEFINED_OBJECT, UNDEFINED_SCHEMA, UNKNOWN_OPTION, UNKNOWN_PARAMETER, UNKNOWN_PROPERTY, WRONG_KIND,
+})  # fmt: skip
+"""The errors for which the catalog and the statement are enough."""
+
+_WITH_QUERY = ast.CreateMaterializedView | ast.AlterMaterializedViewQuery | ast.CreateSink
+_EMPTY = Snapshot()
+
+
+class EmptyCatalog:
+    """The catalog of a warehouse that does not exist yet. See :class:`rw_sql.syntax.CatalogView`."""
+
+    def has_object(self, name: Name) -> bool:
+        """False: there are no objects."""
+        return False
+
+    def has_parameter(self, name: str) -> bool:
+        """True if a session parameter with this name exists."""
+        return name in SESSION_PARAMETERS
+
+
+def refuse_unparsed(text: str) -> None:
+    """Raises SqlError for a text that neither rw_sql nor Spark accepts: it has an invisible character, or a similar
+    statement is known.
+
+    Any other text may be a statement of a Spark extension.
+    """
+    refuse_invisible(text)
+    error = None if could_be_sparks(text) else near_statement(text, SESSION_PARAMETERS)
+    if error is not None:
+        raise error.located(text)
+
+
+def refuse_unplanned(statement: Statement, snapshot: Snapshot) -> None:
+    """Raises SqlError if the catalog alone shows that a statement is wrong, for example because it names an object that
+    does not exist.
+
+    A query may read tables of Spark, so statements with a query are not checked.
+    """
+    if isinstance(statement, _WITH_QUERY) and statement.query is not None:
+        return
+    try:
+        lower(statement, snapshot, OfflineInspector(snapshot))
+    except Unanswerable:
+        pass
+    except SqlError as error:
+        if error.kind in _CERTAIN:
+            raise
+
+
+def answer_for_new(statement: Statement) -> Table | None:
+    """The rows of a statement that reads the catalog of a warehouse that does not exist yet; None if they depend on
+    more than the catalog."""
+    try:
+        return lower(statement, _EMPTY, _NewWarehouse(_EMPTY)).table
+    except Unanswerable:
+        return None
+
+
+class _NewWarehouse(OfflineInspector):
+    """The Inspector of a warehouse that does not exist yet: it has no jobs."""
+
+    @property
+    def jobs(self) -> _NoJobs:  # type: ignore[override]
+        return _NoJobs()
+
+
+class _NoJobs:
+    def statuses(self) -> Mapping[str, JobStatus]:
+        return {}
+
+    def owners(self) -> Mapping[str, Owner]:
+        return {}
+
+    def backfills(self) -> Mapping[str, BackfillProgress]:
+        return {}
+
+    def being_backfilled(self) -> frozenset[str]:
+        return frozenset()
+
+    def lags(self) -> Mapping[str, int | None]:
+        return {}
+
+    def metrics(self) -> tuple[Sample, ...]:
+        return ()
