@@ -328,11 +328,6 @@ def encode_value(format: str, encode: str, options: Mapping[str, str], key: str)
     return value.lower() if option.choices else value
 
 
-def separator_of(options: Mapping[str, str]) -> str:
-    """The character between the fields of ENCODE CSV."""
-    return {"\\t": "\t"}.get(found := options.get(DELIMITER, ","), found)
-
-
 def placeholder_text(value: str) -> str:
     """The text for a value of Debezium's placeholder option, which may begin with ``hex:``; empty if the digits after
     ``hex:`` are not UTF-8 text in hexadecimal form."""

@@ -22,9 +22,9 @@ from rw_sql.connectors.files import compression as file_compression
 from rw_sql.connectors.files import rows as file_rows
 from rw_sql.connectors.files import store as file_store
 from rw_sql.connectors.files.store import FileStore
-from rw_sql.connectors.formats import separator_of
 from rw_sql.connectors.support import arrow_schemas
 from rw_sql.connectors.support import fitting as value_fitting
+from rw_sql.connectors.support.csv_separator import separator_of
 from rw_sql.connectors.support.data_sources import register_source
 from rw_sql.connectors.support.local_frames import local_frame, noted_as_large
 from rw_sql.connectors.support.private_files import private_file

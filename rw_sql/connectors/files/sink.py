@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
-from rw_sql.connectors.formats import separator_of
 from rw_sql.connectors.sink import OP, Refusal, RefusedRowsError, SinkError, SinkLook
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec
+from rw_sql.connectors.support.csv_separator import separator_of
 from rw_sql.connectors.support.local_folder import look_at_folder
 from rw_sql.connectors.support.sink_values import json_rows, refused_rows, to_json
 from rw_sql.errors import INVALID_PROPERTY, UNSUPPORTED_TYPE, SqlError

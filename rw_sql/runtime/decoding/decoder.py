@@ -13,8 +13,9 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructType
 
-from rw_sql.connectors.formats import TIMESTAMP_MODE, TIMESTAMPTZ_MODE, encode_value, separator_of
+from rw_sql.connectors.formats import TIMESTAMP_MODE, TIMESTAMPTZ_MODE, encode_value
 from rw_sql.connectors.registry import included_offset
+from rw_sql.connectors.support.csv_separator import separator_of
 from rw_sql.connectors.support.wide_offsets import offset_text, plain_offset
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.model.definitions import (

@@ -16,8 +16,8 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from rw_sql.connectors.formats import separator_of
 from rw_sql.connectors.snapshots import ColumnReader, LineReader
+from rw_sql.connectors.support.csv_separator import separator_of
 from rw_sql.model.definitions import field_of, option_text, table_definition
 from rw_sql.runtime.decoding.change_formats.rows import ROW
 from rw_sql.runtime.decoding.decoder import OFFSET, SPLIT, json_rules

@@ -122,9 +122,8 @@ def test_a_view_stores_no_struct_with_twins() -> None:
     def schema(*names: str) -> str:
         fields = [{"name": name, "type": "integer", "nullable": True, "metadata": {}} for name in names]
         array = {"type": "array", "containsNull": True, "elementType": {"type": "struct", "fields": fields}}
-        return json.dumps(
-            {"type": "struct", "fields": [{"name": "x", "type": array}, {"name": "b", "type": "integer"}]}
-        )
+        columns = [{"name": "x", "type": array}, {"name": "b", "type": "integer"}]
+        return json.dumps({"type": "struct", "fields": columns})
 
     assert twin_fields(schema("a", "b")) is None
     assert twin_fields(schema("a", "A")) == 'fields "a" and "A" differ only in case, which Spark and Delta Lake ignore'
