@@ -131,6 +131,65 @@ def test_postgres_names_the_row_and_the_column(postgres: PostgresInfo) -> None:
 
 
 @pytest.mark.postgres
+@pytest.mark.parametrize(
+    "code", ["AB123", "45000", "insufficient_privilege", "undefined_table", "query_canceled", "internal_error"]
+)
+@pytest.mark.parametrize("type_", ["append-only", "upsert"])
+def test_a_row_that_a_trigger_refuses_with_its_own_code(postgres: PostgresInfo, code: str, type_: str) -> None:
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, word TEXT)")
+    postgres.run(
+        f"CREATE FUNCTION {name}_f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.word = 'no' THEN "
+        f"RAISE EXCEPTION 'not this word' USING ERRCODE = '{code}'; END IF; RETURN new; END $$"
+    )
+    postgres.run(f"CREATE TRIGGER t BEFORE INSERT ON {name} FOR EACH ROW EXECUTE FUNCTION {name}_f()")
+    given = {"jdbc.url": postgres.url, "user": "postgres", "password": PASSWORD, "table.name": name}
+    writer = JdbcSink().open(given | {"on_error": "skip"}, shape(type_, *(["id"] if type_ == "upsert" else [])), "me")
+    assert refused(writer, batch((1, "a"), (2, "no"), (3, "b"))) == [(1, None, "not this word")]
+    writer.write(batch((1, "a"), (3, "b")), 1)
+    writer.close()
+
+
+@pytest.mark.postgres
+def test_a_lock_and_a_timeout_refuse_no_row(postgres: PostgresInfo) -> None:
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE TABLE {name} (id INT, word TEXT)")
+    given = {"jdbc.url": postgres.url, "user": "postgres", "password": PASSWORD, "table.name": name}
+    writer = JdbcSink().open(given | {"jdbc.query.timeout": "1"}, shape(), "me")
+    with connect(given, 8.0) as other:
+        other.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE".encode())
+        with pytest.raises(SinkError) as late:
+            writer.write(batch((1, "a")), 0)
+        assert type(late.value) is SinkError
+        assert str(late.value) == (
+            "canceling statement due to statement timeout: ALTER SINK … CONNECTOR WITH (jdbc.query.timeout = '2') "
+            "gives a batch more time"
+        )
+        writer._connection.execute("SET lock_timeout = '100ms'")
+        writer._connection.commit()
+        with pytest.raises(SinkError) as locked:
+            writer.write(batch((1, "a")), 0)
+        assert type(locked.value) is SinkError
+        assert "lock timeout" in str(locked.value)
+    writer.write(batch((1, "a")), 0)
+    writer.close()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("column", ["a b", "a.b", 'a"b', "a%sb", "$1", "日本", "a: b", "a, null", "a", "key", "line 1"])
+def test_a_column_with_an_odd_name_is_named(postgres: PostgresInfo, column: str) -> None:
+    name, quoted = f"t %s {uuid.uuid4().hex[:8]}", column.replace('"', '""')
+    postgres.run(f'CREATE TABLE "{name}" ("{quoted}" INT, "a: " INT)')
+    fields = [{"name": each, "type": "string", "nullable": True, "metadata": {}} for each in (column, "a: ")]
+    of = SinkShape(name="k", type="append-only", schema=json.dumps({"type": "struct", "fields": fields}))
+    given = {"jdbc.url": postgres.url, "user": "postgres", "password": PASSWORD, "table.name": name}
+    writer = JdbcSink().open(given | {"on_error": "skip"}, of, "me")
+    rows = pa.table({column: ["1", "b: x", ", null"], "a: ": ["1", "1", "1"], OP: [INSERT] * 3})
+    assert [(at, named) for at, named, _ in refused(writer, rows)] == [(1, column), (2, column)]
+    writer.close()
+
+
+@pytest.mark.postgres
 def test_dates_that_python_does_not_have_are_refused_by_name(postgres: PostgresInfo, tmp_path: Path) -> None:
     name = f"t_{uuid.uuid4().hex[:8]}"
     postgres.run(f"CREATE TABLE {name} (id INT, day DATE)")
