@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
 
@@ -19,8 +21,18 @@ from rw_sql.connectors.delta.sink import DeltaSink
 from rw_sql.connectors.files.sink import FileSink
 from rw_sql.connectors.jdbc.sink import JdbcSink
 from rw_sql.connectors.jdbc.url import connect
+from rw_sql.connectors.kafka import sink as kafka_sink
 from rw_sql.connectors.kafka.sink import KafkaSink, KafkaWriter
-from rw_sql.connectors.sink import INSERT, OP, Refusal, RefusedRowsError, SinkError, SinkShape, TargetUnfitError
+from rw_sql.connectors.sink import (
+    INSERT,
+    OP,
+    Refusal,
+    RefusedRowsError,
+    SinkError,
+    SinkLook,
+    SinkShape,
+    TargetUnfitError,
+)
 from rw_sql.connectors.support.sink_values import refused_rows
 from tests.support.postgres import PASSWORD, PostgresInfo
 from tests.support.sink_batches import batch, shape
@@ -128,6 +140,65 @@ def test_postgres_names_the_row_and_the_column(postgres: PostgresInfo) -> None:
         skipping.write(rows, 2)
     assert type(away.value) is SinkError
     stopping.close()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "code", ["AB123", "45000", "insufficient_privilege", "undefined_table", "query_canceled", "internal_error"]
+)
+@pytest.mark.parametrize("type_", ["append-only", "upsert"])
+def test_a_row_that_a_trigger_refuses_with_its_own_code(postgres: PostgresInfo, code: str, type_: str) -> None:
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, word TEXT)")
+    postgres.run(
+        f"CREATE FUNCTION {name}_f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.word = 'no' THEN "
+        f"RAISE EXCEPTION 'not this word' USING ERRCODE = '{code}'; END IF; RETURN new; END $$"
+    )
+    postgres.run(f"CREATE TRIGGER t BEFORE INSERT ON {name} FOR EACH ROW EXECUTE FUNCTION {name}_f()")
+    given = {"jdbc.url": postgres.url, "user": "postgres", "password": PASSWORD, "table.name": name}
+    writer = JdbcSink().open(given | {"on_error": "skip"}, shape(type_, *(["id"] if type_ == "upsert" else [])), "me")
+    assert refused(writer, batch((1, "a"), (2, "no"), (3, "b"))) == [(1, None, "not this word")]
+    writer.write(batch((1, "a"), (3, "b")), 1)
+    writer.close()
+
+
+@pytest.mark.postgres
+def test_a_lock_and_a_timeout_refuse_no_row(postgres: PostgresInfo) -> None:
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE TABLE {name} (id INT, word TEXT)")
+    given = {"jdbc.url": postgres.url, "user": "postgres", "password": PASSWORD, "table.name": name}
+    writer = JdbcSink().open(given | {"jdbc.query.timeout": "1"}, shape(), "me")
+    with connect(given, 8.0) as other:
+        other.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE".encode())
+        with pytest.raises(SinkError) as late:
+            writer.write(batch((1, "a")), 0)
+        assert type(late.value) is SinkError
+        assert str(late.value) == (
+            "canceling statement due to statement timeout: ALTER SINK … CONNECTOR WITH (jdbc.query.timeout = '2') "
+            "gives a batch more time"
+        )
+        writer._connection.execute("SET lock_timeout = '100ms'")
+        writer._connection.commit()
+        with pytest.raises(SinkError) as locked:
+            writer.write(batch((1, "a")), 0)
+        assert type(locked.value) is SinkError
+        assert "lock timeout" in str(locked.value)
+    writer.write(batch((1, "a")), 0)
+    writer.close()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("column", ["a b", "a.b", 'a"b', "a%sb", "$1", "日本", "a: b", "a, null", "a", "key", "line 1"])
+def test_a_column_with_an_odd_name_is_named(postgres: PostgresInfo, column: str) -> None:
+    name, quoted = f"t %s {uuid.uuid4().hex[:8]}", column.replace('"', '""')
+    postgres.run(f'CREATE TABLE "{name}" ("{quoted}" INT, "a: " INT)')
+    fields = [{"name": each, "type": "string", "nullable": True, "metadata": {}} for each in (column, "a: ")]
+    of = SinkShape(name="k", type="append-only", schema=json.dumps({"type": "struct", "fields": fields}))
+    given = {"jdbc.url": postgres.url, "user": "postgres", "password": PASSWORD, "table.name": name}
+    writer = JdbcSink().open(given | {"on_error": "skip"}, of, "me")
+    rows = pa.table({column: ["1", "b: x", ", null"], "a: ": ["1", "1", "1"], OP: [INSERT] * 3})
+    assert [(at, named) for at, named, _ in refused(writer, rows)] == [(1, column), (2, column)]
+    writer.close()
 
 
 @pytest.mark.postgres
@@ -250,3 +321,46 @@ def test_small_records_are_not_refused_because_they_are_sent_together(broker: Br
         assert caught.value.is_rest_written
         writer.write(batch(*((number, "x" * 1_000) for number in range(100))), 1)
         writer.close()
+
+
+@pytest.mark.kafka
+def test_a_compacted_topic_takes_no_records_without_a_key(broker: BrokerInfo, topic_name: str) -> None:
+    """CREATE SINK finds that, and so does a running sink whose topic is changed."""
+    given = {"properties.bootstrap.server": broker.bootstrap, "topic": topic_name}
+    create_topic(broker.bootstrap, topic_name, 1, {"cleanup.policy": "compact,delete"})
+    why = f'topic "{topic_name}" is compacted, so its records need a key, and this sink has no primary key'
+    look = KafkaSink().look(given, shape(encode="JSON"))
+    assert (look.misfit, look.hint) == (why, "primary_key = '…' in WITH names the columns of the key")
+    assert KafkaSink().look(given, shape("append-only", "id", encode="JSON")) == SinkLook()
+    writer = KafkaSink().open(given, shape(encode="JSON"), "me")
+    with pytest.raises(TargetUnfitError) as caught:
+        writer.write(batch((1, "a"), (2, "b")), 0)
+    assert str(caught.value) == why
+    writer.close()
+
+
+@pytest.mark.kafka
+def test_brokers_that_do_not_take_a_record_are_not_away(
+    broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the records without a key stand for those that brokers refuse for another reason, such as their schema."""
+    create_topic(broker.bootstrap, topic_name, 1, {"cleanup.policy": "compact"})
+    given = {"properties.bootstrap.server": broker.bootstrap, "topic": topic_name}
+    of = replace(shape("upsert", "id", encode="JSON"), key_encode="TEXT")
+
+    def keys(rows: pa.Table, column: str) -> list[bytes | None]:
+        return [None if number in (3, 5) else b"k" for number in rows[column].to_pylist()]
+
+    monkeypatch.setattr(kafka_sink, "plain_keys", keys)
+    writer = KafkaSink().open(given, of, "me")
+    rows = batch(*((number, "a") for number in range(8)))
+    with pytest.raises(RefusedRowsError) as caught:
+        writer.write(rows, 0)
+    why = f'topic "{topic_name}" does not take its record: Broker: Broker failed to validate record'
+    assert [(told.index, told.reason, told.hint) for told in caught.value.refusals] == [(3, why, None), (5, why, None)]
+    assert caught.value.is_rest_written
+    writer.write(rows.take(pa.array([0, 1, 2])), 1)
+    writer.close()
+    counted = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": uuid.uuid4().hex})
+    assert counted.get_watermark_offsets(TopicPartition(topic_name, 0), timeout=20)[1] == 6 + 3
+    counted.close()

@@ -27,6 +27,7 @@ from rw_sql.connectors.sink import (
 )
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec
 from rw_sql.connectors.support.nullable_schemas import nullable_schema
+from rw_sql.connectors.support.query_names import in_query
 from rw_sql.connectors.support.s3 import look_at_store
 from rw_sql.connectors.support.sink_values import last_per_key, split_by_op
 from rw_sql.errors import INVALID_PROPERTY, near_names
@@ -157,12 +158,12 @@ class DeltaSink:
                 return SinkLook(
                     misfit=f'the table at {location} has no column "{name}"',
                     hint=(f'did you mean "{near[0]}"? ' if near else "")
-                    + f"ALTER TABLE {_in_sql(location)} ADD COLUMN {name} …, or set another location",
+                    + f"ALTER TABLE {_in_sql(location)} ADD COLUMN {in_query(name)} …, or set another location",
                 )
             if there[name].type != field.type:
                 return SinkLook(
                     misfit=f'column "{name}" of the table at {location} is {_word(there[name])}, not {_word(field)}',
-                    hint=f"CAST it in the sink's query: CREATE SINK … AS SELECT CAST({name} AS …) …",
+                    hint=f"CAST it in the sink's query: CREATE SINK … AS SELECT CAST({in_query(name)} AS …) …",
                 )
         required = [name for name, field in there.items() if name not in wanted and not field.nullable]
         if required:

@@ -25,6 +25,7 @@ from rw_sql.connectors.sink import (
     TargetUnfitError,
 )
 from rw_sql.connectors.spec import check_option_values, load_sink_spec
+from rw_sql.connectors.support.query_names import in_query
 from rw_sql.connectors.support.sink_values import last_per_key, python_values, split_by_op
 from rw_sql.errors import near_names
 from rw_sql.packages import deferred, require_package
@@ -94,7 +95,7 @@ class IcebergSink:
             if there[field.name] != field.type:
                 return SinkLook(
                     misfit=f'column "{field.name}" of table {name} is {there[field.name]}, not {field.type}',
-                    hint=f"CAST it in the sink's query: CREATE SINK … AS SELECT CAST({field.name} AS …) …",
+                    hint=f"CAST it in the sink's query: CREATE SINK … AS SELECT CAST({in_query(field.name)} AS …) …",
                 )
         required = [each.name for each in table.schema().fields if each.required and each.name not in wanted.names]
         if required:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.connectors.sink import Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import psycopg
 
 
@@ -20,15 +22,20 @@ class Fault(Enum):
     TABLE = "the table or the user's privileges have changed"
 
 
-_ROW_CLASSES = ("22", "23", "44", "P0")
-"""SQLSTATE classes (PostgreSQL, appendix A): data exception, integrity constraint, WITH CHECK OPTION, RAISE."""
+_AWAY_CLASSES = ("08", "0B", "25", "26", "28", "2D", "34", "3B", "3D", "40", "53", "57", "58", "72", "F0", "HV", "XX")
+"""SQLSTATE classes (PostgreSQL, appendix A) of the connection, the transaction, the server and its resources."""
 
-_ROW_CODES = ("21000", "54000")
-"""The SQLSTATE codes for a duplicate row in ON CONFLICT and for a value too large for its index."""
+_AWAY_CODES = ("55006", "55P03")
+"""The SQLSTATE codes for an object in use and for a lock that was not available in time."""
 
 _TABLE_CLASSES = ("0A", "3F", "42", "55")
-_TABLE_CODES = ("428C9",)
-_COLUMN = re.compile(r"^COPY [^\n]*?, line \d+, column (.+?)(?:: |, null|$)", re.MULTILINE)
+_TABLE_CODES = ("25006", "428C9")
+"""The SQLSTATE codes for a read-only transaction and for a generated column."""
+
+_RAISE = "exec_stmt_raise"
+"""The server's function that reports an error for RAISE, in whose statement a trigger may choose any SQLSTATE."""
+
+_COLUMN = re.compile(r"^COPY [^\n]*?, line \d+, column ([^\n]+)", re.MULTILINE)
 _CONSTRAINED = """
 SELECT string_agg(a.attname::text, ', ' ORDER BY k.at)
 FROM pg_catalog.pg_constraint c, unnest(c.conkey) WITH ORDINALITY k (number, at), pg_catalog.pg_attribute a
@@ -43,7 +50,8 @@ WHERE i.indrelid = %s::regclass AND c.relname = %s
 
 
 def fault_of(error: psycopg.Error) -> Fault:
-    """Classifies an error.
+    """Classifies an error. An SQLSTATE that this module does not know is that of a trigger or a function, which refuses
+    a row.
 
     Errors without an SQLSTATE come from the client: an unsupported value, or a broken connection.
     """
@@ -52,28 +60,37 @@ def fault_of(error: psycopg.Error) -> Fault:
     state = error.sqlstate
     if state is None:
         return Fault.ROW if isinstance(error, psycopg.DataError) else Fault.AWAY
-    if state.startswith(_ROW_CLASSES) or state in _ROW_CODES:
+    if error.diag.source_function == _RAISE:
         return Fault.ROW
     if state == "42501" and "row-level security" in (error.diag.message_primary or ""):
         return Fault.ROW
+    if state in _AWAY_CODES:
+        return Fault.AWAY
     if state.startswith(_TABLE_CLASSES) or state in _TABLE_CODES:
         return Fault.TABLE
-    return Fault.AWAY
+    return Fault.AWAY if state.startswith(_AWAY_CLASSES) else Fault.ROW
 
 
-def refusal_of(error: psycopg.Error, connection: psycopg.Connection[Any], table: str) -> Refusal:
-    """The refusal of a single row. ``table`` is the quoted name, used to query details of a violated constraint."""
+def refusal_of(
+    error: psycopg.Error, connection: psycopg.Connection[Any], table: str, columns: Sequence[str]
+) -> Refusal:
+    """The refusal of a single row with these columns. ``table`` is the quoted name, used to query details of a violated
+    constraint."""
     said = error.diag
     reason = said.message_primary or " ".join(str(error).split())
     if said.message_detail and error.sqlstate in ("23503", "23505", "23P01"):
         reason += f" ({said.message_detail.rstrip('.')})"
-    return Refusal(index=0, column=said.column_name or _column(error, connection, table), reason=reason)
+    return Refusal(index=0, column=said.column_name or _column(error, connection, table, columns), reason=reason)
 
 
-def _column(error: psycopg.Error, connection: psycopg.Connection[Any], table: str) -> str | None:
+def _column(
+    error: psycopg.Error, connection: psycopg.Connection[Any], table: str, columns: Sequence[str]
+) -> str | None:
     found = _COLUMN.search(error.diag.context or "")
     if found is not None:
-        return found[1].strip('"')
+        # The name is not quoted, and the value follows it.
+        named = [name for name in columns if found[1].startswith((f"{name}: ", f"{name}, null")) or found[1] == name]
+        return max(named, key=len, default=None)
     name = error.diag.constraint_name
     if name is None:
         return None

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
+QUERY_TIMEOUT = "jdbc.query.timeout"
 _PREFIX = "jdbc:"
 _PARAMETERS = {
     "sslmode": "sslmode",
@@ -72,6 +73,11 @@ def conninfo(options: Mapping[str, str]) -> dict[str, str]:
         if key in options:
             made[key] = options[key]
     return made
+
+
+def query_seconds(options: Mapping[str, str]) -> int:
+    """The timeout of one statement on the target, in seconds."""
+    return int(options.get(QUERY_TIMEOUT, "60"))
 
 
 def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:

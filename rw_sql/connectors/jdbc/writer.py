@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.jdbc.refusals import Fault, fault_of, refusal_of
+from rw_sql.connectors.jdbc.url import QUERY_TIMEOUT, query_seconds
 from rw_sql.connectors.sink import (
     DELETE,
     ON_ERROR,
@@ -31,6 +32,7 @@ from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from decimal import Decimal
 
     import psycopg
     import pyarrow as pa
@@ -44,6 +46,7 @@ else:
 _NUL = "\0"
 _REPLACEMENT = "\ufffd"
 _INDEX = "_rw_index"
+_MOST_SECONDS = 86400
 _CANCEL_SECONDS = 2.0
 """The time limit in seconds for the server to accept a cancellation, and again for the statement to end."""
 
@@ -114,7 +117,7 @@ class JdbcWriter:
             raise SinkError("stopped") from error
         fault, text = fault_of(error), without_password(error, self._options)
         if fault is Fault.AWAY:
-            raise SinkError(text) from error
+            raise SinkError(text + self._remedy_of(error)) from error
         if fault is Fault.TABLE:
             raise TargetUnfitError(text) from error
         try:
@@ -123,6 +126,15 @@ class JdbcWriter:
             raise SinkError("stopped" if self._is_cancelled else without_password(other, self._options)) from other
         # If the table refuses the batch but none of its rows, the batch conflicts with another writer.
         raise RefusedRowsError(found) if found else SinkError(text) from error
+
+    def _remedy_of(self, error: psycopg.Error) -> str:
+        """The option to change, if a statement took longer than its timeout."""
+        import psycopg
+
+        if not isinstance(error, psycopg.errors.QueryCanceled) or "timeout" not in str(error):
+            return ""
+        seconds = min(2 * query_seconds(self._options), _MOST_SECONDS)
+        return f": ALTER SINK … CONNECTOR WITH ({QUERY_TIMEOUT} = '{seconds}') gives a batch more time"
 
     def _refusals(self, rows: pa.Table) -> list[Refusal]:
         """The rows that the table refuses; nothing is written. Raises psycopg.Error if the refused rows cannot be
@@ -165,7 +177,8 @@ class JdbcWriter:
                 return Refusal(
                     index=0, column=column, reason="PostgreSQL's text cannot contain the character NUL (U+0000)"
                 )
-            return refusal_of(error, self._connection, self._target.as_string(self._connection))
+            target = self._target.as_string(self._connection)
+            return refusal_of(error, self._connection, target, list(self._shape.columns))
         return None
 
     def _apply(self, rows: pa.Table) -> None:
@@ -186,14 +199,21 @@ class JdbcWriter:
                 copy.write_row(row)
 
     def _column(self, rows: pa.Table, name: str) -> list[Any]:
-        """A column's values for COPY: nested values as JSON, arrays of scalars as PostgreSQL arrays."""
+        """A column's values for COPY: nested values as JSON, and arrays of scalars as PostgreSQL arrays.
+
+        NUMERIC is text, because psycopg writes some numbers with an exponent, which a column of texts would keep.
+        """
         kind = rows.schema.field(name).type
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
         is_json = pa.types.is_nested(kind.value_type if is_list else kind)
         values = json_values(rows, name) if is_json else python_values(rows.column(name), name)
         if self._replaced is not None and _has_text(kind):
             values = [self._replaced.of(value) for value in values]
-        return [None if value is None else json.dumps(value) for value in values] if is_json else values
+        if is_json:
+            return [None if value is None else json.dumps(value) for value in values]
+        if pa.types.is_decimal(kind.value_type if is_list else kind):
+            return [[_digits(item) for item in value] if is_list and value else _digits(value) for value in values]
+        return values
 
     def _batch_table(self, columns: list[str]) -> Any:
         from psycopg import sql
@@ -295,6 +315,10 @@ class _Replaced:
         if isinstance(value, dict):
             return {self.of(name): self.of(item) for name, item in value.items()}
         return value
+
+
+def _digits(number: Decimal | None) -> str | None:
+    return None if number is None else format(number, "f")
 
 
 def _has_text(kind: pa.DataType) -> bool:

@@ -26,6 +26,7 @@ from rw_sql.connectors.sink import (
     RefusedRowsError,
     SinkError,
     SinkLook,
+    TargetUnfitError,
 )
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec, load_spec
 from rw_sql.connectors.support.debezium_json import change_record
@@ -125,36 +126,53 @@ class KafkaSink:
                 misfit=f'the user may not write to topic "{refused[0]}"',
                 hint="grant it the operation WRITE on the topic",
             )
+        if shape is not None and not shape.keys and _is_compacted(self.spec, options):
+            return SinkLook(misfit=_needs_keys(options), hint="primary_key = '…' in WITH names the columns of the key")
         if shape is not None and has_registry(shape):
             return look_at_registry(options, shape, *topics_of(options))
         return SinkLook()
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> KafkaWriter:
         """Opens a producer. Raises SinkError."""
-        return KafkaWriter(self.spec, options, shape, self._most_bytes(options))
+        return KafkaWriter(self.spec, options, shape, _most_bytes(self.spec, options))
 
-    def _most_bytes(self, options: Mapping[str, str]) -> int | None:
-        """The topic's ``max.message.bytes``; None if the brokers do not report it, for example because the user lacks
-        the right to read it.
-        """
-        (topic,) = topics_of(options)
 
-        def ask(admin: kafka_admin.BrokerAdmin) -> str | None:
-            module = kafka_admin.admin_module()
-            of = module.ConfigResource(module.ConfigResource.Type.TOPIC, topic)
-            told = admin.ask(lambda client, left: client.describe_configs([of], request_timeout=left)[of])
-            found = told.get("max.message.bytes")
-            return None if found is None else str(found.value)
+def _most_bytes(spec: ConnectorSpec, options: Mapping[str, str]) -> int | None:
+    """The topic's ``max.message.bytes``; None if the brokers do not report it."""
+    found = _topic_setting(spec, options, "max.message.bytes")
+    return int(found) if found is not None and found.isdecimal() else None
 
-        try:
-            found = kafka_visits.with_client(
-                kafka_properties.admin_properties(load_spec("kafka"), options),
-                ask,
-                timeout=kafka_properties.call_timeout(self.spec, options, RESOLVE_TIMEOUT_SECONDS),
-            )
-            return None if found is None else int(found)
-        except (kafka_admin.BrokerError, ValueError):
-            return None
+
+def _is_compacted(spec: ConnectorSpec, options: Mapping[str, str]) -> bool:
+    """True if the topic keeps the last record of each key; brokers then refuse records without a key."""
+    return "compact" in (_topic_setting(spec, options, "cleanup.policy") or "")
+
+
+def _needs_keys(options: Mapping[str, str]) -> str:
+    (topic,) = topics_of(options)
+    return f'topic "{topic}" is compacted, so its records need a key, and this sink has no primary key'
+
+
+def _topic_setting(spec: ConnectorSpec, options: Mapping[str, str], name: str) -> str | None:
+    """A setting of the topic; None if the brokers do not report it, for example because the user lacks the right to
+    read it."""
+    (topic,) = topics_of(options)
+
+    def ask(admin: kafka_admin.BrokerAdmin) -> str | None:
+        module = kafka_admin.admin_module()
+        of = module.ConfigResource(module.ConfigResource.Type.TOPIC, topic)
+        told = admin.ask(lambda client, left: client.describe_configs([of], request_timeout=left)[of])
+        found = told.get(name)
+        return None if found is None else str(found.value)
+
+    try:
+        return kafka_visits.with_client(
+            kafka_properties.admin_properties(load_spec("kafka"), options),
+            ask,
+            timeout=kafka_properties.call_timeout(spec, options, RESOLVE_TIMEOUT_SECONDS),
+        )
+    except kafka_admin.BrokerError:
+        return None
 
 
 def records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterator[_Record]:
@@ -209,8 +227,14 @@ class KafkaWriter:
         self._shape = shape
         self._most_bytes = most_bytes
         self._limit = int(spec.value(options, _CLIENT_LIMIT) or _CLIENT_LIMIT_DEFAULT)
+        self._spec = spec
+        self._options = options
         self._too_large = KafkaError.MSG_SIZE_TOO_LARGE
+        self._invalid = (KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP)
+        self._sent_with_invalid = KafkaError._INVALID_DIFFERENT_RECORD
         self._refused: dict[int, str] = {}
+        self._large: set[int] = set()
+        self._unsent: set[int] = set()
         (self._topic,) = topics_of(options)
         self._registered = RegisteredRecords(options, shape, self._topic) if has_registry(shape) else None
         self._fault: str | None = None
@@ -258,22 +282,28 @@ class KafkaWriter:
             self._properties["batch.num.messages"] = 1
             self._producer = self._opened()
             self._send(made)
+        if self._refused.keys() - self._large and not self._shape.keys and _is_compacted(self._spec, self._options):
+            raise TargetUnfitError(_needs_keys(self._options))
         if self._refused:
-            told = [Refusal(index=index, reason=reason, hint=self._topic_hint()) for index, reason in
-                    sorted(self._refused.items())]  # fmt: skip
+            told = [
+                Refusal(index=index, reason=reason, hint=self._topic_hint() if index in self._large else None)
+                for index, reason in sorted(self._refused.items())
+            ]
             raise RefusedRowsError(told, is_rest_written=True)
 
     def _were_refused_together(self, made: list[tuple[int, _Record]]) -> bool:
-        """True if some refused records may be small enough: brokers refuse all records that were sent together with one
-        that is too large."""
-        if not self._refused or self._properties.get("batch.num.messages") == 1:
+        """True if some records may have been refused only because of others that were sent together with them: brokers
+        refuse them all if one is too large or invalid."""
+        if not (self._refused or self._unsent) or self._properties.get("batch.num.messages") == 1:
             return False
         limit = self._most_bytes
-        return limit is None or any(index in self._refused and _size(record) <= limit for index, record in made)
+        return bool(self._unsent) or any(
+            index in self._large and (limit is None or _size(record) <= limit) for index, record in made
+        )
 
     def _send(self, made: list[tuple[int, _Record]]) -> None:
         """Sends records and waits until the brokers have acknowledged or refused each."""
-        self._refused = {}
+        self._refused, self._large, self._unsent = {}, set(), set()
         for count, (index, (key, value)) in enumerate(made, start=1):
             self._put(index, key, value)
             if count % _POLL_EVERY == 0:
@@ -308,10 +338,15 @@ class KafkaWriter:
             if error is None:
                 return
             if error.code() == self._too_large:
+                self._large.add(index)
                 self._refused[index] = (
                     f"its record of {_size((key, value))} bytes is larger than the brokers take: "
                     f'max.message.bytes of topic "{self._topic}", or message.max.bytes of the brokers'
                 )
+            elif error.code() in self._invalid:
+                self._refused[index] = f'topic "{self._topic}" does not take its record: {error.str()}'
+            elif error.code() == self._sent_with_invalid:
+                self._unsent.add(index)
             else:
                 self._fault = self._fault or error.str()
 

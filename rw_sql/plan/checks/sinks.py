@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 _TYPES = {"PLAIN": APPEND_ONLY, "UPSERT": UPSERT, "DEBEZIUM": DEBEZIUM}
 _OF_SOURCES = ("map.handling.mode", "messages_as_jsonb", "key.message", "schema.location")
 _CSV_OPTIONS = ("without_header", "delimiter")
+_DELIMITER = re.compile(r"""[\x01-\x7f](?<![A-Za-z0-9"+\-.: \r\n])""")
+"""The delimiters of CSV that the writer accepts and that no value without quotes contains."""
+
 _KEY_TYPES = {"TEXT": ("string", "boolean", "byte", "short", "integer", "long"), "BYTES": ("binary",)}
 """The values of KEY ENCODE, each with Spark's names of the column types that it accepts.
 
@@ -227,10 +231,12 @@ def _check_encode(clause: FormatEncode) -> None:
                     span=option.value.span,
                     hint=f"{option.key} = 'true'",
                 )
-            if not is_switch and len(text) != 1 and text != "\\t":
+            if not is_switch and text != "\\t" and _DELIMITER.fullmatch(text) is None:
+                is_one = len(text) == 1
                 raise SqlError(
                     INVALID_DEFINITION,
-                    f"delimiter must be one character, not '{text}'",
+                    f"delimiter must be one{' ASCII' if is_one else ''} character"
+                    f"{' that occurs in no number, time or quotation' if is_one else ''}, not '{text}'",
                     span=option.value.span,
                     hint="delimiter = ','",
                 )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake import DeltaTable, Field, Schema, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from rw_sql.connectors.delta.sink import _UNWRITABLE, DeltaSink
 from rw_sql.connectors.sink import DELETE, OP, UPDATE, SinkError, SinkShape, TargetUnfitError
@@ -277,3 +278,15 @@ def test_names_of_columns_with_quotes(tmp_path: Path, name: str) -> None:
         writer.write(made, number)
     found = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().sort_by(name).to_pylist()
     assert found == [{name: 1, "word`": "a"}, {name: 2, "word`": "c"}, {name: 3, "word`": "d"}]
+
+
+def test_hints_quote_odd_names(tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    DeltaTable.create(path, Schema([Field("a b", PrimitiveType("long"))]))
+    fields: list[dict[str, object]] = [
+        {"name": name, "type": "integer", "nullable": True, "metadata": {}} for name in ("a b", "c`d")
+    ]
+    schemas = [json.dumps({"type": "struct", "fields": part}) for part in (fields, fields[1:])]
+    looks = [DeltaSink().look({"location": path}, replace(shape(), schema=schema)) for schema in schemas]
+    assert looks[0].hint == "CAST it in the sink's query: CREATE SINK … AS SELECT CAST(`a b` AS …) …"
+    assert looks[1].hint == f"ALTER TABLE delta.`{path}` ADD COLUMN `c``d` …, or set another location"

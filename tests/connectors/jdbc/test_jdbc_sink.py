@@ -196,6 +196,26 @@ def test_types_arrive_as_they_are(postgres: PostgresInfo) -> None:
 
 
 @pytest.mark.postgres
+def test_numbers_have_no_exponent_in_a_column_of_texts(postgres: PostgresInfo) -> None:
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE TABLE {name} (t TEXT, n NUMERIC(38, 18), ts TEXT[], ns NUMERIC[])")
+    numbers = [Decimal(text) for text in ("0E-18", "1E-18", "-12345678901234567890.123456789012345678")]
+    kind, array = "decimal(38,18)", {"type": "array", "elementType": "decimal(38,18)", "containsNull": True}
+    columns: dict[str, Any] = {"t": kind, "n": kind, "ts": array, "ns": array}
+    fields = [{"name": key, "type": of, "nullable": True, "metadata": {}} for key, of in columns.items()]
+    of = SinkShape(name="k", type="append-only", schema=json.dumps({"type": "struct", "fields": fields}))
+    plain = pa.array([*numbers, None], pa.decimal128(38, 18))
+    lists = pa.array([*([number, None] for number in numbers), None], pa.list_(pa.decimal128(38, 18)))
+    writer = JdbcSink().open(options(postgres, name), of, "me")
+    writer.write(pa.table({"t": plain, "n": plain, "ts": lists, "ns": lists, OP: [INSERT] * 4}), 0)
+    writer.close()
+    assert postgres.run(f"SELECT * FROM {name}") == [
+        *((f"{number:f}", number, [f"{number:f}", None], [number, None]) for number in numbers),
+        (None, None, None, None),
+    ]
+
+
+@pytest.mark.postgres
 def test_the_look_reports_what_does_not_fit(postgres: PostgresInfo, table: str) -> None:
     sink = JdbcSink()
     assert sink.look(options(postgres, table), UPSERT) == sink.look(options(postgres, table), None)

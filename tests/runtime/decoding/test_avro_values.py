@@ -216,3 +216,19 @@ def test_years_beyond_9999_are_an_error_of_their_record(spark: SparkSession, wri
         rows = read_values(spark, writer.url, f"year-{kind}", reader, [head + body for body in bodies])
         faults = [fault is not None for _, fault in rows]
         assert faults == [not first <= at + deep <= last for at, deep in given], kind
+
+
+def test_an_id_beyond_those_of_registries_is_an_error_of_its_record(spark: SparkSession, writer: AvroWriter) -> None:
+    """Some registries answer a request for such an id as if their address were wrong."""
+    schema = record_schema("Id", {"id": "long"})
+    good = writer.framed("id", schema, {"id": 1})
+    values = [good, *(b"\0" + id_.to_bytes(4, "big") + good[5:] for id_ in (2**31, 2**32 - 1, 2**31 - 1)), good]
+    rows = read_values(spark, writer.url, "id", schema, values)
+    assert [row for row, _ in rows] == [{"id": 1}, *[{"id": None}] * 3, {"id": 1}]
+    assert [fault for _, fault in rows] == [
+        None,
+        "schema 2147483648 is not in the registry",
+        "schema 4294967295 is not in the registry",
+        "schema 2147483647 is not in the registry",
+        None,
+    ]

@@ -59,6 +59,11 @@ def head_of(id_: int) -> bytes:
     return b"\0" + id_.to_bytes(4, "big")
 
 
+_GREATEST_ID = 2**31 - 1
+"""Registries number schemas by signed integers. Some of them answer a request for a greater id with an error that looks
+like a wrong address."""
+
+
 def id_of(head: bytes) -> int | None:
     """The schema's id in a record's head; None if ``head`` is not Confluent's frame."""
     return int.from_bytes(head[1:], "big") if len(head) == HEAD_BYTES and head[0] == 0 else None
@@ -127,10 +132,10 @@ class Writers:
         self.known(head_of(id_) for id_ in ids)
 
     def _look_up(self, head: bytes) -> bool:
-        """False if the registry lacks the schema of a head. True for a head that is not a frame, which has no schema to
-        look up."""
+        """False if the registry lacks the schema of a head. True for a head without a schema to look up: it is not a
+        frame, or its id is greater than any that a registry gives."""
         id_ = id_of(head)
-        if id_ is None:
+        if id_ is None or id_ > _GREATEST_ID:
             return True
         try:
             schema = self.client.schema(id_)

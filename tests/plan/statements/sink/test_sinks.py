@@ -335,3 +335,25 @@ def test_names_are_shared_with_sources_and_views() -> None:
     assert refused(world, "CREATE MATERIALIZED VIEW k AS SELECT id FROM s").code == "RW201"
     assert world.answers(to_kafka("IF NOT EXISTS k", "FROM v")) == [("NOTHING", 'sink "k" already exists')]
     assert world.answers("DROP SINK IF EXISTS nobody") == [("NOTHING", 'sink "nobody" does not exist')]
+
+
+@pytest.mark.parametrize("delimiter", ['"', "\n", "\r", "\0", "é", ".", "-", "+", ":", " ", "1", "e", "N"])
+def test_a_delimiter_that_numbers_or_times_contain_is_refused(delimiter: str) -> None:
+    """No quotes surround numbers and times, so a line of ``1.5`` and ``2`` would have three fields."""
+    world = sink_world()
+    statement = (
+        "CREATE SINK k FROM v WITH (connector = 'fs', fs.path = '/data') FORMAT PLAIN ENCODE CSV (delimiter = {})"
+    )
+    error = refused(world, statement.format(f"'{delimiter}'"))
+    assert error.code == "RW212"
+    assert "delimiter must be one ASCII character that occurs in no number, time or quotation" in error.message
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "|", "\t", "\\t", "\x01", "~"])
+def test_other_delimiters_are_accepted(delimiter: str) -> None:
+    world = sink_world()
+    world.run(
+        "CREATE SINK k FROM v WITH (connector = 'fs', fs.path = '/data') FORMAT PLAIN ENCODE CSV "
+        f"(delimiter = '{delimiter}')"
+    )
+    assert sink(world).name == "k"
