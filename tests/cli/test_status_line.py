@@ -172,7 +172,12 @@ def test_a_second_ctrl_c_waits_until_the_line_is_removed() -> None:
             wait_until(lambda: "planning" in stream.getvalue(), "the status")
             status._erase = erase_slowly  # type: ignore[method-assign]
 
-    with pytest.raises(KeyboardInterrupt):
-        run()
-    assert status._live is None
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    # A shell script's background jobs, such as a run of these tests, ignore SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run()
+        assert status._live is None
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)

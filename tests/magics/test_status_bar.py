@@ -30,11 +30,11 @@ def shell() -> Iterator[InteractiveShell]:
 def test_the_status_has_a_bar_where_rows_are_known() -> None:
     text = StatusText(Doing("waiting for its backfill", (MAKING, STARTING)), 72.9)
     assert repr(text) == (
-        "running for 1 min 12 s: waiting for its backfill; <m> (mv-9): reading history, 300 of 5,000 rows;"
+        "running for 1 min 13 s: waiting for its backfill; <m> (mv-9): reading history, 300 of 5,000 rows;"
         " n (mv-8): STARTING"
     )
     html = text._repr_html_()
-    assert html.startswith("1 min 12 s  waiting for its backfill<br>")
+    assert html.startswith("1 min 13 s  waiting for its backfill<br>")
     assert '<progress value="300" max="5000"></progress> &lt;m&gt; (mv-9)' in html
     assert html.count("<progress") == 1
     assert StatusText(Doing("x", (STARTING,) * 10), 1)._repr_html_().endswith("<br>2 more")

@@ -157,8 +157,8 @@ def test_yaml(tmp_path: Path) -> None:
         ("tests:\n- {view: v, expects: []}", ':2: a test has no key "expects": did you mean "expect"?'),
         ("tests:\n- {view: v}", ':2: a test needs "expect"'),
         ("tests:\n\n- {view: v, expect: [1]}", ":3: a row of expect is {column: value, …}, not 1"),
-        ("tests:\n- {view: v, expect: {}}", ":2: expect has one of rows, file, sql"),
-        ("tests:\n- {view: v, expect: {rows: [], sql: x}}", ":2: expect has one of rows, file, sql"),
+        ("tests:\n- {view: v, expect: {}}", ":2: expect needs exactly one of rows, file, sql"),
+        ("tests:\n- {view: v, expect: {rows: [], sql: x}}", ":2: expect needs exactly one of rows, file, sql"),
         (
             "tests:\n- {view: v, given: {o: {records: [{val: 1}]}}, expect: []}",
             'has no key "val": did you mean "value"?',
