@@ -129,7 +129,8 @@ def judged(entry: Entry, case: Case) -> Entry:
 def write_page(entries: Mapping[str, Entry], page: Path) -> None:
     """Replaces the list of goals and the table between the page's marks; the text around them is written by hand."""
     days = sorted({str(entry["measured"]) for entry in entries.values() if "measured" in entry})
-    lines = [f"Measured on {' and '.join(days) or 'no day'}: {machine()}. Median (least–greatest).", ""]
+    measured = " and ".join(part for part in (", ".join(days[:-1]), *days[-1:]) if part)
+    lines = [f"Measured on {measured or 'no day'}: {machine()}. Median (least–greatest).", ""]
     lines += ["| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
     lines += ["| " + " | ".join(row(entry)) + " |" for _, entry in sorted(entries.items())]
     settings = settings_lines({name: entry.get("settings", {}) for name, entry in sorted(entries.items())})
