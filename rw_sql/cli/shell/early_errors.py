@@ -22,7 +22,7 @@ from rw_sql.errors import (
 from rw_sql.metastore import Snapshot
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.lower import lower
-from rw_sql.plan.offline.inspector import OfflineInspector, Unanswerable
+from rw_sql.plan.offline.inspector import OfflineInspector, OfflineJobs, Unanswerable
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.lexing.spark_words import could_be_sparks
 from rw_sql.syntax.near_statements import near_statement
@@ -31,8 +31,7 @@ from rw_sql.syntax.parsing.script import refuse_invisible
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.metastore.facts import BackfillProgress, JobStatus
-    from rw_sql.plan.ports.jobs import Owner, Sample
+    from rw_sql.metastore.facts import BackfillProgress
     from rw_sql.plan.result.plan import Table
     from rw_sql.syntax.statements import Name, Statement
 
@@ -100,25 +99,10 @@ class _NewWarehouse(OfflineInspector):
     """The Inspector of a warehouse that does not exist yet: it has no jobs."""
 
     @property
-    def jobs(self) -> _NoJobs:  # type: ignore[override]
+    def jobs(self) -> _NoJobs:
         return _NoJobs()
 
 
-class _NoJobs:
-    def statuses(self) -> Mapping[str, JobStatus]:
-        return {}
-
-    def owners(self) -> Mapping[str, Owner]:
-        return {}
-
+class _NoJobs(OfflineJobs):
     def backfills(self) -> Mapping[str, BackfillProgress]:
         return {}
-
-    def being_backfilled(self) -> frozenset[str]:
-        return frozenset()
-
-    def lags(self) -> Mapping[str, int | None]:
-        return {}
-
-    def metrics(self) -> tuple[Sample, ...]:
-        return ()

@@ -46,7 +46,7 @@ def require_name(name: str, span: Span, *, hint: str = "") -> None:
         raise SqlError(INVALID_DEFINITION, f'column "{name}" {why}', span=span, hint=hint or _hint(name))
 
 
-def first_twin(names: Iterable[str]) -> tuple[str, int] | None:
+def first_duplicate(names: Iterable[str]) -> tuple[str, int] | None:
     """The first name that equals an earlier one to Spark and Delta Lake, which ignore case: the earlier name, and the
     index of the later one. None if all names differ."""
     seen: dict[str, str] = {}
@@ -70,10 +70,10 @@ def _keys(name: str) -> tuple[str, str]:
 def require_distinct(places: Iterable[tuple[str, Span]]) -> None:
     """Raises SqlError DUPLICATE_CLAUSE at the first column whose name equals an earlier one, ignoring case."""
     listed = list(places)
-    twin = first_twin(name for name, _ in listed)
-    if twin is None:
+    duplicate = first_duplicate(name for name, _ in listed)
+    if duplicate is None:
         return
-    first, (name, span) = twin[0], listed[twin[1]]
+    first, (name, span) = duplicate[0], listed[duplicate[1]]
     if first == name:
         raise SqlError(
             DUPLICATE_CLAUSE,
@@ -92,9 +92,9 @@ def require_distinct(places: Iterable[tuple[str, Span]]) -> None:
 def require_field_names(column: str, data_type: DataType, span: Span) -> None:
     """Like :func:`require_name` and :func:`require_distinct`, for all field names in a column's type."""
     for fields in _levels_of_type(data_type):
-        twin = first_twin(field.name for field in fields)
-        if twin is not None:
-            first, second = twin[0], fields[twin[1]]
+        duplicate = first_duplicate(field.name for field in fields)
+        if duplicate is not None:
+            first, second = duplicate[0], fields[duplicate[1]]
             raise SqlError(
                 DUPLICATE_CLAUSE,
                 f'column "{column}": {_alike(first, second.name)}',
@@ -140,13 +140,13 @@ def _alike(first: str, second: str) -> str:
     return f'fields "{first}" and "{second}" differ only in case, which Spark and Delta Lake ignore'
 
 
-def twin_fields(schema: str) -> str | None:
+def duplicate_fields(schema: str) -> str | None:
     """The error in a schema (Spark's JSON) with two fields of one STRUCT whose names are equal, ignoring case; None if
     there is none. The columns themselves are not compared."""
     for names in _levels_of_schema(json.loads(schema), is_row=True):
-        twin = first_twin(names)
-        if twin is not None:
-            return _alike(twin[0], names[twin[1]])
+        duplicate = first_duplicate(names)
+        if duplicate is not None:
+            return _alike(duplicate[0], names[duplicate[1]])
     return None
 
 

@@ -121,8 +121,8 @@ class OfflineInspector:
         return _StoredPositions(self._snapshot, self.note)
 
     @property
-    def jobs(self) -> _Jobs:
-        return _Jobs()
+    def jobs(self) -> OfflineJobs:
+        return OfflineJobs()
 
     @property
     def tables(self) -> _Tables:
@@ -294,7 +294,9 @@ class _StoredPositions:
         return Positions(states=states, log_version=0, forgotten=forgotten)
 
 
-class _Jobs:
+class OfflineJobs:
+    """The jobs of the catalog, of which nothing is known."""
+
     def statuses(self) -> Mapping[str, JobStatus]:
         return {}
 

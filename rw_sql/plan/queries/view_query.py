@@ -10,7 +10,7 @@ from rw_sql.errors import DUPLICATE_OBJECT, INVALID_DEFINITION, INVALID_QUERY, N
 from rw_sql.metastore.records import DeltaTableRecord, Maintenance, SourceRecord
 from rw_sql.model.names import find_relation, spark_query, spoken
 from rw_sql.model.relations import changes_rows, relation_of, schema_columns
-from rw_sql.plan.checks.column_names import first_twin, misnamed_field, twin_fields
+from rw_sql.plan.checks.column_names import duplicate_fields, first_duplicate, misnamed_field
 from rw_sql.plan.ports.queries import WHOLE
 from rw_sql.plan.queries.analysis.storing import suggested_name
 from rw_sql.plan.queries.delta_inputs import delta_inputs
@@ -139,8 +139,8 @@ def _require_names(
     same name."""
     names = [column for column, _ in schema_columns(found.schema)]
     unnamed = next((column for column in names if set(column) & _NOT_IN_NAMES), None)
-    twin = first_twin(names)
-    twice = None if twin is None else names[twin[1]]
+    duplicate = first_duplicate(names)
+    twice = None if duplicate is None else names[duplicate[1]]
     if (unnamed is not None or twice is not None) and not columns:
         unstorable = unstorable_query(snapshot, query, records, dialect)
         if unstorable is not None:
@@ -171,7 +171,7 @@ def _require_names(
             span=place_of(query, twice),
             hint=f"give one of the two another name: {twice} AS {twice}_2",
         )
-    alike = None if what.startswith("sink ") else twin_fields(found.schema)
+    alike = None if what.startswith("sink ") else duplicate_fields(found.schema)
     if alike is not None:
         raise SqlError(
             DUPLICATE_OBJECT,

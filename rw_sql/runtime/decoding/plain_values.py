@@ -350,8 +350,8 @@ def _has_nulls_of_fields(read: Column, data_type: DataType) -> list[Column]:
 def _has_other_case(text: Column, names: Sequence[str]) -> Column:
     """True if a text may contain one of the names in a different case.
 
-    A name that has a twin (``userId`` in the row, ``userid`` in a STRUCT) counts in every case, because only a member's
-    place shows which of the two names is meant.
+    If two names differ only in case (``userId`` in the row, ``userid`` in a STRUCT), they count in every case, because
+    only a member's place shows which of the two is meant.
     """
     # Characters of the names are escaped, first as in JSON and then as in a pattern.
     either = _any_of(names)

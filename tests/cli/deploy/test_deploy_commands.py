@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from rw_sql.cli.main import app
 from rw_sql.errors import UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.metastore import Metastore
 from tests.plan.tables import create_table, tables_world
+from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,9 +174,13 @@ def test_a_statement_that_waits_is_told_about(folder: Path, tmp_path: Path, monk
         yield
 
     monkeypatch.setattr("rw_sql.cli.spark_start.spark_for", starting)
-    monkeypatch.setattr("rw_sql.session.scripts.run_statements", lambda *_, **__: time.sleep(1.3))
-    monkeypatch.setattr("rw_sql.session.attach.attached_to", lambda _: None)
     shown = io.StringIO()
+
+    def run_slowly(*_: object, **__: object) -> None:
+        wait_until(lambda: "running for" in shown.getvalue(), "the status line")
+
+    monkeypatch.setattr("rw_sql.session.scripts.run_statements", run_slowly)
+    monkeypatch.setattr("rw_sql.session.attach.attached_to", lambda _: None)
     monkeypatch.setattr("rw_sql.cli.script.running.own_stderr", lambda: shown)
     assert run("apply", str(folder), "-w", str(tmp_path / "w"), "--env", "prod", "--yes")[0] == 0
     assert "running for 1 s" in shown.getvalue()

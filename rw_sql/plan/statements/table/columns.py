@@ -27,7 +27,7 @@ from rw_sql.model.definitions import field_of, primary_key, source_of_table, tab
 from rw_sql.model.names import find_source_of, find_table, spoken
 from rw_sql.model.refresh_states import refresh_of
 from rw_sql.model.relations import renamed_schema, schema_columns, seen_columns, stored_columns, stored_name
-from rw_sql.plan.checks.column_names import first_twin
+from rw_sql.plan.checks.column_names import first_duplicate
 from rw_sql.plan.checks.schema_changes import changed_definition, schema_change
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.tables import check_runnable, check_table, table_columns
@@ -192,7 +192,7 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, i
     if old == new:
         return nothing(statement, table.name, f'column "{old}" already has this name')
     others = [name for name, _ in table_columns(written) if name != old]
-    if first_twin([*others, new]) is not None:
+    if first_duplicate([*others, new]) is not None:
         raise SqlError(
             DUPLICATE_CLAUSE,
             f'table "{table.name}" already has a column "{new}"',

@@ -10,7 +10,7 @@ import pytest
 from rw_sql.connectors.changes import UpstreamColumn
 from rw_sql.connectors.schemas.client import RegisteredSchema
 from rw_sql.errors import SqlError
-from rw_sql.plan.checks.column_names import first_twin, twin_fields
+from rw_sql.plan.checks.column_names import duplicate_fields, first_duplicate
 from tests.plan.canned import HERE
 from tests.plan.statements.table.test_cdc_tables import ORDERS, TABLE, cdc_world
 from tests.plan.tables import tables_world
@@ -19,7 +19,7 @@ KAFKA = f"WITH (connector = 'kafka', topic = 'old', properties.bootstrap.server 
 
 
 @pytest.mark.parametrize(
-    ("names", "twin"),
+    ("names", "duplicate"),
     [
         (("a", "b"), None),
         (("userId", "id", "userid"), ("userId", 2)),
@@ -37,8 +37,8 @@ KAFKA = f"WITH (connector = 'kafka', topic = 'old', properties.bootstrap.server 
         (("", " "), None),
     ],
 )
-def test_names_are_equal_as_to_spark(names: tuple[str, ...], twin: tuple[str, int] | None) -> None:
-    assert first_twin(names) == twin
+def test_names_are_equal_as_to_spark(names: tuple[str, ...], duplicate: tuple[str, int] | None) -> None:
+    assert first_duplicate(names) == duplicate
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_columns_that_the_statement_does_not_list_are_refused_at_the_object_s_na
     assert caught.value.span is not None
     assert TABLE[caught.value.span.start : caught.value.span.end] == "orders"
     world = tables_world()
-    twins = {"userId": {"type": "integer"}, "userid": {"type": "integer"}}
+    both = {"userId": {"type": "integer"}, "userid": {"type": "integer"}}
     text = f"CREATE SOURCE s (*) {KAFKA} (schema.registry = 'http://registry')"
-    for properties in (twins, {"x": {"type": "object", "properties": twins}}):
+    for properties in (both, {"x": {"type": "object", "properties": both}}):
         schema = {"type": "object", "properties": properties}
         world.schemas["old-value"] = RegisteredSchema(id=1, kind="JSON", text=json.dumps(schema))
         with pytest.raises(SqlError, match='"userId" and "userid" differ only in case') as caught:
@@ -125,6 +125,7 @@ def test_a_view_stores_no_struct_with_twins() -> None:
         columns = [{"name": "x", "type": array}, {"name": "b", "type": "integer"}]
         return json.dumps({"type": "struct", "fields": columns})
 
-    assert twin_fields(schema("a", "b")) is None
-    assert twin_fields(schema("a", "A")) == 'fields "a" and "A" differ only in case, which Spark and Delta Lake ignore'
-    assert twin_fields(schema("a", "a")) == 'field "a" is defined more than once'
+    assert duplicate_fields(schema("a", "b")) is None
+    told = 'fields "a" and "A" differ only in case, which Spark and Delta Lake ignore'
+    assert duplicate_fields(schema("a", "A")) == told
+    assert duplicate_fields(schema("a", "a")) == 'field "a" is defined more than once'
