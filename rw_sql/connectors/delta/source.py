@@ -61,7 +61,7 @@ class DeltaConnector(RangedConnector):
         path = _path(options)
         cluster = f"delta:{path}"
         try:
-            table = deltalake.DeltaTable(path, without_files=True)
+            table = deltalake.DeltaTable(path)
             split = UpstreamSplit(
                 split=_split(path),
                 start=0,
@@ -127,7 +127,7 @@ class DeltaConnector(RangedConnector):
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
         """The first version committed at or after a time."""
-        table = deltalake.DeltaTable(_path(options), without_files=True)
+        table = deltalake.DeltaTable(_path(options))
         history: list[dict[str, Any]] = table.history()
         later = [int(commit["version"]) for commit in history if int(commit.get("timestamp", 0)) >= milliseconds]
         return dict.fromkeys(splits, min(later, default=table.version() + 1))
@@ -155,7 +155,7 @@ class DeltaConnector(RangedConnector):
 
         path = _path(options)
         known = next(iter((lives or {}).values()), None)
-        if known is not None and str(deltalake.DeltaTable(path, without_files=True).metadata().id) != known:
+        if known is not None and str(deltalake.DeltaTable(path).metadata().id) != known:
             raise OSError(f"RECREATED {_split(path)}: the table was deleted and created again")
         (start, end) = next(iter(ranges.values()), (0, 0))
         commits = tuple(self._commits(options, start, end)) if start > 0 else ()
@@ -178,7 +178,7 @@ class DeltaConnector(RangedConnector):
         from rw_sql.connectors.delta import reader as delta_reader
 
         path = _path(options)
-        return delta_reader.snapshot(spark, path, columns, deltalake.DeltaTable(path, without_files=True).version())
+        return delta_reader.snapshot(spark, path, columns, deltalake.DeltaTable(path).version())
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
         """The id of the only split if ``written`` is ``0`` or empty; otherwise ``written``."""

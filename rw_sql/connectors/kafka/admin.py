@@ -130,7 +130,7 @@ class BrokerAdmin:
         self._brokers = properties.get("bootstrap.servers", "")
         self._deadline = time.monotonic() + timeout
         self._timeout = timeout
-        self._is_read_committed = is_read_committed
+        self.is_read_committed = is_read_committed
         try:
             self._admin: Any = admin_module().AdminClient(
                 {
@@ -214,7 +214,7 @@ class BrokerAdmin:
         """Sets a new deadline, ``timeout`` seconds after ``since`` (``time.monotonic()``), and keeps the
         connections."""
         self._timeout, self._deadline = timeout, since + timeout
-        self._is_read_committed = is_read_committed
+        self.is_read_committed = is_read_committed
         while self._admin.poll(0):
             pass  # discards errors from before the request, when the brokers may have been down
         self._faults.last, self._faults.fatal, self._faults.refused_since = "", None, None
@@ -340,7 +340,7 @@ class BrokerAdmin:
     def _level(self) -> Any:
         from confluent_kafka import IsolationLevel
 
-        return IsolationLevel.READ_COMMITTED if self._is_read_committed else IsolationLevel.READ_UNCOMMITTED
+        return IsolationLevel.READ_COMMITTED if self.is_read_committed else IsolationLevel.READ_UNCOMMITTED
 
     def _refresh_leaders(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Reads the leaders of the partitions' topics again.

@@ -2,7 +2,9 @@
 
 Metadata shows whether a topic is compacted, but not whether it contains transactions. Each transaction ends with a
 marker, which occupies an offset without a record. This module therefore reads the records at the last offsets of the
-partitions; an offset without a record reveals a transaction. Transactions before these offsets are not detected.
+partitions; an offset without a record reveals a transaction. An open transaction, also one whose markers the brokers
+have yet to write, is detected by the last stable offset, which is less than the end. Transactions before these offsets
+are not detected.
 """
 
 from __future__ import annotations
@@ -55,13 +57,20 @@ def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeo
             for number in view.partitions[:_MOST_PARTITIONS]
         ]
         starts, ends = admin.offsets(parts, EARLIEST, LATEST)
+        admin.is_read_committed = True
+        (stable,) = admin.offsets(parts, LATEST)
+        sparse.update({part[0]: TRANSACTIONAL for part, end in ends.items() if stable[part] < end})
         return {topic: (cluster, view.id) for topic, view in found.items()}, sparse, starts, ends
 
     try:
         lives, sparse, starts, ends = with_client(properties, ask, timeout=timeout, is_read_committed=False)
     except BrokerError as error:
         return dict.fromkeys(topics, f"not known to have a record at every offset: {error}")
-    tails = {part: max(start, ends[part] - _PEEKED) for part, start in starts.items() if ends[part] > start}
+    tails = {
+        part: max(start, ends[part] - _PEEKED)
+        for part, start in starts.items()
+        if ends[part] > start and part[0] not in sparse
+    }
     try:
         holes = _known_holes(properties, lives, tails, ends) if tails else frozenset()
     except BrokerError as error:

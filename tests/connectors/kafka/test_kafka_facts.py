@@ -81,7 +81,8 @@ def test_a_group_that_reads_has_members(broker: BrokerInfo, topic_name: str) -> 
 
 @pytest.mark.kafka
 def test_topics_whose_offsets_count_records_and_those_whose_do_not(broker: BrokerInfo, topic_name: str) -> None:
-    plain, compacted, marked, empty = (f"{topic_name}.{kind}" for kind in ("plain", "compacted", "marked", "empty"))
+    kinds = ("plain", "compacted", "marked", "empty", "open")
+    plain, compacted, marked, empty, unfinished = (f"{topic_name}.{kind}" for kind in kinds)
     create_topic(broker.bootstrap, plain, 3)
     create_topic(broker.bootstrap, compacted, 1, {"cleanup.policy": "compact,delete"})
     create_topic(broker.bootstrap, marked, 2)
@@ -94,8 +95,15 @@ def test_topics_whose_offsets_count_records_and_those_whose_do_not(broker: Broke
     producer.begin_transaction()
     producer.produce(marked, b"x", partition=1)
     producer.commit_transaction(30)
-    topics = f"{plain},{compacted},{marked},{empty}"
-    assert KAFKA.sparse_topics(options(broker, topics)) == {compacted: "compacted", marked: "transactional"}
+    create_topic(broker.bootstrap, unfinished, 1)
+    producer.begin_transaction()
+    producer.produce(unfinished, b"x")
+    producer.flush(30)
+    try:
+        found = KAFKA.sparse_topics(options(broker, f"{plain},{compacted},{marked},{empty},{unfinished}"))
+    finally:
+        producer.abort_transaction(30)
+    assert found == {compacted: "compacted", marked: "transactional", unfinished: "transactional"}
 
 
 @pytest.mark.kafka
