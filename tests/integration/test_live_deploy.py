@@ -42,7 +42,9 @@ def test_a_warehouse_is_brought_to_a_folder_and_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     @contextmanager
-    def running(warehouse: str | None, *, run_jobs: bool = True) -> Iterator[SparkSession]:
+    def running(
+        warehouse: str | None, *, run_jobs: bool = True, status: Callable[[str], None] | None = None
+    ) -> Iterator[SparkSession]:
         """The existing session; the tests of ``rw-sql run`` show the sessions that commands start."""
         assert warehouse == session.warehouse
         assert run_jobs
