@@ -24,6 +24,8 @@ from rw_sql.connectors.delta.versions import table_at
 from rw_sql.connectors.support.local_frames import keeping_active_session
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import SparkSession
 
 MOST_FILES = 32
@@ -34,6 +36,13 @@ _MOST_PARTS = 4
 
 _HARMLESS = frozenset({"timestampNtz"})
 """The reader features that do not prevent reading a table's files without Delta."""
+
+
+def is_plain(reader_version: int, features: Iterable[str]) -> bool:
+    """True if Parquet files alone are the rows of a table with this version of Delta's protocol."""
+    needed = frozenset(features)
+    return reader_version <= 1 or (bool(needed) and needed <= _HARMLESS)
+
 
 AS_WRITTEN = {"__globPaths__": "false"}
 """The option with which Spark's readers take characters such as ``*`` and ``{`` in a path literally."""
@@ -68,8 +77,7 @@ def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | N
     except DeltaError:
         return None
     protocol = table.protocol()
-    needed = frozenset(protocol.reader_features or ()) - _HARMLESS
-    if protocol.min_reader_version > 1 and (needed or not protocol.reader_features):
+    if not is_plain(protocol.min_reader_version, protocol.reader_features or ()):
         return None
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
     parts = _parts(table, schema)

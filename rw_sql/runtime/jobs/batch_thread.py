@@ -1,7 +1,6 @@
-"""Writes the batches of a reader whose rows do not pass through Spark. A thread of this process replaces Spark's query.
+"""Writes batches whose rows do not pass through a streaming query. A thread of this process replaces Spark's query.
 
-For each batch, a query would write two files and plan an empty batch; between batches, it would sleep. The reader
-needs none of this, because each of its runs begins at the position in its log.
+For each batch, a query would plan and start jobs; between batches, it would sleep.
 """
 
 from __future__ import annotations
@@ -19,6 +18,9 @@ logger = logging.getLogger(__name__)
 _END_SECONDS = 1.0
 """The maximum time in seconds for which a stop waits for the batch in progress. After :meth:`StreamingRun.forbid`, that
 batch can commit nothing."""
+
+_LOOK_SECONDS = 0.05
+"""The maximum time in seconds between two checks for input. A commit of another process is only found by a check."""
 
 
 class BatchThread:
@@ -65,16 +67,15 @@ class BatchThread:
 
     def _run(self) -> None:
         batch, next_at = 0, 0.0
-        while self._is_due(batch, next_at):
-            next_at = time.monotonic() + self._interval_seconds
-            try:
+        try:
+            while self._is_due(batch, next_at):
+                next_at = time.monotonic() + self._interval_seconds
                 self._write(str(batch), batch)
-            except Exception as error:
-                if not self._is_stopped:
-                    self._error = error
-                    logger.debug("batch %d failed", batch, exc_info=True)
-                return
-            batch += 1
+                batch += 1
+        except Exception as error:
+            if not self._is_stopped:
+                self._error = error
+                logger.debug("batch %d failed", batch, exc_info=True)
 
     def _is_due(self, batch: int, at: float) -> bool:
         """Waits until a batch is announced and may begin; False if the thread was stopped."""
@@ -82,3 +83,22 @@ class BatchThread:
             self._changed.wait_for(lambda: self._is_stopped or self._announced > batch)
             self._changed.wait_for(lambda: self._is_stopped, max(0.0, at - time.monotonic()))
             return not self._is_stopped
+
+
+class InputThread(BatchThread):
+    """Writes a batch whenever its input has one, until a batch fails or :meth:`stop` is called. Thread-safe."""
+
+    def __init__(self, name: str, write: Callable[[str, int], None], has_input: Callable[[], bool]) -> None:
+        """``has_input`` is called after each batch, after each :meth:`announce`, and every 50 ms."""
+        super().__init__(name, write)
+        self._has_input = has_input
+
+    def _is_due(self, batch: int, at: float) -> bool:
+        while not self._is_stopped:
+            seen = self._announced
+            if self._has_input():
+                return not self._is_stopped
+            with self._changed:
+                if not self._is_stopped and self._announced == seen:
+                    self._changed.wait(_LOOK_SECONDS)
+        return False

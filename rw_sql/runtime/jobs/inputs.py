@@ -118,13 +118,20 @@ def input_frame(
     if given.live_from is not None:
         rows = cdc_frame(frame, source_definition(given.decoded_by), given.live_from)
         return rows.where("_rw_error IS NULL").selectExpr(*given.selected)
-    if given.kind == "source":
-        frame = frame.where("_rw_error IS NULL")
-        if given.history and table is None:
-            frame = _live_rows(spark, frame, History.from_text(given.history).guarded)
-    if given.kind in ("source", "table"):
-        frame = frame.selectExpr(*given.selected)
+    frame = selected_rows(spark, given, frame, is_live=bool(given.history) and table is None)
     return frame if given.watermark is None else frame.withWatermark(*given.watermark)
+
+
+def selected_rows(spark: SparkSession, given: ViewInput, rows: DataFrame, *, is_live: bool) -> DataFrame:
+    """The rows of an input's files as queries see them: without undecodable records, with the input's columns.
+
+    ``is_live``: without the rows that the view reads in its backfill.
+    """
+    if given.kind == "source":
+        rows = rows.where("_rw_error IS NULL")
+        if is_live:
+            rows = _live_rows(spark, rows, History.from_text(given.history).guarded)
+    return rows.selectExpr(*given.selected) if given.kind in ("source", "table") else rows
 
 
 def _live_rows(spark: SparkSession, frame: DataFrame, guarded: tuple[SplitHistory, ...]) -> DataFrame:

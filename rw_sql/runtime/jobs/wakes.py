@@ -1,10 +1,12 @@
-"""Requests to wake jobs at rest: by statements that wait for them, by the upstream's watcher, by commits of inputs."""
+"""Requests to wake jobs: by statements that wait for them, by the upstream's watcher, by commits of inputs."""
 
 from __future__ import annotations
 
 import threading
 import time
 from typing import TYPE_CHECKING
+
+from rw_sql.model.job_ids import job_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,6 +26,7 @@ class Wakes:
         self._asked: set[str] = set()
         self._asked_at: dict[str, float] = {}
         self._inputs: frozenset[str] = frozenset()
+        self._followers: dict[int, tuple[Callable[[], None], ...]] = {}
         self._lock = threading.Lock()
 
     def ask(self, jobs: Iterable[str]) -> None:
@@ -51,8 +54,23 @@ class Wakes:
         """Sets the running jobs whose output a job at rest reads; the next batch of such a job is reported at once."""
         self._inputs = jobs
 
+    def follow(self, object_id: int, call: Callable[[], None]) -> None:
+        """Calls ``call`` after each batch that a job of this process writes for an object. ``call`` must return at
+        once."""
+        with self._lock:
+            self._followers[object_id] = (*self._followers.get(object_id, ()), call)
+
+    def unfollow(self, object_id: int, call: Callable[[], None]) -> None:
+        """Ends :meth:`follow`."""
+        with self._lock:
+            left = tuple(other for other in self._followers.pop(object_id, ()) if other != call)
+            if left:
+                self._followers[object_id] = left
+
     def note_batch(self, job: str) -> None:
         """Reports that a batch of a job was committed."""
+        for call in self._followers.get(job_object(job), ()):
+            call()
         if job in self._inputs:
             self._tell()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rw_sql.runtime.decoding.decoder import ERROR
 from rw_sql.runtime.delta.delta_log import (
@@ -19,6 +19,8 @@ from rw_sql.runtime.delta.young_table import YoungTable
 from rw_sql.runtime.positions.progress import first_end, planned_stretch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rw_sql.runtime.support.warehouse import Warehouse
 
 
@@ -58,9 +60,18 @@ def planned_rows(
     if stretch is None:
         return Planned()
     versions, is_whole = stretch
-    most, size, exact = 0, 0, 0 if is_whole and is_all_read and upstream is None else None
-    for version in versions:
-        actions = read_actions(warehouse, table, version)
+    commits = (read_actions(warehouse, table, version) for version in versions)
+    is_exact = is_whole and is_all_read
+    return rows_of_commits(commits, is_log=is_log, is_exact=is_exact, upstream=upstream)
+
+
+def rows_of_commits(
+    commits: Iterable[list[dict[str, Any]]], *, is_log: bool, is_exact: bool = True, upstream: str | None = None
+) -> Planned:
+    """The number of rows that a batch reads which consists of ``commits``; see :func:`planned_rows`. ``is_exact``: the
+    batch reads all decodable records of these commits."""
+    most, size, exact = 0, 0, 0 if is_exact and upstream is None else None
+    for actions in commits:
         own = rows_of_table(actions, upstream) if upstream is not None else None
         added = added_rows(actions) if own is None else own
         if added is None:

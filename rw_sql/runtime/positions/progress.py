@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 
-def _batches(warehouse: Warehouse, folder: str) -> list[int]:
+def batches_in(warehouse: Warehouse, folder: str) -> list[int]:
+    """The numbers of the batches with a file in a checkpoint's folder, ascending."""
     return sorted(int(name) for name in warehouse.list_names(folder) if name.isdecimal())
 
 
@@ -31,7 +32,7 @@ def committed_versions(warehouse: Warehouse, checkpoint: str, *, feeds: Collecti
     batches. ``feeds`` are the tables read through their change feed, where a batch consists of whole commits even
     though its offset refers to a file.
     """
-    committed = _batches(warehouse, f"{checkpoint}/commits")
+    committed = batches_in(warehouse, f"{checkpoint}/commits")
     if not committed:
         return {}
     reached: dict[str, int] = {}
@@ -46,7 +47,7 @@ def committed_versions(warehouse: Warehouse, checkpoint: str, *, feeds: Collecti
 
 def newest_planned(warehouse: Warehouse, checkpoint: str) -> int:
     """The newest planned batch, -1 if there is none."""
-    return max(_batches(warehouse, f"{checkpoint}/offsets"), default=-1)
+    return max(batches_in(warehouse, f"{checkpoint}/offsets"), default=-1)
 
 
 def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str, int]:
@@ -96,7 +97,7 @@ def watermark_ms(warehouse: Warehouse, checkpoint: str) -> int | None:
     """
     if not warehouse.list_names(f"{checkpoint}/state"):
         return None
-    committed = _batches(warehouse, f"{checkpoint}/commits")
+    committed = batches_in(warehouse, f"{checkpoint}/commits")
     if not committed:
         return None
     lines = warehouse.read_text(f"{checkpoint}/commits/{committed[-1]}").splitlines()

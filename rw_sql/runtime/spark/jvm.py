@@ -64,6 +64,19 @@ def java_class(spark: SparkSession, name: str) -> Any:
     return found
 
 
+def scala_object(spark: SparkSession, name: str) -> Any:
+    """The Scala object with the full name ``name``. Only needed if a class of the same name hides its methods."""
+    return getattr(java_class(spark, f"{name}$"), "MODULE$")
+
+
+def scala_sequence(spark: SparkSession, *values: Any) -> Any:
+    """A Scala ``Seq`` of Java objects."""
+    listed = java_class(spark, "java.util.ArrayList")()
+    for value in values:
+        listed.add(value)
+    return java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(listed)
+
+
 def keep_classes(spark: SparkSession) -> None:
     """Lets PySpark find, without a call to the JVM, the classes that it uses all the time.
 

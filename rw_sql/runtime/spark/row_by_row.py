@@ -17,15 +17,15 @@ def is_by_row(frame: DataFrame) -> bool:
     return steps_by_row(frame) is not None
 
 
-def steps_by_row(frame: DataFrame) -> tuple[str, ...] | None:
+def steps_by_row(frame: DataFrame, *, is_streaming: bool = True) -> tuple[str, ...] | None:
     """The steps of a stream for which :func:`is_by_row` is true, by Spark's names, last step first; None for other
-    streams."""
+    streams. ``is_streaming=False``: the frame is not a stream."""
     found: list[str] = []
     plan = analyzed_plan(frame)
     while True:
         children = plan.children()
         if children.size() == 0:
-            return tuple(found) if plan.isStreaming() else None
+            return tuple(found) if plan.isStreaming() == is_streaming else None
         name = str(plan.nodeName())
         if children.size() != 1 or name not in _BY_ROW or plan.subqueries().nonEmpty():
             return None

@@ -130,6 +130,16 @@ class Warehouse:
                 self.files.rm_file(unfinished)
             raise
 
+    def write_new_text(self, path: str, text: str) -> None:
+        """Writes a file atomically into an existing folder on a local path. Raises FileExistsError if it exists."""
+        unfinished = f"{path}.{uuid.uuid4().hex}.writing"
+        try:
+            self.files.write_text(unfinished, text, encoding="utf-8")
+            os.link(self.files._strip_protocol(unfinished), self.files._strip_protocol(path))
+        finally:
+            with suppress(OSError):
+                self.files.rm_file(unfinished)
+
     def older_files(self, folder: str, seconds: float) -> list[str]:
         """The files below a folder that are older than ``seconds``, as relative paths."""
         before = time.time() - seconds

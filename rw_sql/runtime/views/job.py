@@ -7,6 +7,7 @@ import logging
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
@@ -37,6 +38,7 @@ from rw_sql.runtime.support.stall_timeout import StallTimeout
 from rw_sql.runtime.upkeep.table_upkeep import Upkeep
 from rw_sql.runtime.views import recomputed
 from rw_sql.runtime.views.keyed import Keyed
+from rw_sql.runtime.views.row_mode import RowMode
 from rw_sql.runtime.views.strategy import ViewRun
 from rw_sql.runtime.views.streamed import Streamed, rows_of_nothing
 from rw_sql.syntax.lexing.identifiers import sql_name
@@ -44,12 +46,14 @@ from rw_sql.syntax.lexing.identifiers import sql_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from rw_sql.metastore.facts import Run
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.views.row_batches import RowBatches
     from rw_sql.runtime.views.strategy import Strategy
 
 
@@ -127,6 +131,7 @@ class View:
     streaming: StreamingRun
     readers: DirectReaders | None = None
     strategy: Strategy = field(init=False)
+    rows: RowMode = field(init=False)
     backfill: Backfill | None = None
     session: SparkSession | None = None
 
@@ -180,7 +185,7 @@ class View:
         try:
             job._settle()
             if was_live:
-                job._start_query({})
+                job._start_batches({})
                 leave_histories(context, spec)
             else:
                 job._begin_backfill(goes_direct=goes_direct)
@@ -197,7 +202,7 @@ class View:
             run=self.run,
             epoch=self.output.epoch,
             checkpoint=self.checkpoint,
-            open_query=self._start_anew if goes_direct else self._start_query,
+            open_query=self._start_anew if goes_direct else self._start_batches,
             running_query=lambda: self.streaming.query,
         )
         if goes_direct:
@@ -213,7 +218,7 @@ class View:
         with self._turn():
             self.output = self.upkeep.output = _open_output(self.context, self.spec, run, self.spec.generation)
             self.run, self.done = run.run, self.output.done
-        self._start_query(tables)
+        self._start_batches(tables)
 
     def _settle(self) -> None:
         """Aligns the checkpoint with the catalog, for a view with direct readers."""
@@ -245,8 +250,8 @@ class View:
                 f"and it cannot be read again: {cause_line(str(error))}"
             ) from error
 
-    def _writer(self, tables: Mapping[int, str]) -> DataStreamWriter:
-        run = ViewRun(
+    def _view_run(self, tables: Mapping[int, str]) -> ViewRun:
+        return ViewRun(
             context=self.context,
             spec=self.spec,
             output=self.output,
@@ -255,7 +260,9 @@ class View:
             readers=self.readers,
             tables=tables,
         )
-        self.strategy = _strategy_of(run)
+
+    def _writer(self, tables: Mapping[int, str]) -> DataStreamWriter:
+        self.strategy = _strategy_of(self._view_run(tables))
         packages = self.readers.packages if self.readers is not None else ()
         self.session = self.context.sessions.new(packages, self.spec.parallelism)
         frame, mode = self.strategy.stream(self.session)
@@ -268,11 +275,16 @@ class View:
             .foreachBatch(self._then_waiting(self.streaming.guarded(self._on_batch)))
         )
 
-    def _start_query(self, tables: Mapping[int, str]) -> None:
-        """Starts the query.
+    def _start_batches(self, tables: Mapping[int, str]) -> None:
+        """Starts a query, or a thread that writes small batches.
 
-        If ``tables`` is given, the query reads these tables in place of its inputs and ends after reading them.
+        If ``tables`` is given, a query reads these tables in place of its inputs and ends after reading them.
         """
+        self.rows = RowMode(self._view_run({}), self.streaming, self._start_query, self._end_query, self._on_rows)
+        if tables or not self.rows.begin():
+            self._start_query(tables)
+
+    def _start_query(self, tables: Mapping[int, str] = MappingProxyType({})) -> None:
         writer = self._writer(tables)
         if tables:
             writer = writer.trigger(availableNow=True)
@@ -282,6 +294,15 @@ class View:
         fault("view.before_query")
         self.streaming.query = writer.start()
         fault("view.after_query")
+
+    def _end_query(self) -> None:
+        """Ends the query; the run goes on."""
+        query, session = self.streaming.query, self.session
+        if query is not None:
+            query.stop()
+        self.streaming.query = self.session = None
+        if session is not None:
+            self.context.sessions.release(session)
 
     def _tell_errors(self) -> None:
         """Counts, for the metrics, the records that the newest reported batch could not decode, and logs a warning,
@@ -295,15 +316,19 @@ class View:
             logger.warning("%s: %d records of source %s could not be decoded", self.spec.job, errors, source)
 
     def _then_waiting(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-        """The function that writes a batch, and then waits if the next batch would have no rows to write.
+        """The function that writes a batch, and then waits if the next batch would have no rows to write, or lets a
+        thread write the following batches.
 
         The wait is outside the batch, so that a stop does not wait for it.
         """
 
         def write_and_wait(frame: DataFrame, batch: int) -> None:
+            self.rows.require_query()
             write(frame, batch)
             if isinstance(self.strategy, Keyed):
                 self.strategy.await_rows(batch, lambda: self.streaming.is_stopping)
+            elif isinstance(self.strategy, Streamed) and not self.strategy.run.tables:
+                self.rows.after_batch(batch, self.strategy.last)
 
         return write_and_wait
 
@@ -333,6 +358,20 @@ class View:
                 fault("view.after_batch")
         else:
             raise FencedError(f"{self.spec.job} was stopped")
+
+    def _on_rows(self, rows: RowBatches, computed: pa.Table) -> None:
+        """Writes a batch that the thread has computed. Raises LeftToSparkError if the batch cannot be planned."""
+        number = rows.number
+        with self.streaming.batch():
+            fault("view.in_batch")
+            with self._turn():
+                self.output.require_turn(number)
+                rows.plan()
+                if number > self.done and computed.num_rows:
+                    self.output.append_rows(computed, number)
+                rows.complete()
+                self.upkeep.run_if_due()
+            fault("view.after_batch")
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -393,13 +432,13 @@ class View:
         try:
             if self.backfill is not None:
                 self._stop_backfill(self.backfill)
-            if self.streaming.query is not None:
+            if self.streaming.is_begun:
                 fault("view.before_stop")
                 if self.readers is not None:
                     self.readers.end()
                     self.streaming.wait_idle(_OWN_GRACE_SECONDS)
                     self._tell_errors()
-                self.streaming.stop()
+                self.rows.stop()
         finally:
             # Needed even without a JVM, because a batch may still be committing through delta-rs in this process.
             self.streaming.forbid()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -41,6 +41,8 @@ class Streamed:
 
     run: ViewRun
     _steps: tuple[str, ...] | None = None
+    last: Planned = field(default_factory=Planned, init=False)
+    """The number of rows that the newest batch reads."""
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The query over its inputs' streams."""
@@ -55,8 +57,8 @@ class Streamed:
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Writes through the driver's memory if the batch is known to fit, otherwise through Spark."""
-        planned = self.planned(batch)
-        expected = self._expected(planned)
+        planned = self.last = self.planned(batch)
+        expected = expected_rows(self.run, planned, self._steps)
         if planned.most == 0 and self._steps is not None:
             return
         if planned.is_small:
@@ -66,23 +68,6 @@ class Streamed:
         else:
             with self.run.turn():
                 self.run.output.append_frame(frame, batch, expected=expected)
-
-    def _expected(self, planned: Planned) -> Expected:
-        """The expected number of rows of a batch, for a row-by-row query."""
-        steps = self._steps
-        if steps is None or "Generate" in steps or self.run.spec.keys or planned.most is None or self.run.readers:
-            return ANY
-        if self.run.spec.inputs[0].is_changing:
-            return ANY
-        limits_of = "the commit of its input"
-        if planned.exact is None or steps.count("Filter") > self._filters_of_input:
-            return Expected(most=planned.most if planned.exact is None else planned.exact, limits_of=limits_of)
-        return Expected(least=planned.exact, most=planned.exact, limits_of=limits_of)
-
-    @property
-    def _filters_of_input(self) -> int:
-        """The number of filters in a row-by-row query that only exclude undecodable records."""
-        return 1 if self.run.spec.inputs[0].kind == "source" else 0
 
     def _write_rows(self, frame: DataFrame, batch: int, expected: Expected = ANY) -> None:
         """Writes through the driver's memory and delta-rs."""
@@ -127,6 +112,20 @@ class Streamed:
             is_all_read=not given.history,
             upstream=upstream_table(given) if not given.history else None,
         )
+
+
+def expected_rows(run: ViewRun, planned: Planned, steps: tuple[str, ...] | None) -> Expected:
+    """The expected number of rows of a batch; ``steps`` are those of a row-by-row query, None for other queries."""
+    if steps is None or "Generate" in steps or run.spec.keys or planned.most is None or run.readers:
+        return ANY
+    (given, *_) = run.spec.inputs
+    if given.is_changing:
+        return ANY
+    limits_of = "the commit of its input"
+    filters_of_input = 1 if given.kind == "source" else 0  # excludes undecodable records
+    if planned.exact is None or steps.count("Filter") > filters_of_input:
+        return Expected(most=planned.most if planned.exact is None else planned.exact, limits_of=limits_of)
+    return Expected(least=planned.exact, most=planned.exact, limits_of=limits_of)
 
 
 @contextmanager

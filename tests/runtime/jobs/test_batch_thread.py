@@ -1,4 +1,4 @@
-"""The thread that writes the batches of a reader without a query of Spark."""
+"""Threads that write batches in the place of a query of Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.jobs import batch_thread
-from rw_sql.runtime.jobs.batch_thread import BatchThread
+from rw_sql.runtime.jobs.batch_thread import BatchThread, InputThread
 from rw_sql.runtime.jobs.streaming_run import StreamingRun
 from rw_sql.runtime.support.failures import StalledError
 from tests.support.waits import LAST_RESORT_SECONDS, wait_until
@@ -103,3 +103,46 @@ def test_after_a_stop_a_batch_in_progress_commits_nothing(monkeypatch: pytest.Mo
     is_stopped.set()
     wait_until(lambda: not thread._thread.is_alive(), "the end of the batch")
     assert (committed, len(errors), thread.error) == ([], 1, None)
+
+
+def test_a_thread_with_an_input_writes_whenever_the_input_has_a_batch() -> None:
+    run, waiting, written = StreamingRun("mv-1"), ["a", "b"], list[str]()
+    thread = InputThread("mv-1", run.guarded(lambda *_: written.append(waiting.pop(0))), lambda: bool(waiting))
+    run.thread = thread
+    thread.start()
+    wait_until(lambda: written == ["a", "b"], "the batches that were there")
+    waiting.append("c")
+    thread.announce()
+    wait_until(lambda: written == ["a", "b", "c"], "a batch that was announced")
+    waiting.append("d")
+    wait_until(lambda: written == ["a", "b", "c", "d"], "a batch that nobody announced")
+    assert run.failure() is None
+    run.cancel()
+    assert not thread.is_active
+
+
+def test_an_error_of_the_check_for_input_is_the_failure_of_the_run() -> None:
+    def broken() -> bool:
+        raise OSError("no such folder")
+
+    run = StreamingRun("mv-1")
+    run.thread = InputThread("mv-1", lambda *_: None, broken)
+    run.thread.start()
+    wait_until(lambda: run.failure() is not None, "the failure")
+    failure = run.failure()
+    assert failure is not None
+    assert failure.reason == "OSError: no such folder"
+
+
+def test_a_stop_from_within_a_batch_ends_the_thread() -> None:
+    run, written = StreamingRun("mv-1"), list[int]()
+
+    def write(_entry: str, batch: int) -> None:
+        written.append(batch)
+        thread.stop()
+
+    thread = InputThread("mv-1", write, lambda: True)
+    run.thread = thread
+    thread.start()
+    wait_until(lambda: not thread.is_active, "the end of the thread")
+    assert written == [0]

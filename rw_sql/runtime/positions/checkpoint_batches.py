@@ -1,0 +1,133 @@
+"""Plans and completes batches in a query's checkpoint, in place of Spark.
+
+The query has no state and reads one Delta table. Spark's query and this module write the same files, so that each can
+continue where the other one ended: ``offsets/N`` before batch ``N`` writes anything, ``commits/N`` after it. Both
+files are copies of the newest ones, which a query of the running version of Spark wrote. Only the time of the batch and
+the version at its end differ.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.runtime.positions.progress import batches_in
+
+if TYPE_CHECKING:
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+_KEPT = 100
+"""The number of batches whose files are kept, as Spark keeps them (``spark.sql.streaming.minBatchesToRetain``)."""
+
+
+@dataclass(slots=True)
+class CheckpointBatches:
+    """The batches of one query. Not thread-safe; Spark's query must not run.
+
+    ``done`` is the newest completed batch. ``begin`` is the first version that it has not read. ``planned`` is the end
+    of the versions (exclusive) of the batch ``done + 1``, if that batch was planned and not completed.
+    """
+
+    warehouse: Warehouse
+    checkpoint: str
+    done: int
+    begin: int
+    planned: int | None
+    _entry: _Entry
+    _commit: str
+
+    @staticmethod
+    def of(warehouse: Warehouse, checkpoint: str, table: str) -> CheckpointBatches | None:
+        """The batches of a checkpoint whose query reads the Delta table with the id ``table``.
+
+        Returns None if only Spark can continue: no batch is complete, or the query has read a version in part or from a
+        snapshot, or has other inputs.
+        """
+        offsets, commits = (batches_in(warehouse, f"{checkpoint}/{folder}") for folder in ("offsets", "commits"))
+        if not offsets or not commits or offsets[-1] - commits[-1] not in (0, 1):
+            return None
+        done, planned = _entry_of(warehouse, checkpoint, commits[-1]), None
+        if done is None or done.table != table:
+            return None
+        if offsets[-1] > commits[-1]:
+            planned = _entry_of(warehouse, checkpoint, offsets[-1])
+            if planned is None or planned.table != table:
+                return None
+        return CheckpointBatches(
+            warehouse=warehouse,
+            checkpoint=checkpoint,
+            done=commits[-1],
+            begin=done.end,
+            planned=None if planned is None else planned.end,
+            _entry=planned or done,
+            _commit=warehouse.read_text(f"{checkpoint}/commits/{commits[-1]}"),
+        )
+
+    def plan(self, end: int) -> int:
+        """Plans the next batch, which reads the versions from ``begin`` to ``end`` (exclusive); returns its number.
+
+        Raises FileExistsError if another process has planned it.
+        """
+        self._entry = replace(
+            self._entry,
+            times={**self._entry.times, "batchTimestampMs": int(time.time() * 1000)},
+            offset={**self._entry.offset, "reservoirVersion": end},
+        )
+        number = self.done + 1
+        self.warehouse.write_new_text(f"{self.checkpoint}/offsets/{number}", self._entry.to_text())
+        self.planned = end
+        return number
+
+    def complete(self) -> None:
+        """Completes the planned batch, and removes the files of a batch that is no longer needed."""
+        if self.planned is None:
+            raise ValueError("no batch is planned")
+        number = self.done + 1
+        self.warehouse.write_text(f"{self.checkpoint}/commits/{number}", self._commit)
+        self.done, self.begin, self.planned = number, self.planned, None
+        for folder in ("offsets", "commits"):
+            self.warehouse.remove(f"{self.checkpoint}/{folder}/{number - _KEPT}")
+
+
+def end_of_batch(warehouse: Warehouse, checkpoint: str, number: int) -> int | None:
+    """The first version that a planned batch does not read; None if its end has another form, such as a part of a
+    version."""
+    entry = _entry_of(warehouse, checkpoint, number)
+    return None if entry is None else entry.end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """An entry of the offset log: the version of its format, its times and settings, and its only offset."""
+
+    version: str
+    times: dict[str, Any]
+    offset: dict[str, Any]
+
+    @property
+    def end(self) -> int:
+        """The first version that the batch does not read."""
+        return int(self.offset["reservoirVersion"])
+
+    @property
+    def table(self) -> str:
+        """The Delta id of the table."""
+        return str(self.offset["reservoirId"])
+
+    def to_text(self) -> str:
+        return "\n".join(
+            (self.version, *(json.dumps(line, separators=(",", ":")) for line in (self.times, self.offset)))
+        )
+
+
+def _entry_of(warehouse: Warehouse, checkpoint: str, number: int) -> _Entry | None:
+    """A batch's entry; None if it has another form, or does not end with a whole version of one table."""
+    lines = warehouse.read_text(f"{checkpoint}/offsets/{number}").split("\n")
+    if len(lines) != 3 or not lines[1].startswith("{") or not lines[2].startswith("{"):
+        return None
+    offset = json.loads(lines[2])
+    if "reservoirId" not in offset or offset.get("isStartingVersion") or offset["index"] >= 0:
+        return None
+    return _Entry(version=lines[0], times=json.loads(lines[1]), offset=offset)

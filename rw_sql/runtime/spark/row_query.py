@@ -1,0 +1,149 @@
+"""Computes a row-by-row query over a few rows in the driver, without a Spark job, and without planning each time.
+
+If the rows of a projection or filter are in the driver's memory, a rule of Spark's optimizer computes the result
+(``ConvertToLocalRelation``). The query is analyzed and optimized once, without this rule. For each batch, only the rows
+in the plan are replaced, and the rule is applied. All expressions are therefore Spark's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rw_sql.connectors.support.local_frames import local_frame
+from rw_sql.runtime.spark.jvm import (
+    analyzed_plan,
+    java_class,
+    java_frame,
+    optimized_plan,
+    scala_object,
+    scala_sequence,
+)
+from rw_sql.runtime.spark.row_by_row import steps_by_row
+from rw_sql.runtime.spark.sessions import activate_in_jvm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
+_EXCLUDED = "spark.sql.optimizer.excludedRules"
+_COMPUTING_RULES = ",".join(f"{_OPTIMIZER}.{rule}" for rule in ("ConvertToLocalRelation", "PropagateEmptyRelation"))
+"""The rules that would replace the query by its result for the rows with which it is prepared."""
+
+_LOCAL = "LocalRelation"
+_COMPUTED = frozenset({"Project", "Filter"})
+_CONVERTERS = "org.apache.spark.sql.execution.arrow.ArrowConverters"
+_PROJECTION = "org.apache.spark.sql.catalyst.expressions.UnsafeProjection"
+_FEW_ROWS = 10
+_MOST_RECORDS, _MOST_BYTES = 1_000_000, 1 << 30
+_ZONE = "UTC"
+
+
+@dataclass(slots=True)
+class RowQuery:
+    """A prepared query. ``steps`` are its steps by Spark's names, last step first. Not thread-safe."""
+
+    spark: SparkSession
+    steps: tuple[str, ...]
+    kinds: tuple[tuple[str, str], ...]
+    """The columns of the result: their names and Spark's names of their types."""
+    _nodes: tuple[Any, ...]
+    """The steps of the optimized plan, first step first."""
+    _leaf: Any
+    _output: Any
+    """The attributes of the input's columns."""
+    _given: Any
+    """The input's columns as a StructType."""
+    _copying: Any
+    """A projection that copies a row of the input."""
+    _shape: Any
+    """The result's columns as a StructType."""
+
+    @staticmethod
+    def of(spark: SparkSession, schema: pa.Schema, query: Callable[[DataFrame], DataFrame]) -> RowQuery | None:
+        """Prepares ``query``, a function that returns the result for a DataFrame of input rows. ``schema`` are the
+        input's columns.
+
+        Returns None if the query has other steps than projections and filters, or if its result does not depend on the
+        rows alone.
+        """
+        nothing = local_frame(spark, schema.empty_table())
+        given = spark.conf.get(_EXCLUDED, None)
+        spark.conf.set(_EXCLUDED, _COMPUTING_RULES)
+        try:
+            frame = query(nothing)
+            plan = optimized_plan(frame)
+        finally:
+            if given is None:
+                spark.conf.unset(_EXCLUDED)
+            else:
+                spark.conf.set(_EXCLUDED, given)
+        steps = steps_by_row(frame, is_streaming=False)
+        nodes, leaf = [], plan
+        while leaf.nodeName() in _COMPUTED and leaf.deterministic():
+            nodes.append(leaf)
+            leaf = leaf.children().apply(0)
+        is_whole = leaf.nodeName() == _LOCAL and leaf.output().size() == len(schema)
+        if steps is None or not is_whole or _depends_on_time(spark, frame):
+            return None
+        return RowQuery(
+            spark=spark,
+            steps=steps,
+            kinds=tuple((column.name, column.dataType.simpleString()) for column in frame.schema.fields),
+            _nodes=tuple(reversed(nodes)),
+            _leaf=leaf,
+            _output=leaf.output(),
+            _given=java_frame(nothing).schema(),
+            _copying=java_class(spark, _PROJECTION).create(java_frame(nothing).schema()),
+            _shape=java_frame(frame).schema(),
+        )
+
+    def rows(self, given: pa.Table) -> pa.Table | None:
+        """The result for rows of the input, without columns if it has no rows; None if Spark's rule does not compute
+        it.
+
+        Raises PySparkException or Py4JError if an expression fails.
+        """
+        activate_in_jvm(self.spark)
+        data = self._few(given) if given.num_rows <= _FEW_ROWS else self._many(given)
+        if data is None:
+            return None
+        plan = self._leaf.copy(self._output, data, False, self._leaf.stream())
+        rule = java_class(self.spark, f"{_OPTIMIZER}.ConvertToLocalRelation")
+        for node in self._nodes:
+            plan = rule.apply(node.withNewChildren(scala_sequence(self.spark, plan)))
+        if plan.nodeName() != _LOCAL:
+            return None
+        converters = scala_object(self.spark, _CONVERTERS)
+        parts = converters.toBatchWithSchemaIterator(
+            plan.data().iterator(), self._shape, _MOST_RECORDS, _MOST_BYTES, _ZONE, True, False
+        )
+        tables = []
+        while parts.hasNext():
+            tables.append(pa.ipc.open_stream(parts.next()).read_all())
+        return pa.concat_tables(tables) if tables else pa.table({})
+
+    def _few(self, given: pa.Table) -> Any:
+        """The rows as Spark's rows, each converted by four calls. ``createDataFrame`` takes as long as fifty calls."""
+        batches = scala_sequence(self.spark, *(batch.serialize().to_pybytes() for batch in given.to_batches()))
+        rows = scala_object(self.spark, _CONVERTERS).fromBatchIterator(
+            batches.iterator(), self._given, _ZONE, True, False, None
+        )
+        found = []
+        while rows.hasNext():
+            found.append(self._copying.apply(rows.next()).copy())
+        return scala_sequence(self.spark, *found)
+
+    def _many(self, given: pa.Table) -> Any | None:
+        brought = analyzed_plan(local_frame(self.spark, given))
+        return brought.data() if brought.nodeName() == _LOCAL else None
+
+
+def _depends_on_time(spark: SparkSession, frame: DataFrame) -> bool:
+    """True if a query has functions such as ``current_timestamp``, which the optimizer replaces by a constant."""
+    pattern = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern").CURRENT_LIKE()
+    return bool(analyzed_plan(frame).containsPattern(pattern))

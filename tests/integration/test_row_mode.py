@@ -1,0 +1,177 @@
+"""Row-by-row views whose small batches are written by a thread, and large ones by a streaming query."""
+
+from __future__ import annotations
+
+import threading
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.runtime.delta import young_table
+from rw_sql.runtime.positions import planned_rows
+from rw_sql.runtime.spark.jvm import java_session
+from rw_sql.runtime.views import row_batches, row_mode
+from rw_sql.runtime.views.job import View
+from tests.integration.attached import AttachedSession, produce_json, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+QUERY = "SELECT id, upper(word) AS word, id % 3 AS third FROM s WHERE id % 5 <> 0"
+
+
+@pytest.fixture
+def produce(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> Callable[[int], None]:
+    """Adds records with the next ids to the topic of the source ``s``."""
+    create_topic(broker.bootstrap, topic_name, 2)
+    session.run(
+        f"CREATE SOURCE s (id INT, word VARCHAR) WITH (connector = 'kafka', topic = '{topic_name}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON"
+    )
+    made = 0
+
+    def more(count: int) -> None:
+        nonlocal made
+        produce_json(
+            broker.bootstrap, topic_name, ({"id": id_, "word": f"w{id_}"} for id_ in range(made, made + count))
+        )
+        made += count
+
+    return more
+
+
+def rows_for(count: int) -> list[tuple[Any, ...]]:
+    return sorted((id_, f"W{id_}", id_ % 3) for id_ in range(count) if id_ % 5)
+
+
+def queries(session: AttachedSession) -> set[str]:
+    """The names of the queries that run in Spark."""
+    running = java_session(session.spark).sharedState().activeStreamingQueries()
+    return {str(query.name()) for query in running.values()}
+
+
+def has_thread(session: AttachedSession, view: str = "v") -> bool:
+    """True if a thread writes the view's batches, and no query."""
+    job = session.job(view).job
+    threads = {thread.name for thread in threading.enumerate()}
+    return f"rw_sql-batches-{job}" in threads and job not in queries(session)
+
+
+def restarted(session: AttachedSession) -> AttachedSession:
+    """Stops all jobs of the warehouse and starts them again."""
+    session.detach()
+    return AttachedSession(session.spark, session.warehouse)
+
+
+def test_a_new_view_begins_with_the_thread(
+    session: AttachedSession, produce: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(View, "_start_query", None)
+    session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}")
+    for number in range(1, 4):
+        produce(4)
+        assert session.flushed_rows_of("v") == rows_for(4 * number)
+        assert has_thread(session)
+    session.run("PAUSE SOURCE s", "RESUME SOURCE s")
+    produce(3)
+    assert session.flushed_rows_of("v") == rows_for(15)
+    assert has_thread(session)
+
+
+def test_a_view_of_old_commits_begins_with_a_query(
+    session: AttachedSession, produce: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(young_table, "MOST_COMMITS", 2)
+    session.run("CREATE MATERIALIZED VIEW w AS SELECT id FROM s")
+    for _ in range(3):
+        produce(3)
+        session.run("FLUSH")
+    session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}")
+    assert session.flushed_rows_of("v") == rows_for(9)
+    assert not has_thread(session)
+    produce(2)
+    assert session.flushed_rows_of("v") == rows_for(11)
+    wait_until(lambda: has_thread(session), "the thread has taken the query's place")
+    produce(4)
+    assert session.flushed_rows_of("v") == rows_for(15)
+
+
+def test_a_batch_without_rows_is_progress(session: AttachedSession, produce: Callable[[int], None]) -> None:
+    session.run("CREATE MATERIALIZED VIEW v AS SELECT id FROM s WHERE id < 2")
+    for number in range(1, 5):
+        produce(3)
+        assert session.flushed_rows_of("v") == [(0,), (1,)]
+        wait_until(lambda: has_thread(session), f"the thread after batch {number}")
+
+
+def test_a_restart_continues_with_the_thread_where_the_last_run_ended(
+    session: AttachedSession, produce: Callable[[int], None]
+) -> None:
+    session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}")
+    produce(5)
+    session.run("FLUSH")
+    for number in range(2, 4):
+        session = restarted(session)
+        produce(5)
+        assert session.flushed_rows_of("v") == rows_for(5 * number)
+        assert has_thread(session)
+
+
+@pytest.mark.long
+def test_random_sizes_and_restarts(
+    session: AttachedSession,
+    produce: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+) -> None:
+    """With a limit of 30 rows, batches go back and forth between the thread and the query."""
+    random, made, left = Random(seed), 0, 0
+    monkeypatch.setattr(planned_rows, "SMALL_ROWS", 30)
+    leave = row_mode.RowMode._leave
+
+    def noted(mode: row_mode.RowMode, reason: row_batches.LeftToSparkError) -> None:
+        nonlocal left
+        left += 1
+        leave(mode, reason)
+
+    monkeypatch.setattr(row_mode.RowMode, "_leave", noted)
+    monkeypatch.setattr(row_mode, "_MOST_NEEDED", 2)
+    session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}", "CREATE MATERIALIZED VIEW w AS SELECT id, word FROM v")
+    for _ in range(25):
+        count = random.choice((0, 1, 5, 20, 29, 60, 200))
+        produce(count)
+        made += count
+        if random.random() < 0.15:
+            session = restarted(session)
+        elif random.random() < 0.6:
+            session.run("FLUSH")
+    assert session.flushed_rows_of("v") == rows_for(made)
+    assert session.rows_of("w") == [row[:2] for row in rows_for(made)]
+    assert left
+
+
+def test_an_error_of_the_query_is_told_as_by_a_query(session: AttachedSession, produce: Callable[[int], None]) -> None:
+    session.run("CREATE MATERIALIZED VIEW v AS SELECT id, 100 div (id - 5) AS n FROM s")
+    produce(3)
+    session.run("FLUSH")
+    wait_until(lambda: has_thread(session), "the thread")
+    produce(3)
+    wait_until(lambda: "[DIVIDE_BY_ZERO] Division by zero" in session.job("v").reason, "the error in SHOW JOBS")
+
+
+def test_a_view_with_state_or_time_keeps_its_query(session: AttachedSession, produce: Callable[[int], None]) -> None:
+    session.run(
+        "CREATE MATERIALIZED VIEW counts AS SELECT id % 2 AS k, count(*) AS n FROM s GROUP BY 1",
+        "CREATE MATERIALIZED VIEW words AS SELECT id, explode(split(word, '')) AS letter FROM s",
+    )
+    for _ in range(3):
+        produce(2)
+        session.run("FLUSH")
+    assert {session.job("counts").job, session.job("words").job} <= queries(session)
+    assert session.rows_of("counts") == [(0, 3), (1, 3)]
