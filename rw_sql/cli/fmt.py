@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.interface.exit_codes import DONE, FAILED
+from rw_sql.cli.interface.exit_codes import DONE, FAILED, exit_status
 from rw_sql.cli.interface.options import output_option, require_output
 from rw_sql.cli.sql_files import files_of
 from rw_sql.cli.text_input import read_exactly, unix_lines
@@ -103,10 +103,11 @@ def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False
     """Formats files in place (standard input to standard output); returns the exit status.
 
     With ``check``, nothing is written: the differences are printed, and the status is 1 if there are any. A file
-    with an error is left unchanged, the error is printed to standard error, and the status is 1. With the output
-    ``json``, one document contains, for each file, whether it was (or would be) changed, and its error.
+    with an error is left unchanged, the error is printed to standard error, and the status is 1, or 2 if no file could
+    be read. With the output ``json``, one document contains, for each file, whether it was (or would be) changed, and
+    its error.
     """
-    status = DONE
+    statuses: set[int] = set()
     results: list[dict[str, object]] = []
     is_json = output == "json"
     for path in paths:
@@ -116,14 +117,13 @@ def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False
         except SqlError as error:
             sys.stderr.write(error.render() + "\n")
             results.append({"file": path, "is_changed": False, "error": error.render()})
-            status = FAILED
+            statuses.add(exit_status(error))
             continue
         results.append({"file": path, "is_changed": after != before, "error": None})
+        statuses.add(FAILED if check and after != before else DONE)
         if is_json and path == "-" and not check:
             results[-1]["text"] = after
         elif check:
-            if after != before:
-                status = FAILED
             if after != before and not is_json:
                 sys.stdout.writelines(_difference(path, before, after))
         elif path == "-":
@@ -134,10 +134,11 @@ def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False
             except OSError as error:
                 results[-1] = {"file": path, "is_changed": False, "error": f"cannot write: {error.strerror}"}
                 sys.stderr.write(f'cannot write "{path}": {error.strerror}\n')
-                status = FAILED
+                statuses.add(FAILED)
     if is_json:
         sys.stdout.write(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    return status
+    statuses = statuses or {DONE}
+    return statuses.pop() if len(statuses) == 1 else FAILED
 
 
 def _difference(path: str, before: str, after: str) -> list[str]:

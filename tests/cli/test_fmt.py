@@ -128,8 +128,15 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def test_an_unreadable_file_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_fmt([str(tmp_path / "none.sql")]) == 1
+    assert run_fmt([str(tmp_path / "none.sql")]) == 2
     assert "RW408: cannot read" in capsys.readouterr().err
+    (tmp_path / "a.sql").write_text(BEFORE, encoding="utf-8")
+    assert run_fmt([str(tmp_path / "none.sql"), str(tmp_path / "a.sql")]) == 1
+    assert (tmp_path / "a.sql").read_text(encoding="utf-8") == AFTER
+
+
+def test_no_file_is_no_error() -> None:
+    assert run_fmt([]) == 0
 
 
 def test_errors_name_the_place_in_the_script() -> None:
