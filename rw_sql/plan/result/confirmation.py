@@ -14,7 +14,7 @@ from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.result.allow import predicted_words
 from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.syntax import render
-from rw_sql.syntax.statements import InjectCheckpointOffsets
+from rw_sql.syntax.statements import InjectCheckpointOffsets, UnsafeBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,9 +165,10 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> UnconfirmedEr
         if was_asked
         else "this operation needs a confirmation, but this session is not interactive"
     )
+    ended = ", and the block has ended" if isinstance(plan.statement, UnsafeBlock) else ""
     hint = (
-        f"nothing was changed; to run the operation with exactly this preview, type CONFIRM '{question.token}' in this "
-        f"session, or rw-sql run --confirm {question.token} in a script"
+        f"nothing was changed{ended}; to run the operation with exactly this preview, type CONFIRM '{question.token}' "
+        f"in this session, or rw-sql run --confirm {question.token} in a script"
     )
     if question.unallowed:
         hint += (

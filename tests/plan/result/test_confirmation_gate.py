@@ -201,3 +201,15 @@ def test_a_refusal_shows_the_preview_and_how_to_confirm(was_asked: bool) -> None
     assert error.detail == question.preview
     assert f"CONFIRM '{question.token}'" in (error.hint or "")
     assert "materialized view v" in question.preview
+
+
+def test_the_error_for_a_block_says_that_the_block_has_ended() -> None:
+    world = moved_world()
+    block = UnsafeBlock(statements=(parse_statement(AGAIN),))
+    hints = []
+    for statement in (parse_statement(AGAIN), block):
+        plan = lower(statement, world.snapshot, world.inspector)
+        question = question_of(world.snapshot, plan)
+        hints.append(refusal(question, plan, was_asked=True).hint or "")
+    assert hints[0].startswith("nothing was changed; ")
+    assert hints[1].startswith("nothing was changed, and the block has ended; ")
