@@ -79,11 +79,14 @@ class WrittenWarehouse:
         return Context(warehouse=Warehouse.at(self.uri), metastore=metastore, sessions=NoSpark(), owner="a test")
 
     def commit(self, *changes: Change, **said: Any) -> int:
-        """Commits one operation; returns its epoch."""
+        """Commits one operation, and completes the projections, which a thread would otherwise write later, even into
+        a catalog that a test has taken away; returns the operation's epoch."""
         operation = Operation(
             **{"kind": "TEST", "statement": "", "objects": (), "changes": changes, "actor": "ann", **said}
         )
-        return self.metastore.commit(operation, based_on=self.metastore.snapshot()).epoch
+        epoch = self.metastore.commit(operation, based_on=self.metastore.snapshot()).epoch
+        self.metastore.project()
+        return epoch
 
     def connection(self, id_: int, name: str, definition: str = "") -> Change:
         """A connection."""
