@@ -7,6 +7,8 @@ brokers do not answer.
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.kafka.admin import BrokerError, has_answered
@@ -26,6 +28,10 @@ _END = -1
 _SECONDS = 1.0
 """The maximum wait for an answer in seconds. If a broker takes longer, the administrative client repeats the
 request."""
+
+_MOST_ASKED = 4
+"""The maximum number of missing topics whose metadata is requested again after a call. Each is a request, so that a
+call for many missing topics requests a few at random."""
 
 
 def quick_ends(
@@ -54,11 +60,19 @@ def _ends(consumer: Consumer, partitions: Collection[Part], timeout: float) -> d
     except ck.KafkaException as error:
         raise BrokerError(str(error)) from error
     found: dict[Part, int] = {}
+    missing: set[str] = set()
     for answer in answers:
         if answer.error is None and answer.offset >= 0:
             found[answer.topic, answer.partition] = answer.offset
         elif answer.error is None or not has_answered(answer.error):
             raise BrokerError(f"{answer.topic}:{answer.partition}: {answer.error}")
+        else:
+            missing.add(answer.topic)
+    with suppress(ck.KafkaException):
+        for topic in random.sample(sorted(missing), min(len(missing), _MOST_ASKED)):
+            # Otherwise, librdkafka would answer for as long as the client lives that a topic does not exist which was
+            # created in the meantime.
+            consumer.list_topics(topic, timeout=timeout)
     return found
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from rw_sql.cli.kafka_broker import start_broker, stop_broker
 from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, delete_records, delete_topic, produce
+from rw_sql.connectors.kafka import client_pool
 from rw_sql.connectors.kafka.admin import BrokerAdmin, BrokerError
 from rw_sql.connectors.kafka.source import KafkaConnector
 from rw_sql.errors import SqlError
-from tests.support.waits import LAST_RESORT_SECONDS
+from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,6 +127,22 @@ def test_the_end_of_a_transaction_that_is_open_is_not_seen(broker: BrokerInfo, t
     while (end := KAFKA.look(options(broker, topic_name)).splits[split].end) == 0 and time.monotonic() < deadline:
         pass
     assert end == 2
+
+
+def test_a_topic_that_is_created_again_with_fewer_partitions_is_found_by_the_same_client(
+    broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_pool, "LIFE_SECONDS", LAST_RESORT_SECONDS * 10)
+    other = f"{topic_name}.b"
+    create_topic(broker.bootstrap, topic_name, 2)
+    create_topic(broker.bootstrap, other, 1)
+    splits = [f"{topic_name}:0", f"{topic_name}:1", f"{other}:0"]
+    assert len(KAFKA.pooled_ends(options(broker, topic_name), splits)) == 3
+    delete_topic(broker.bootstrap, topic_name)
+    assert KAFKA.pooled_ends(options(broker, topic_name), splits) == {f"{other}:0": 0}
+    create_topic(broker.bootstrap, topic_name, 1)
+    both = {f"{topic_name}:0": 0, f"{other}:0": 0}
+    wait_until(lambda: KAFKA.pooled_ends(options(broker, topic_name), splits) == both, "the new topic")
 
 
 def test_the_ends_of_many_topics_are_those_of_single_looks(
