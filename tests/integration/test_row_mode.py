@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from rw_sql.runtime.spark.jvm import java_session
 from rw_sql.runtime.views import row_batches, row_mode
 from rw_sql.runtime.views.job import View
 from tests.integration.attached import AttachedSession, produce_json, wait_until
+from tests.support.ageing import PAUSES, grow_old
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,9 +65,11 @@ def has_thread(session: AttachedSession, view: str = "v") -> bool:
     return f"rw_sql-batches-{job}" in threads and job not in queries(session)
 
 
-def restarted(session: AttachedSession) -> AttachedSession:
-    """Stops all jobs of the warehouse and starts them again."""
+def restarted(session: AttachedSession, pause: float = 0.0) -> AttachedSession:
+    """Stops all jobs of the warehouse and starts them again, as if ``pause`` seconds had passed in between."""
     session.detach()
+    if pause:
+        grow_old(Path(session.warehouse), pause)
     return AttachedSession(session.spark, session.warehouse)
 
 
@@ -116,8 +120,8 @@ def test_a_restart_continues_with_the_thread_where_the_last_run_ended(
     session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}")
     produce(5)
     session.run("FLUSH")
-    for number in range(2, 4):
-        session = restarted(session)
+    for number, pause in enumerate(PAUSES.values(), 2):
+        session = restarted(session, pause)
         produce(5)
         assert session.flushed_rows_of("v") == rows_for(5 * number)
         assert has_thread(session)

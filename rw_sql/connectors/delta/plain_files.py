@@ -37,17 +37,17 @@ _MOST_PARTS = 4
 _HARMLESS = frozenset({"timestampNtz"})
 """The reader features that do not prevent reading a table's files without Delta."""
 
-
-def is_plain(reader_version: int, features: Iterable[str]) -> bool:
-    """True if Parquet files alone are the rows of a table with this version of Delta's protocol."""
-    needed = frozenset(features)
-    return reader_version <= 1 or (bool(needed) and needed <= _HARMLESS)
-
-
 AS_WRITTEN = {"__globPaths__": "false"}
 """The option with which Spark's readers take characters such as ``*`` and ``{`` in a path literally."""
 
 _PATTERN = re.compile(r"[*?\[\]{}\\%]")
+
+
+def is_plain(reader_version: int, features: Iterable[str]) -> bool:
+    """True if a table's Parquet files alone determine its rows, by the reader version and the reader features in the
+    table's protocol."""
+    needed = frozenset(features)
+    return reader_version <= 1 or (bool(needed) and needed <= _HARMLESS)
 
 
 def rows_at(spark: SparkSession, path: str, version: int) -> DataFrame:

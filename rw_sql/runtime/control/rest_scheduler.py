@@ -253,10 +253,11 @@ class Rests:
     def after_stop(self, slot: JobSlot, idle: Idle) -> Idle:
         """The state at rest of a job that has just stopped. Another job may then use the job's Spark session."""
         running = slot.running
-        if isinstance(running, Ingest | View | Sink) and running.session is not None:
+        if isinstance(running, Ingest | View | Sink):
             try:
                 self._context.sessions.forget_tables(self._tables(idle))
-                self._context.sessions.release(running.session)
+                if running.session is not None:
+                    self._context.sessions.release(running.session)
             except Py4JError as error:
                 # The job has stopped; at worst, its session keeps some memory.
                 logger.warning("the Spark session of %s is not used again: %s", slot.job_id, cause_line(str(error)))

@@ -2,8 +2,8 @@
 
 The query has no state and reads one Delta table. Spark's query and this module write the same files, so that each can
 continue where the other one ended: ``offsets/N`` before batch ``N`` writes anything, ``commits/N`` after it. Both
-files are copies of the newest ones, which a query of the running version of Spark wrote. Only the time of the batch and
-the version at its end differ.
+files are copies of the newest ones, so that they have the form in which Spark wrote them. Only the time of the batch
+and the version at its end differ.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CheckpointBatches:
         snapshot, or has other inputs.
         """
         offsets, commits = (batches_in(warehouse, f"{checkpoint}/{folder}") for folder in ("offsets", "commits"))
-        if not offsets or not commits or offsets[-1] - commits[-1] not in (0, 1):
+        if not commits or commits[-1] not in offsets or offsets[-1] - commits[-1] > 1:
             return None
         done, planned = _entry_of(warehouse, checkpoint, commits[-1]), None
         if done is None or done.table != table:
@@ -125,9 +125,9 @@ class _Entry:
 def _entry_of(warehouse: Warehouse, checkpoint: str, number: int) -> _Entry | None:
     """A batch's entry; None if it has another form, or does not end with a whole version of one table."""
     lines = warehouse.read_text(f"{checkpoint}/offsets/{number}").split("\n")
-    if len(lines) != 3 or not lines[1].startswith("{") or not lines[2].startswith("{"):
-        return None
-    offset = json.loads(lines[2])
-    if "reservoirId" not in offset or offset.get("isStartingVersion") or offset["index"] >= 0:
-        return None
-    return _Entry(version=lines[0], times=json.loads(lines[1]), offset=offset)
+    try:
+        version, times, offset = lines[0], *map(json.loads, lines[1:])
+        is_whole = "reservoirId" in offset and not offset.get("isStartingVersion") and offset["index"] < 0
+        return _Entry(version=version, times=times, offset=offset) if is_whole else None
+    except (KeyError, TypeError, ValueError):
+        return None  # The entry has more or fewer offsets, or its file is damaged: Spark reports that.

@@ -39,6 +39,10 @@ _COMPUTED = frozenset({"Project", "Filter"})
 _CONVERTERS = "org.apache.spark.sql.execution.arrow.ArrowConverters"
 _PROJECTION = "org.apache.spark.sql.catalyst.expressions.UnsafeProjection"
 _FEW_ROWS = 10
+_MOST_COPIED_BYTES = 2 * 2**20
+"""The maximum size in bytes of the input of a batch that this module computes. The bytes of the result pass through
+py4j as text, which takes longer than Spark's job if there are many."""
+
 _MOST_RECORDS, _MOST_BYTES = 1_000_000, 1 << 30
 _ZONE = "UTC"
 
@@ -48,6 +52,7 @@ class RowQuery:
     """A prepared query. ``steps`` are its steps by Spark's names, last step first. Not thread-safe."""
 
     spark: SparkSession
+    query: Callable[[DataFrame], DataFrame]
     steps: tuple[str, ...]
     kinds: tuple[tuple[str, str], ...]
     """The columns of the result: their names and Spark's names of their types."""
@@ -92,6 +97,7 @@ class RowQuery:
             return None
         return RowQuery(
             spark=spark,
+            query=query,
             steps=steps,
             kinds=tuple((column.name, column.dataType.simpleString()) for column in frame.schema.fields),
             _nodes=tuple(reversed(nodes)),
@@ -108,6 +114,8 @@ class RowQuery:
 
         Raises PySparkException or Py4JError if an expression fails.
         """
+        if given.nbytes > _MOST_COPIED_BYTES:
+            return self.query(local_frame(self.spark, given)).toArrow()
         activate_in_jvm(self.spark)
         data = self._few(given) if given.num_rows <= _FEW_ROWS else self._many(given)
         if data is None:

@@ -135,6 +135,10 @@ class View:
     backfill: Backfill | None = None
     session: SparkSession | None = None
 
+    def __post_init__(self) -> None:
+        # A batch that an earlier run has planned is finished before a thread or a query starts.
+        self.rows = self._row_mode()
+
     @staticmethod
     def start(context: Context, spec: ViewSpec) -> View:
         """Claims a run, fences earlier ones, finds the last written batch, and starts. Raises StalledError."""
@@ -275,12 +279,15 @@ class View:
             .foreachBatch(self._then_waiting(self.streaming.guarded(self._on_batch)))
         )
 
+    def _row_mode(self) -> RowMode:
+        return RowMode(self._view_run({}), self.streaming, self._start_query, self._end_query, self._on_rows)
+
     def _start_batches(self, tables: Mapping[int, str]) -> None:
         """Starts a query, or a thread that writes small batches.
 
         If ``tables`` is given, a query reads these tables in place of its inputs and ends after reading them.
         """
-        self.rows = RowMode(self._view_run({}), self.streaming, self._start_query, self._end_query, self._on_rows)
+        self.rows = self._row_mode()
         if tables or not self.rows.begin():
             self._start_query(tables)
 

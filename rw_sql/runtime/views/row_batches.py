@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 _ACTIONS = frozenset({"add", "remove", "commitInfo", "txn", "cdc", "metaData", "protocol"})
 """The actions that this module knows."""
 
-
 _MOST_COMMITS = 200
 """The maximum number of commits that are read for one batch."""
 
@@ -125,10 +124,14 @@ class RowBatches:
 
     @staticmethod
     def may_begin(run: ViewRun) -> bool:
-        """True if :meth:`of` probably finds a position in the view's checkpoint, or makes one."""
+        """True if :meth:`of` probably finds a position in the view's checkpoint, or makes one.
+
+        Removes what a kill in :meth:`of` has left, because Spark could not start on it.
+        """
         warehouse = run.context.warehouse
         if newest_planned(warehouse, run.checkpoint) >= 0:
             return bool(warehouse.list_names(f"{run.checkpoint}/commits"))
+        warehouse.remove(f"{run.checkpoint}/commits")
         return YoungTable.of(warehouse, run.table_of(run.spec.inputs[0])) is not None
 
     @staticmethod
@@ -150,7 +153,10 @@ class RowBatches:
         return self.batches.done + 1
 
     def has_next(self) -> bool:
-        """True if there are rows to read, or if a batch was planned and not completed. Raises LeftToSparkError."""
+        """True if there are rows to read, or if a batch was planned and not completed.
+
+        Raises LeftToSparkError if the batch is not small, or if a commit does more than add rows or remove old ones.
+        """
         warehouse, table = self.run.context.warehouse, self.prepared.table
         newest = latest_version(warehouse, table) if self.batches.planned is None else self.batches.planned - 1
         if newest - self._read > _MOST_COMMITS:
@@ -164,18 +170,12 @@ class RowBatches:
             if any(map(_is_new, actions)):
                 self._pending.append(actions)
             self._read += 1
-        return self.batches.planned is not None or bool(self._pending)
-
-    def require_small(self) -> Planned:
-        """The number of rows that the next batch reads. Raises LeftToSparkError if it is not small."""
-        planned = rows_of_commits(self._pending, is_log=self.given.kind == "source", is_exact=not self.given.history)
-        if not planned.is_small:
+        if not self._planned_rows().is_small:
             raise LeftToSparkError("the batch is not small")
-        return planned
+        return self.batches.planned is not None or bool(self._pending)
 
     def compute(self) -> pa.Table:
         """The rows of the next batch, as the view's table stores them. Raises LeftToSparkError, StalledError."""
-        planned = self.require_small()
         try:
             rows = self.prepared.query.rows(self._input())
             if rows is None:
@@ -183,7 +183,9 @@ class RowBatches:
             rows = self.run.fitted(rows)
         except (PySparkException, Py4JError, pa.ArrowException, OSError) as error:
             raise LeftToSparkError(f"the rows cannot be computed here: {error}") from error
-        expected_rows(self.run, planned, self.prepared.query.steps).require(RowCount(written=rows.num_rows))
+        expected_rows(self.run, self._planned_rows(), self.prepared.query.steps).require(
+            RowCount(written=rows.num_rows)
+        )
         return rows
 
     def plan(self) -> None:
@@ -206,6 +208,10 @@ class RowBatches:
         """Completes the batch in the checkpoint, once its rows are in the view's table."""
         self.batches.complete()
         self._pending.clear()
+
+    def _planned_rows(self) -> Planned:
+        """The number of rows that the next batch reads."""
+        return rows_of_commits(self._pending, is_log=self.given.kind == "source", is_exact=not self.given.history)
 
     def _require_plain(self, actions: list[dict[str, Any]]) -> None:
         """Raises LeftToSparkError for a commit that does more than add rows, remove old ones, rewrite files, or change
@@ -252,7 +258,7 @@ class RowBatches:
 
 def _has_no_links(error: OSError) -> bool:
     """True if a file system has no hard links, with which a file is written without replacing another one."""
-    return error.errno in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP)
+    return error.errno in (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 def _is_new(action: dict[str, Any]) -> bool:

@@ -67,7 +67,6 @@ class RowMode:
     _rows: RowBatches | None = field(default=None, init=False)
     _last_of_query: int | None = field(default=None, init=False)
     """The last batch of a query whose place a thread is taking."""
-    _is_ending: threading.Event = field(default_factory=threading.Event, init=False)
     _small: int = field(default=0, init=False)
     _needed: int = field(default=1, init=False)
     _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -80,11 +79,10 @@ class RowMode:
         if not self._is_possible or not RowBatches.may_begin(self.run) or not self._prepare():
             return False
         self._rows = self._open()
-        if self._rows is None:
-            return False
         try:
+            if self._rows is None:
+                return False
             self._rows.has_next()
-            self._rows.require_small()
         except LeftToSparkError:
             return False
         fault("view.before_query")
@@ -94,9 +92,13 @@ class RowMode:
 
     def require_query(self) -> None:
         """Must precede each batch of the query. Raises BrokenOffError if a thread is taking the query's place."""
-        if self._last_of_query is not None:
-            self._is_ending.wait(_ENDING_SECONDS)
-            raise BrokenOffError
+        if self._last_of_query is None:
+            return
+        # Spark logs the errors of a batch only until the stop of its query has begun.
+        query, limit = self.streaming.query, time.monotonic() + _ENDING_SECONDS
+        while query is not None and query.isActive and time.monotonic() < limit:
+            time.sleep(_LOOK_SECONDS)
+        raise BrokenOffError
 
     def after_batch(self, batch: int, planned: Planned) -> None:
         """Must follow each batch of the query, which has read ``planned`` rows. A thread takes the query's place if the
@@ -114,7 +116,6 @@ class RowMode:
         with self._change() as may_change:
             if may_change:
                 self._small = 0
-                self._is_ending.clear()
                 self._last_of_query = batch
                 self._start_thread()
 
@@ -122,15 +123,11 @@ class RowMode:
         """Stops the query or the thread. The batch in progress has a short time to finish."""
         with self._changing:
             self.streaming.stop()
-        self.run.context.wakes.unfollow(self._input_id, self._announce)
+        self._end_announcements()
         if self._session is not None:
             with suppress(Py4JError):  # Without a JVM, there is nothing to release.
                 self.run.context.sessions.release(self._session)
             self._session = self._prepared = None
-
-    @property
-    def _input_id(self) -> int:
-        return self.run.spec.inputs[0].id
 
     @property
     def _table(self) -> str:
@@ -153,8 +150,12 @@ class RowMode:
     def _start_thread(self) -> None:
         thread = InputThread(self.run.spec.job, self.streaming.guarded(self._write_next), self._has_next)
         self.streaming.thread = thread
-        self.run.context.wakes.follow(self._input_id, self._announce)
+        self.run.context.wakes.follow(self.run.spec.inputs[0].id, self._announce)
         thread.start()
+
+    def _end_announcements(self) -> None:
+        for given in self.run.spec.inputs:
+            self.run.context.wakes.unfollow(given.id, self._announce)
 
     def _announce(self) -> None:
         thread = self.streaming.thread
@@ -189,7 +190,6 @@ class RowMode:
         with self._change() as may_change:
             if not may_change:
                 return
-            self._is_ending.set()
             self.end_query()
             self._last_of_query = None
             self._rows = self._open()
@@ -207,7 +207,7 @@ class RowMode:
     def _start_query(self) -> None:
         self._needed = min(2 * self._needed, _MOST_NEEDED)
         thread, self._rows = self.streaming.thread, None
-        self.run.context.wakes.unfollow(self._input_id, self._announce)
+        self._end_announcements()
         self.start_query()
         self.streaming.thread = None
         if thread is not None:

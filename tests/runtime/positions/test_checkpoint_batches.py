@@ -110,6 +110,9 @@ def test_the_files_of_a_hundred_batches_are_kept(warehouse: Warehouse, checkpoin
         ({0: entry("-")}, (0,)),
         ({0: entry(offset(3)), 1: entry(offset(4, index=2))}, (0,)),
         ({0: entry(offset(3)), 1: entry(offset(4)), 2: entry(offset(5))}, (0,)),
+        ({0: entry(offset(3))}, (1,)),
+        ({0: entry(offset(3))[:-9]}, (0,)),
+        ({0: ""}, (0,)),
     ],
 )
 def test_other_checkpoints_are_left_to_spark(

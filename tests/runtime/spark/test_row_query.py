@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from rw_sql.connectors.support.local_frames import local_frame
+from rw_sql.runtime.spark import row_query
 from rw_sql.runtime.spark.row_query import RowQuery
 from rw_sql.runtime.spark.sessions import SparkSessions, plain_sql, register_view
 
@@ -115,8 +116,10 @@ def test_the_driver_computes_what_jobs_compute(session: SparkSession, text: str)
             assert [column.type for column in rows.schema] == [column.type for column in expected.schema]
 
 
-def test_a_query_that_is_not_row_by_row_is_not_prepared(session: SparkSession) -> None:
-    for text in (
+@pytest.mark.parametrize(
+    "text",
+    [
+        # not row-by-row
         "SELECT count(*) AS n FROM s",
         "SELECT explode(tags) AS t FROM s",
         "SELECT a.id FROM s a JOIN s b ON a.id = b.id",
@@ -124,12 +127,7 @@ def test_a_query_that_is_not_row_by_row_is_not_prepared(session: SparkSession) -
         "SELECT id FROM s ORDER BY id LIMIT 3",
         "SELECT id FROM s WHERE id IN (SELECT small FROM s)",
         "SELECT id FROM s UNION ALL SELECT small FROM s",
-    ):
-        assert RowQuery.of(session, SCHEMA, query_of(session, text)) is None, text
-
-
-def test_a_query_whose_values_change_by_themselves_is_not_prepared(session: SparkSession) -> None:
-    for text in (
+        # values that change by themselves
         "SELECT id, current_timestamp() AS t FROM s",
         "SELECT id FROM s WHERE day < current_date()",
         "SELECT id, now() AS t FROM s",
@@ -138,8 +136,23 @@ def test_a_query_whose_values_change_by_themselves_is_not_prepared(session: Spar
         "SELECT id FROM s WHERE rand() < 0.5",
         "SELECT id, uuid() AS u FROM s",
         "SELECT id, monotonically_increasing_id() AS u FROM s",
-    ):
-        assert RowQuery.of(session, SCHEMA, query_of(session, text)) is None, text
+    ],
+)
+def test_other_queries_are_not_prepared(session: SparkSession, text: str) -> None:
+    assert RowQuery.of(session, SCHEMA, query_of(session, text)) is None
+
+
+def test_many_bytes_are_computed_by_a_job(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = RowQuery.of(session, SCHEMA, query_of(session, "SELECT id, k FROM s WHERE id > 0"))
+    assert prepared is not None
+    given = drawn(Random("bytes"), 40)
+    few = prepared.rows(given)
+    monkeypatch.setattr(row_query, "_MOST_COPIED_BYTES", 100)
+    many = prepared.rows(given)
+    assert few is not None
+    assert many is not None
+    assert many.num_rows
+    assert many.to_pylist() == few.to_pylist()
 
 
 def test_an_error_of_an_expression_is_raised_and_later_rows_are_computed(session: SparkSession) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from rw_sql.runtime.delta import young_table
 from rw_sql.runtime.delta.delta_log import commit_path, latest_version, read_actions
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.delta.row_counts import MiscountError
@@ -60,17 +61,20 @@ class Input:
         schema = json.loads(DeltaTable(self.table).schema().to_json())
         return PreparedRows(query=query, schema=SCHEMA, delta_schema=schema, table=self.table)
 
-    def batches(self) -> RowBatches:
-        query: Any = SimpleNamespace(rows=self._computed, steps=("Project",))
+    def run(self) -> Any:
         given = SimpleNamespace(id=7, kind="materialized_view", history="", is_changing=False)
-        run: Any = SimpleNamespace(
+        return SimpleNamespace(
             context=SimpleNamespace(warehouse=self.warehouse),
             spec=SimpleNamespace(inputs=(given,), keys=(), name="v", parallelism=2),
             readers=None,
             checkpoint=self.checkpoint,
             fitted=lambda table: as_stored(table, VIEW),
+            table_of=lambda _: self.table,
         )
-        found = RowBatches.of(run, self._prepared(query))
+
+    def batches(self) -> RowBatches:
+        query: Any = SimpleNamespace(rows=self._computed, steps=("Project",))
+        found = RowBatches.of(self.run(), self._prepared(query))
         assert found is not None
         return found
 
@@ -82,6 +86,15 @@ def test_a_view_without_a_checkpoint_begins_with_the_first_version(tmp_path: Pat
     batches = given.batches()
     assert batches.has_next()
     assert ids_of(batches) == [1, 2]
+
+
+def test_what_a_kill_at_the_beginning_leaves_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Input(tmp_path)
+    given.warehouse.remove(f"{given.checkpoint}/offsets")
+    run = given.run()
+    monkeypatch.setattr(young_table, "MOST_COMMITS", 0)
+    assert not RowBatches.may_begin(run)
+    assert given.warehouse.list_names(f"{given.checkpoint}/commits") == []
 
 
 @pytest.fixture
@@ -182,9 +195,8 @@ def test_other_commits_are_left_to_spark(given: Input, actions: tuple[dict[str, 
 def test_a_batch_that_is_large_or_of_unknown_size_is_left_to_spark(given: Input, stats: str | None) -> None:
     batches = given.batches()
     given.commit(_file(stats=stats))
-    assert batches.has_next()
     with pytest.raises(LeftToSparkError, match="not small"):
-        batches.compute()
+        batches.has_next()
 
 
 def test_a_file_that_cannot_be_read_is_left_to_spark(given: Input) -> None:
