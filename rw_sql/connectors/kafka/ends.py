@@ -70,8 +70,8 @@ def _ends(consumer: Consumer, partitions: Collection[Part], timeout: float) -> d
             missing.add(answer.topic)
     with suppress(ck.KafkaException):
         for topic in random.sample(sorted(missing), min(len(missing), _MOST_ASKED)):
-            # Otherwise, librdkafka would answer for as long as the client lives that a topic does not exist which was
-            # created in the meantime.
+            # Without this request, librdkafka keeps its answer that the topic does not exist, even once the topic was
+            # created, until the client is closed.
             consumer.list_topics(topic, timeout=timeout)
     return found
 
