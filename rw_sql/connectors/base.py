@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 # Connectors of other packages import these names from here, as in version 0.1.0.
+from rw_sql.connectors.fetching import FetchingConnector, RecordFetcher, TermFetcher  # noqa: F401
 from rw_sql.connectors.snapshots import (  # noqa: F401
     ColumnChecker,
     ColumnLister,
@@ -24,7 +25,6 @@ from rw_sql.connectors.snapshots import (  # noqa: F401
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.spec import ConnectorSpec
@@ -161,45 +161,6 @@ class UpstreamWatch(Protocol):
 
     def close(self) -> None:
         """Closes the connection."""
-        ...
-
-
-class RecordFetcher(Protocol):
-    """Fetches small batches in this process, over connections that stay open. One thread fetches at a time."""
-
-    def connect(self, splits: Sequence[str]) -> None:
-        """Opens the connections that the first fetch of these splits needs. Waits only a short time for them.
-
-        Raises nothing if the upstream does not respond; the first fetch then connects, or reports the error.
-        """
-        ...
-
-    def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
-        """The records ``[start, end)`` of each split, with the columns of :meth:`Connector.read_stream`.
-
-        Returns None if the caller should use Spark's reader instead, which then also reports any error.
-        """
-        ...
-
-    def close(self) -> None:
-        """Closes the connections; a fetch in progress ends without a result."""
-        ...
-
-
-@runtime_checkable
-class TermFetcher(Protocol):
-    """A fetcher of a :class:`TermConnector`. ``terms`` has, for each split, the greatest term of the records that the
-    last fetch returned."""
-
-    terms: Mapping[str, int]
-
-
-@runtime_checkable
-class FetchingConnector(Protocol):
-    """A connector that reads small batches in this process, because Spark's reader is slow for small batches."""
-
-    def fetcher(self, options: Mapping[str, str], *, with_headers: bool = False) -> RecordFetcher:
-        """A fetcher for one run of a source's reader. Does not contact the upstream yet."""
         ...
 
 

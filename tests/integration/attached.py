@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rw_sql
 from rw_sql.cli.kafka_topics import Record, produce
+from rw_sql.runtime.ingest import batch_reader, followed, warm_start
+from rw_sql.runtime.spark.jvm import java_session
 from rw_sql.runtime.sql.source_scan import SourceScan
 from tests.support import waits
+from tests.support.ageing import grow_old
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +25,9 @@ if TYPE_CHECKING:
     from rw_sql.session.attach import Attached, Question
 
 _LOOK_SECONDS = 0.1
+
+READER = (batch_reader, followed, warm_start)
+"""The modules of a source's reader that use the limit ``SMALL_ROWS``."""
 
 
 def wait_until(is_met: Callable[[], bool], what: str) -> None:
@@ -135,3 +143,24 @@ class AttachedSession:
     def epoch(self) -> int:
         """The newest epoch of the metastore."""
         return int(self.sql("SELECT max(epoch) FROM rw_catalog.rw_operations")[0][0] or 0)
+
+
+def queries(session: AttachedSession) -> set[str]:
+    """The names of the queries that run in Spark."""
+    running = java_session(session.spark).sharedState().activeStreamingQueries()
+    return {str(query.name()) for query in running.values()}
+
+
+def has_thread(session: AttachedSession, name: str) -> bool:
+    """True if a thread writes the batches of a source or view, and no query."""
+    job = session.job(name).job
+    threads = {thread.name for thread in threading.enumerate()}
+    return f"rw_sql-batches-{job}" in threads and job not in queries(session)
+
+
+def restarted(session: AttachedSession, pause: float = 0.0) -> AttachedSession:
+    """Stops all jobs of the warehouse and starts them again, as if ``pause`` seconds had passed in between."""
+    session.detach()
+    if pause:
+        grow_old(Path(session.warehouse), pause)
+    return AttachedSession(session.spark, session.warehouse)

@@ -14,10 +14,9 @@ from deltalake import DeltaTable
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.runtime.backfill import direct_table, staging_table
 from rw_sql.runtime.decoding.block_files import BlockFiles
-from rw_sql.runtime.ingest import job as ingest
 from rw_sql.runtime.jobs import arrow_batches
 from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
-from tests.integration.attached import wait_until
+from tests.integration.attached import READER, wait_until
 from tests.integration.json_reference import Texts
 
 if TYPE_CHECKING:
@@ -40,7 +39,8 @@ INCLUDED = 'INCLUDE key AS "key" INCLUDE partition AS "partition" INCLUDE offset
 
 @pytest.fixture(autouse=True)
 def _every_batch_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest, "SMALL_ROWS", -1)
+    for place in READER:
+        monkeypatch.setattr(place, "SMALL_ROWS", -1)
     monkeypatch.setattr(arrow_batches, "LARGE_ROWS", 0)
 
 

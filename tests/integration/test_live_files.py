@@ -15,9 +15,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from rw_sql.model import definitions
-from rw_sql.runtime.ingest import job as ingest
 from rw_sql.runtime.positions import planned_rows
-from tests.integration.attached import AttachedSession, wait_until
+from tests.integration.attached import READER, AttachedSession, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -224,7 +223,7 @@ def test_the_last_line_of_a_key_counts_among_lines_with_one_offset(
     session: AttachedSession, folder: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
 ) -> None:
     if is_large:
-        for place in (ingest, planned_rows):
+        for place in (*READER, planned_rows):
             monkeypatch.setattr(place, "SMALL_ROWS", -1)
     wanted = put_updates(folder, "a.json.gz", 0)
     session.run(

@@ -9,11 +9,10 @@ import pytest
 from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.errors import SqlError
 from rw_sql.runtime.delta import held_rows
-from rw_sql.runtime.ingest import job as ingest
 from rw_sql.runtime.positions import planned_rows
 from rw_sql.runtime.views import recomputed
 from rw_sql.syntax.lexing.identifiers import quoted, quoted_for_spark
-from tests.integration.attached import produce_json
+from tests.integration.attached import READER, produce_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +48,7 @@ def test_odd_names_are_right_everywhere(
     one, other = (tuple(first + at for at in range(len(NAMES))) for first in (0, 100))
     # First as large batches, which Spark writes and merges, then as small ones, which delta-rs does.
     with monkeypatch.context() as large:
-        for place in (ingest, planned_rows, held_rows, recomputed):
+        for place in (*READER, planned_rows, held_rows, recomputed):
             for limit in ("SMALL_ROWS", "LARGE_ROWS"):
                 large.setattr(place, limit, -1, raising=False)
         session.run(

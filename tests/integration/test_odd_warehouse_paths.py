@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.runtime.delta import held_rows
-from rw_sql.runtime.ingest import job as ingest
 from rw_sql.runtime.positions import planned_rows
 from rw_sql.runtime.views import recomputed
 from rw_sql.syntax.lexing.identifiers import literal
-from tests.integration.attached import AttachedSession
+from tests.integration.attached import READER, AttachedSession
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +31,7 @@ def test_a_warehouse_in_an_odd_folder(
     session = AttachedSession(spark, str(folder / "wh"))
     try:
         with monkeypatch.context() as large:
-            for place in (ingest, planned_rows, held_rows, recomputed):
+            for place in (*READER, planned_rows, held_rows, recomputed):
                 for limit in ("SMALL_ROWS", "LARGE_ROWS"):
                     large.setattr(place, limit, -1, raising=False)
             session.run(

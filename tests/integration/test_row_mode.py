@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +9,11 @@ import pytest
 
 from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.runtime.delta import young_table
+from rw_sql.runtime.jobs import batch_mode
 from rw_sql.runtime.positions import planned_rows
-from rw_sql.runtime.spark.jvm import java_session
-from rw_sql.runtime.views import row_batches, row_mode
 from rw_sql.runtime.views.job import View
-from tests.integration.attached import AttachedSession, produce_json, wait_until
-from tests.support.ageing import PAUSES, grow_old
+from tests.integration.attached import AttachedSession, has_thread, produce_json, queries, restarted, wait_until
+from tests.support.ageing import PAUSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,27 +49,6 @@ def rows_for(count: int) -> list[tuple[Any, ...]]:
     return sorted((id_, f"W{id_}", id_ % 3) for id_ in range(count) if id_ % 5)
 
 
-def queries(session: AttachedSession) -> set[str]:
-    """The names of the queries that run in Spark."""
-    running = java_session(session.spark).sharedState().activeStreamingQueries()
-    return {str(query.name()) for query in running.values()}
-
-
-def has_thread(session: AttachedSession, view: str = "v") -> bool:
-    """True if a thread writes the view's batches, and no query."""
-    job = session.job(view).job
-    threads = {thread.name for thread in threading.enumerate()}
-    return f"rw_sql-batches-{job}" in threads and job not in queries(session)
-
-
-def restarted(session: AttachedSession, pause: float = 0.0) -> AttachedSession:
-    """Stops all jobs of the warehouse and starts them again, as if ``pause`` seconds had passed in between."""
-    session.detach()
-    if pause:
-        grow_old(Path(session.warehouse), pause)
-    return AttachedSession(session.spark, session.warehouse)
-
-
 def test_a_new_view_begins_with_the_thread(
     session: AttachedSession, produce: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,11 +57,11 @@ def test_a_new_view_begins_with_the_thread(
     for number in range(1, 4):
         produce(4)
         assert session.flushed_rows_of("v") == rows_for(4 * number)
-        assert has_thread(session)
+        assert has_thread(session, "v")
     session.run("PAUSE SOURCE s", "RESUME SOURCE s")
     produce(3)
     assert session.flushed_rows_of("v") == rows_for(15)
-    assert has_thread(session)
+    assert has_thread(session, "v")
 
 
 def test_a_view_of_old_commits_begins_with_a_query(
@@ -98,10 +74,10 @@ def test_a_view_of_old_commits_begins_with_a_query(
         session.run("FLUSH")
     session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}")
     assert session.flushed_rows_of("v") == rows_for(9)
-    assert not has_thread(session)
+    assert not has_thread(session, "v")
     produce(2)
     assert session.flushed_rows_of("v") == rows_for(11)
-    wait_until(lambda: has_thread(session), "the thread has taken the query's place")
+    wait_until(lambda: has_thread(session, "v"), "the thread has taken the query's place")
     produce(4)
     assert session.flushed_rows_of("v") == rows_for(15)
 
@@ -111,7 +87,7 @@ def test_a_batch_without_rows_is_progress(session: AttachedSession, produce: Cal
     for number in range(1, 5):
         produce(3)
         assert session.flushed_rows_of("v") == [(0,), (1,)]
-        wait_until(lambda: has_thread(session), f"the thread after batch {number}")
+        wait_until(lambda: has_thread(session, "v"), f"the thread after batch {number}")
 
 
 def test_a_restart_continues_with_the_thread_where_the_last_run_ended(
@@ -124,7 +100,7 @@ def test_a_restart_continues_with_the_thread_where_the_last_run_ended(
         session = restarted(session, pause)
         produce(5)
         assert session.flushed_rows_of("v") == rows_for(5 * number)
-        assert has_thread(session)
+        assert has_thread(session, "v")
 
 
 @pytest.mark.long
@@ -137,15 +113,15 @@ def test_random_sizes_and_restarts(
     """With a limit of 30 rows, batches go back and forth between the thread and the query."""
     random, made, left = Random(seed), 0, 0
     monkeypatch.setattr(planned_rows, "SMALL_ROWS", 30)
-    leave = row_mode.RowMode._leave
+    leave = batch_mode.BatchMode.leave
 
-    def noted(mode: row_mode.RowMode, reason: row_batches.LeftToSparkError) -> None:
+    def noted(mode: batch_mode.BatchMode, reason: batch_mode.LeftToSparkError) -> None:
         nonlocal left
         left += 1
         leave(mode, reason)
 
-    monkeypatch.setattr(row_mode.RowMode, "_leave", noted)
-    monkeypatch.setattr(row_mode, "_MOST_NEEDED", 2)
+    monkeypatch.setattr(batch_mode.BatchMode, "leave", noted)
+    monkeypatch.setattr(batch_mode, "MOST_NEEDED", 2)
     session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}", "CREATE MATERIALIZED VIEW w AS SELECT id, word FROM v")
     for _ in range(25):
         count = random.choice((0, 1, 5, 20, 29, 60, 200))
@@ -164,7 +140,7 @@ def test_an_error_of_the_query_is_told_as_by_a_query(session: AttachedSession, p
     session.run("CREATE MATERIALIZED VIEW v AS SELECT id, 100 div (id - 5) AS n FROM s")
     produce(3)
     session.run("FLUSH")
-    wait_until(lambda: has_thread(session), "the thread")
+    wait_until(lambda: has_thread(session, "v"), "the thread")
     produce(3)
     wait_until(lambda: "[DIVIDE_BY_ZERO] Division by zero" in session.job("v").reason, "the error in SHOW JOBS")
 

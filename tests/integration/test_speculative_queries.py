@@ -23,12 +23,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def _create(session: AttachedSession, broker: BrokerInfo, topic: str, records: int) -> None:
-    """A source of one partition with that many records, and a view ``v`` that has read them."""
+    """A source of one partition with that many records, and a view ``v`` that has read them.
+
+    The column of headers makes a query read the records. Without it, a thread would.
+    """
     create_topic(broker.bootstrap, topic, 1)
     produce_json(broker.bootstrap, topic, [{"id": number} for number in range(records)])
     session.allow_unsafe()
     session.run(
-        f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = '{topic}', "
+        f"CREATE SOURCE s (id INT) INCLUDE header AS h WITH (connector = 'kafka', topic = '{topic}', "
         f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
         "CREATE MATERIALIZED VIEW v AS SELECT id FROM s",
     )

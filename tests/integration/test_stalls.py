@@ -9,9 +9,8 @@ import pytest
 from rw_sql.cli.kafka_topics import create_topic, delete_records, delete_topic
 from rw_sql.runtime.delta import job_output as output
 from rw_sql.runtime.direct import readers as own
-from rw_sql.runtime.ingest import job as ingest
 from rw_sql.runtime.support.faults import fault
-from tests.integration.attached import AttachedSession, produce_json, wait_until
+from tests.integration.attached import READER, AttachedSession, produce_json, wait_until
 
 if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
@@ -95,7 +94,7 @@ def test_a_topic_that_is_made_again_within_a_large_batch(
     is_shared: bool,
 ) -> None:
     """The topic is deleted after the batch has read it: the batch must not be committed as offsets of the new topic."""
-    for place in (ingest, own):
+    for place in (*READER, own):
         monkeypatch.setattr(place, "SMALL_ROWS", -1)
     made_again: list[str] = []
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(rw_sql.__file__).parent
-CONNECTOR_MODULES = ("base", "formats", "plain", "ranged", "sink", "sink_base", "snapshots", "spec")
+CONNECTOR_MODULES = ("base", "fetching", "formats", "plain", "ranged", "sink", "sink_base", "snapshots", "spec")
 """The modules of rw_sql.connectors that packages of others import."""
 INTERNAL_VARIABLES = {"RW_SQL_FAULT", "RW_SQL_FAULT_KILLS", "RW_SQL_STARTED_BY"}
 """Variables that only the project's own tests and tools use to control its processes."""

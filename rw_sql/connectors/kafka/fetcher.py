@@ -1,6 +1,7 @@
 """Fetches small batches of Kafka records in this process.
 
-One consumer reads all partitions and stays open between batches.
+One consumer reads all partitions and stays open between batches. It either follows all partitions of a source, or reads
+the ranges of one batch after another.
 
 Spark's reader uses one consumer, one task and three broker requests per partition and batch. With one or two records
 per partition, this overhead takes nearly all of the batch's time.
@@ -12,7 +13,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -20,9 +21,11 @@ from rw_sql.connectors.kafka.spark_reader import known_time, split_id, split_par
 from rw_sql.connectors.support.records.record_columns import RECORD_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from confluent_kafka import Consumer, Message
+
+T = TypeVar("T")
 
 MOST_BYTES = 32 * 1024 * 1024
 """The maximum size of a batch, in bytes of keys and values.
@@ -35,9 +38,67 @@ _CONNECT_SECONDS = 0.2
 _AT_ONCE = 5_000
 _WAIT = 0.05
 
+_FETCH_WAIT_MS = 50
+"""The time in milliseconds after which the broker answers a fetch request without records. A consumer at the end of
+all its partitions sends a request that often. The end of a range that has no record, but a transaction marker, is
+noticed up to this much later."""
+
+
+_Part = tuple[str, int]
+"""A partition: its topic and its number."""
+
 
 class _GivenUpError(Exception):
     """Raised if Spark's reader should read the batch instead. If there is an error, Spark's reader reports it."""
+
+
+@dataclass(slots=True)
+class _Received:
+    """The messages that a consumer has delivered and no fetch has returned yet, in the order of each partition's
+    offsets.
+
+    ``starts`` are the offsets of the first records of the next fetch, by partition. Records at or after the offsets in
+    ``limits`` are not kept.
+    """
+
+    starts: dict[_Part, int]
+    limits: Mapping[_Part, int] = field(default_factory=dict)
+    messages: list[Message] = field(default_factory=list)
+    size: int = 0
+    ends: dict[_Part, int] = field(default_factory=dict)
+    """For each partition with progress after its start: the end up to which all records have been delivered."""
+
+    def add(self, message: Message) -> None:
+        """Adds a record or the end of a partition. Raises _GivenUpError if the message is an error."""
+        import confluent_kafka as ck
+
+        part, fault, at = _part_of(message), message.error(), int(message.offset() or 0)
+        if fault is not None and fault.code() != ck.KafkaError._PARTITION_EOF:
+            raise _GivenUpError
+        if part not in self.starts:
+            return
+        end = at
+        if fault is None:
+            end = at + 1
+            limit = self.limits.get(part)
+            if limit is None or at < limit:
+                self.messages.append(message)
+                self.size += _size_of(message)
+        if end > self.starts[part]:
+            self.ends[part] = max(end, self.ends.get(part, 0))
+
+    def take(self, wanted: Mapping[_Part, tuple[int, int]]) -> list[Message]:
+        """The delivered records of the ranges; keeps the records after them."""
+        taken: list[Message] = []
+        left: list[Message] = []
+        for message in self.messages:
+            bounds = wanted.get(_part_of(message))
+            is_before_end = bounds is not None and int(message.offset() or 0) < bounds[1]
+            (taken if is_before_end else left).append(message)
+        self.messages, self.size = left, sum(map(_size_of, left))
+        self.starts |= {part: end for part, (_, end) in wanted.items()}
+        self.ends = {part: end for part, end in self.ends.items() if end > self.starts[part]}
+        return taken
 
 
 @dataclass(slots=True)
@@ -52,6 +113,8 @@ class KafkaFetcher:
     with_headers: bool
     terms: Mapping[str, int] = field(default_factory=dict)
     _consumer: Consumer | None = None
+    _received: _Received | None = None
+    """The messages of the followed partitions; None while the fetcher does not follow any."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_closing: bool = False
 
@@ -64,21 +127,11 @@ class KafkaFetcher:
         brokers do not respond within 5 seconds or report an error, if the batch is too large for memory, or if headers
         are requested.
         """
-        import confluent_kafka as ck
-
         if self.with_headers:
             # For a header whose name is not UTF-8, the client returns a tuple without a name, which crashes Python.
             return None
         wanted = {split_parts(split): bounds for split, bounds in ranges.items() if bounds[1] > bounds[0]}
-        with self._lock:
-            if self._is_closing:
-                return None
-            try:
-                return self._table(self._read(wanted))
-            except (_GivenUpError, ck.KafkaException):
-                # After the error, the consumer may be in any state.
-                self._drop()
-                return None
+        return self._try(lambda: self._table(self._read(wanted)))
 
     def connect(self, splits: Sequence[str]) -> None:
         """Connects to a broker of one of the splits, so that the first fetch is faster.
@@ -93,13 +146,54 @@ class KafkaFetcher:
             if splits and not self._is_closing:
                 self._open().get_watermark_offsets(ck.TopicPartition(*split_parts(splits[0])), _CONNECT_SECONDS)
 
+    @property
+    def can_follow(self) -> bool:
+        """False for records with headers, which Spark's reader must read."""
+        return not self.with_headers
+
+    def follow(self, positions: Mapping[str, int]) -> None:
+        """Assigns all partitions to the consumer, each from its position."""
+        starts = {split_parts(split): offset for split, offset in positions.items()}
+
+        def assign() -> None:
+            if self._received is None or self._received.starts != starts:
+                self._assign(starts)
+                self._received = _Received(starts)
+
+        self._try(assign)
+
+    def arrived(self, seconds: float, *, most: int) -> Mapping[str, int] | None:
+        """Polls the consumer until there are new records or a partition's end has moved, for at most ``seconds``."""
+        return self._try(lambda: self._arrived(seconds, most))
+
+    def unfollow(self) -> None:
+        """Ends the assignment."""
+        with self._lock:
+            if self._received is not None:
+                self._drop()
+
     def close(self) -> None:
         """Closes the connections; a fetch in progress ends without a result."""
         self._is_closing = True
         with self._lock:
             self._drop()
 
+    def _try(self, act: Callable[[], T]) -> T | None:
+        """Calls ``act``; returns None, and closes the consumer, if Spark's reader should be used instead."""
+        import confluent_kafka as ck
+
+        with self._lock:
+            if self._is_closing:
+                return None
+            try:
+                return act()
+            except (_GivenUpError, ck.KafkaException):
+                # After the error, the consumer may be in any state.
+                self._drop()
+                return None
+
     def _drop(self) -> None:
+        self._received = None
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
@@ -116,7 +210,7 @@ class KafkaFetcher:
                     "enable.partition.eof": True,
                     "auto.offset.reset": "error",
                     "isolation.level": "read_committed" if self.is_read_committed else "read_uncommitted",
-                    "fetch.wait.max.ms": 5,
+                    "fetch.wait.max.ms": _FETCH_WAIT_MS,
                     # Limits the number of prefetched records, because records after the batch are discarded.
                     "queued.max.messages.kbytes": 16384,
                     "log_level": 0,
@@ -124,46 +218,56 @@ class KafkaFetcher:
             )
         return self._consumer
 
-    def _read(self, wanted: Mapping[tuple[str, int], tuple[int, int]]) -> list[Message]:
+    def _assign(self, starts: Mapping[_Part, int]) -> None:
         import confluent_kafka as ck
 
+        self._received = None
+        self._open().assign([ck.TopicPartition(*part, start) for part, start in starts.items()])
+
+    def _poll(self, received: _Received, seconds: float) -> bool:
+        """Receives the messages that are there, or waits for the first one; returns False if there were none."""
         consumer = self._open()
-        consumer.assign([ck.TopicPartition(*part, start) for part, (start, _) in wanted.items()])
-        waiting = {part: end for part, (_, end) in wanted.items()}
-        found: list[Message] = []
-        size = 0
+        # Requesting several messages would block until all have arrived or the time is over.
+        first = consumer.poll(seconds)
+        for message in () if first is None else (first, *consumer.consume(_AT_ONCE, 0)):
+            received.add(message)
+        return first is not None
+
+    def _arrived(self, seconds: float, most: int) -> dict[str, int]:
+        received = self._received
+        if received is None:
+            raise _GivenUpError
+        while len(received.messages) <= most and received.size <= MOST_BYTES:
+            if not self._poll(received, 0.0 if received.ends else seconds):
+                break
+        return {split_id(*part): end for part, end in received.ends.items()}
+
+    def _read(self, wanted: Mapping[_Part, tuple[int, int]]) -> list[Message]:
+        starts = {part: start for part, (start, _) in wanted.items()}
+        received = self._received
+        follows = received is not None and starts.items() <= received.starts.items()
+        if received is None or not follows:
+            self._assign(starts)
+            received = _Received(starts, {part: end for part, (_, end) in wanted.items()})
         deadline = time.monotonic() + _SECONDS
-        while waiting:
-            if self._is_closing or time.monotonic() > deadline:
+        # The partition's end, or a record after the range, shows that the range has no further record.
+        while any(received.ends.get(part, 0) < end for part, (_, end) in wanted.items()):
+            if self._is_closing or time.monotonic() > deadline or received.size > 2 * MOST_BYTES:
                 raise _GivenUpError
-            # Requesting several messages would block until all have arrived or the time is over.
-            first = consumer.poll(_WAIT)
-            for message in () if first is None else (first, *consumer.consume(_AT_ONCE, 0)):
-                fault = message.error()
-                if fault is not None and fault.code() != ck.KafkaError._PARTITION_EOF:
-                    raise _GivenUpError
-                part = (str(message.topic()), int(message.partition() or 0))
-                end = waiting.get(part)
-                if end is None:
-                    continue
-                at = int(message.offset() or 0)
-                if fault is None and at < end:
-                    found.append(message)
-                    size += len(message.value() or b"") + len(message.key() or b"")
-                # The partition's end, or a record after the range, shows that the range has no further record.
-                if (at + 1 if fault is None else at) >= end:
-                    del waiting[part]
-            if size > MOST_BYTES:
+            self._poll(received, _WAIT)
+        found = received.take(wanted)
+        if not follows:
+            self._open().unassign()
+            if sum(map(_size_of, found)) > MOST_BYTES:
                 raise _GivenUpError
-        consumer.unassign()
         return found
 
     def _table(self, messages: list[Message]) -> pa.Table:
         columns: dict[str, list[Any]] = {name: [] for name in RECORD_SCHEMA.names}
         epochs: dict[str, int | None] = {}
         for message in messages:
-            number = int(message.partition() or 0)
-            split = split_id(str(message.topic()), number)
+            topic, number = _part_of(message)
+            split = split_id(topic, number)
             epochs[split] = message.leader_epoch()
             columns["_rw_split"].append(split)
             columns["_rw_offset"].append(message.offset())
@@ -181,3 +285,11 @@ class KafkaFetcher:
             for field_ in RECORD_SCHEMA
         ]
         return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
+
+
+def _part_of(message: Message) -> _Part:
+    return str(message.topic()), int(message.partition() or 0)
+
+
+def _size_of(message: Message) -> int:
+    return len(message.value() or b"") + len(message.key() or b"")

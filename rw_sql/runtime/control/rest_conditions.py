@@ -27,6 +27,7 @@ from rw_sql.runtime.jobs.inputs import path_of
 from rw_sql.runtime.jobs.startable import still_asked
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.positions.high_water import HighWater
+from rw_sql.runtime.positions.shared import states_at
 from rw_sql.version import __version__
 
 if TYPE_CHECKING:
@@ -192,11 +193,7 @@ def idle_state(context: Context, spec: JobSpec, running: Job) -> Idle | None:
 
 def states_of(running: SourceJob) -> dict[str, SplitState]:
     """The positions of a reader, with the identities of their splits."""
-    return {
-        split: SplitState(split=split, offset=offset, cluster=lives[0], incarnation=lives[1])
-        for split, offset in dict(running.positions).items()
-        for lives in [running.identities[split]]
-    }
+    return states_at(running.positions, running.identities)
 
 
 def stored(idle: Mapping[str, Idle]) -> str:

@@ -10,26 +10,27 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rw_sql.connectors.base import HoldingConnector, TermFetcher
+from rw_sql.connectors.base import HoldingConnector, PooledConnector
 from rw_sql.connectors.changes import CaptureError, ChangeConnector
-from rw_sql.connectors.ranged import RangedConnector
+from rw_sql.connectors.fetching import FollowingFetcher
 from rw_sql.connectors.registry import captures_changes
-from rw_sql.connectors.support.local_frames import is_large, local_frame
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.definitions import has_changes, source_definition
+from rw_sql.model.definitions import has_changes
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.split_status import OK, split_status
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import BUCKET, Decoder, log_schema, log_statistics
 from rw_sql.runtime.decoding.registry.records import schema_records
-from rw_sql.runtime.decoding.upstream_records import has_small_batches, read_records, record_count
-from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput
+from rw_sql.runtime.decoding.upstream_records import record_count
+from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.delta.row_counts import RowCount, exactly, expected_of
 from rw_sql.runtime.delta.stored_rows import as_stored
+from rw_sql.runtime.ingest.batch_reader import BatchPlan, BatchReader
 from rw_sql.runtime.ingest.capture import Capture, is_new_upstream, note_progress, rows_by_table, stalled
-from rw_sql.runtime.ingest.spark_batch import SparkBatch
+from rw_sql.runtime.ingest.followed import FollowedSource
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
+from rw_sql.runtime.jobs.batch_mode import BatchMode
 from rw_sql.runtime.jobs.log_terms import LogTerms
 from rw_sql.runtime.jobs.made_upstream import note_made
 from rw_sql.runtime.jobs.rate_limit import BatchLimits, Throttle
@@ -39,7 +40,7 @@ from rw_sql.runtime.positions.commit_history import note_stretches
 from rw_sql.runtime.positions.log_size import current_bucket
 from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges
 from rw_sql.runtime.positions.notes import note_positions
-from rw_sql.runtime.positions.shared import read_positions
+from rw_sql.runtime.positions.shared import read_positions, states_at
 from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.failures import Failure
 from rw_sql.runtime.support.faults import fault
@@ -50,13 +51,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.connectors.base import Connector, RecordFetcher, SplitState, UpstreamWatch
-    from rw_sql.connectors.support.records.range_stream import RangeFeed
+    from rw_sql.connectors.base import Connector, SplitState, UpstreamWatch
     from rw_sql.model.job_specs import IngestSpec
-    from rw_sql.runtime.decoding.registry.message_records import MessageRecords
-    from rw_sql.runtime.decoding.registry.records import SchemaRecords
     from rw_sql.runtime.delta.delta_log import SplitIdentity
-    from rw_sql.runtime.delta.staged_files import SaveFiles
+    from rw_sql.runtime.ingest.query import ReaderQuery
+    from rw_sql.runtime.ingest.source_stream import SourceStream
     from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)
@@ -66,6 +65,11 @@ NOTE_EVERY = 100
 
 A start needs to read only the commits after the recorded positions.
 """
+
+_INTERVAL_FACTOR = 6.0
+"""The minimum interval between two small batches in multiples of a batch's duration. Each commit is also a batch of
+every view. Records that arrive continuously are therefore written up to ten times a second on idle cores, and less
+often if the cores are busy; a record that arrives alone is written at once."""
 
 MOST_NAMED_SPLITS = 1000
 """Up to this number of splits, every commit contains the positions of all splits. With more splits, it contains only
@@ -94,24 +98,27 @@ class Ingest:
     kind: Connector
     options: dict[str, str]
     output: JobOutput
-    checkpoint: str
+    query: ReaderQuery
+    opening: SourceStream
     positions: dict[str, int]
     incarnations: dict[str, str | None]
     since: dict[str, int]
-    schema: pa.Schema
+    reader: BatchReader
     watch: UpstreamWatch | None
-    fetcher: RecordFetcher | None
-    feed: RangeFeed | None
     capture: Capture | None
     terms: LogTerms | None
     pace: BatchLimits
     throttle: Throttle
     upkeep: Upkeep
-    decoder: Decoder
-    arrow: ArrowBatches | None
-    schemas: SchemaRecords | MessageRecords | None
     streaming: StreamingRun
-    session: SparkSession | None = None
+    followed: FollowedSource | None = field(default=None, init=False)
+    mode: BatchMode = field(init=False)
+    batches: int = field(default=0, init=False)
+    """The number of batches that this run has written: the number of the next one."""
+    _first_of_query: int = field(default=0, init=False)
+    """The number of the first batch of the current query, which numbers its batches from 0."""
+    _was_fetched: bool = field(default=False, init=False)
+    """True if this process fetched the records of the last batch."""
     unproved: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The ranges of the batch in progress, if its records do not contain the terms of their logs (Kafka: leader
     epochs), so that the run must request the terms before it commits the batch."""
@@ -129,7 +136,9 @@ class Ingest:
         if prepared is not None and not prepared.is_current(spec):
             prepared.abandon()
             prepared = None
-        prepared = prepared or WarmStart.of(context, spec, before.session if before is not None else None)
+        prepared = prepared or WarmStart.of(
+            context, spec, before.session if before is not None else None, is_warm=before is not None
+        )
         try:
             return Ingest._start(context, spec, prepared, before)
         except BaseException:
@@ -195,14 +204,22 @@ class Ingest:
             kind=kind,
             options=options,
             output=output,
-            checkpoint=prepared.query(run.run).checkpoint,
+            query=prepared.query(run.run),
+            opening=opening,
             positions={split: states[split].offset for split in spec.splits},
             incarnations={kind.split_topic(split): states[split].incarnation for split in spec.splits},
             since={split: stored[split].epoch for split in spec.splits},
-            schema=pa.schema(output.table.schema().to_arrow()),
+            reader=BatchReader(
+                warehouse=context.warehouse,
+                opening=opening,
+                lives=output.lives,
+                schema=pa.schema(output.table.schema().to_arrow()),
+                terms=terms,
+                decoder=Decoder(statement, run.run, added_fields(snapshot, source)),
+                arrow=ArrowBatches.of(context.warehouse, statement, run.run),
+                schemas=schema_records(statement, options),
+            ),
             watch=kind.watch(options),
-            fetcher=opening.fetcher,
-            feed=None,
             capture=capture,
             terms=terms,
             pace=pace,
@@ -216,98 +233,123 @@ class Ingest:
                 is_log=True,
                 note=lambda version: _note_all(context, source, version, run=run.run, epoch=run.epoch),
             ),
-            decoder=Decoder(statement, run.run, added_fields(snapshot, source)),
-            arrow=ArrowBatches.of(context.warehouse, statement, run.run),
-            schemas=schema_records(statement, options),
             streaming=StreamingRun(spec.job, context.note_batch),
         )
         if job.watch is not None:
             output.before_commit = job._require_same_incarnation
-        job._begin_query(prepared, {split: states[split] for split in spec.splits})
+        job._begin_batches(prepared, {split: states[split] for split in spec.splits})
         opening.end()
-        job.session = opening.session
         return job
 
-    def _begin_query(self, prepared: WarmStart, states: dict[str, SplitState]) -> None:
-        """Starts the query, or uses the speculative query if that begins at the positions ``states``."""
-        of, early = prepared.query(self.run), prepared.early
+    def __post_init__(self) -> None:
+        fetcher, followed = self.opening.fetcher, None
+        if isinstance(self.kind, PooledConnector) and isinstance(fetcher, FollowingFetcher):
+            followed = self.followed = FollowedSource(
+                kind=self.kind,
+                options=self.options,
+                fetcher=fetcher,
+                positions=self.positions,
+                most=self.pace.batch_records,
+                require_same=self._require_same_incarnation,
+            )
+        self.mode = BatchMode(
+            job=self.spec.job,
+            streaming=self.streaming,
+            start_query=self._start_query,
+            end_query=self.streaming.end_query,
+            has_completed=self.query.has_completed,
+            open=self._follow,
+            has_next=lambda: followed is not None and followed.has_next(),
+            write_next=self._write_followed,
+            look_seconds=0.0,
+            interval_seconds=self.pace.interval_ms / 1000,
+            interval_factor=_INTERVAL_FACTOR,
+            is_possible=self.opening.may_follow,
+        )
+
+    def _begin_batches(self, prepared: WarmStart, states: dict[str, SplitState]) -> None:
+        """Starts a thread, or a query: the speculative one, if it begins at the positions ``states``."""
+        early = prepared.early
         if self.capture is not None:
             on_changes = self.streaming.guarded(partial(self._on_changes, self.capture))
-            self.streaming.thread = of.start_thread(self.capture.feed, on_changes)
-            of.remove_others()
-            return
-        write = self.streaming.guarded(self._on_batch)
-        if early is not None and early.fits(self.run, states):
-            self.streaming.query = early.go_on(write)
+            self.streaming.thread = self.query.start_thread(self.capture.feed, on_changes)
+        elif early is not None and early.fits(self.run, states):
+            self.streaming.query = early.go_on(self._query_write)
         else:
             if early is not None:
                 early.abandon()  # Two queries cannot have the same name.
-            stream = prepared.opening.stream(states)
-            self.feed = prepared.opening.feed  # The first batch may begin before the query is returned.
-            self.streaming.query = of.start(stream, self.positions, write)
-        of.remove_others()
+            if prepared.may_begin_small(states) and self._follow():
+                fault("ingest.before_query")
+                self.mode.begin()
+                fault("ingest.after_query")
+            else:
+                self._start_query()
+        self.query.remove_others()
+
+    def _follow(self) -> bool:
+        """Begins to receive records for the thread; returns False if a query must read them."""
+        if self.followed is not None:
+            self.followed.begin()
+        return self.followed is not None
+
+    def _start_query(self) -> None:
+        """Starts a query at the positions."""
+        if self.followed is not None:
+            self.followed.fetcher.unfollow()
+        self._first_of_query = self.batches
+        stream = self.opening.stream(states_at(self.positions, self.output.lives))
+        self.streaming.query = self.query.start(stream, self.positions, self._query_write)
+
+    def _query_write(self, frame: DataFrame, batch: int) -> None:
+        self.mode.require_query()
+        self.streaming.guarded(self._on_batch)(frame, batch)
+        self.mode.after_batch(batch, is_small=self._was_fetched)
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
-        ranges = self._ranges(self._ends(batch))
+        self._write(self._ranges(self._ends(batch)), self._first_of_query + batch, frame)
+
+    def _write_followed(self) -> None:
+        if self.followed is not None:
+            self._write(self._ranges(self.followed.ends), self.batches)
+
+    def _write(self, ranges: dict[str, tuple[int, int]], batch: int, frame: DataFrame | None = None) -> None:
+        """Writes a batch. ``frame`` has its records, if a query reads it.
+
+        Raises LeftToSparkError if only a query can read it.
+        """
         moved = {split: (start, end) for split, (start, end) in ranges.items() if end > start}
         expected = record_count(self.kind, self.options, moved)
         # The wait is outside the batch, because a stop must not wait for a batch that is rate-limited.
         if not self.throttle.take(expected):
             raise FencedError(f"{self.spec.job} was stopped")
         with self.streaming.batch():
-            since, bucket = {split: self.since[split] for split in moved}, current_bucket()
-            statement = source_definition(self.spec.definition)
-            fetched = self._fetched(ranges, expected)
-            self.unproved = moved if fetched is None else {}
-            small = spark = None
-            if fetched is not None and self.arrow is not None:
-                small = self.arrow.rows(fetched, self.schema, batch=batch, bucket=bucket, since=since)
-            if small is None:
-                records, heads = self._records(frame, fetched, moved, expected)
-                spark = SparkBatch(
-                    records=records,
-                    heads=heads,
-                    schemas=self.schemas,
-                    decoder=self.decoder,
-                    batch=batch,
-                    bucket=bucket,
-                    since=since,
-                )
-            fault("ingest.in_batch")
-            # A batch that a fetcher leaves to Spark may be too large for this process.
-            is_few = expected <= SMALL_ROWS and has_small_batches(self.kind)
-            may_collect = is_few and (self.fetcher is None or fetched is not None)
-            if spark is not None and may_collect and not is_large(spark.records):
-                small = spark.collected(self.schema)
-            due = expected_of(self.kind, moved, is_row_by_row=not has_changes(statement))
-            if small is not None:
-                due.require(RowCount(written=small.num_rows, read=None if fetched is None else fetched.num_rows))
+            plan = BatchPlan(
+                batch=batch,
+                moved=moved,
+                expected=expected,
+                bucket=current_bucket(),
+                since={split: self.since[split] for split in moved},
+            )
+            read = self.reader.read(plan, frame)
+            self._was_fetched = read.fetched is not None
+            self.unproved = {} if self._was_fetched else moved
+            due = expected_of(self.kind, moved, is_row_by_row=not has_changes(self.opening.statement))
+            if read.small is not None:
+                due.require(RowCount(written=read.small.num_rows, read=read.fetched))
             self._require_same_incarnation()
             with self.streaming.turn():
-                if small is not None:
-                    self.output.append_rows(small, batch, ranges)
-                elif spark is not None:
-                    spark.write(self.output, ranges, expected=due, save=self._arrow_save(spark, expected))
+                if read.small is not None:
+                    self.output.append_rows(read.small, batch, ranges)
+                elif read.spark is not None:
+                    save = self.reader.arrow_save(plan, read.spark)
+                    read.spark.write(self.output, ranges, expected=due, save=save)
                 self.positions.update((split, end) for split, (_, end) in ranges.items())
-                if self.feed is not None:
-                    self.feed.committed(ranges)
+                self.batches = batch + 1
+                if self.opening.feed is not None:
+                    self.opening.feed.committed(ranges)
                 self.upkeep.run_if_due()
             if batch % NOTE_EVERY == NOTE_EVERY - 1:
                 note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
-
-    def _arrow_save(self, spark: SparkBatch, expected: int) -> SaveFiles | None:
-        """Saves a large batch of about ``expected`` records with Arrow; None if Spark must decode it."""
-        if self.arrow is None or not self.arrow.takes(spark.records, expected):
-            return None
-        return partial(
-            self.arrow.save,
-            self.context.warehouse,
-            schema=self.schema,
-            records=spark.records,
-            rows_of=partial(self.decoder.rows, batch=spark.batch, bucket=spark.bucket, since=spark.since),
-            batch=spark.batch,
-            since=spark.since,
-        )
 
     def _on_changes(self, capture: Capture, entry: str, batch: int) -> None:
         """Writes a batch of a change data capture source: rows, position and progress of snapshots in one commit."""
@@ -324,7 +366,7 @@ class Ingest:
             capture.require_known(taken)
             rows = capture.rows(taken, run=self.run, batch=batch, since=self.since[split], bucket=current_bucket())
             fault("ingest.in_batch")
-            small = as_stored(rows, self.schema)
+            small = as_stored(rows, self.reader.schema)
             exactly(sum(each.records.num_rows for each in taken)).require(
                 RowCount(written=small.num_rows - capture.marks(taken))
             )
@@ -340,36 +382,6 @@ class Ingest:
             if batch % NOTE_EVERY == NOTE_EVERY - 1:
                 self.note()
 
-    def _fetched(self, ranges: Mapping[str, tuple[int, int]], expected: int) -> pa.Table | None:
-        """The records of a small batch, which this process fetches; None if Spark's reader must read the batch."""
-        if self.fetcher is None or expected > SMALL_ROWS:
-            return None
-        records = self.fetcher.fetch(ranges)
-        if records is not None and self.terms is not None and isinstance(self.fetcher, TermFetcher):
-            self.terms.note_fetched(ranges, self.fetcher.terms)
-        return records
-
-    def _records(
-        self,
-        frame: DataFrame,
-        fetched: pa.Table | None,
-        moved: Mapping[str, tuple[int, int]],
-        expected: int,
-    ) -> tuple[DataFrame, frozenset[bytes]]:
-        """The records of a batch as Spark decodes them, and their known heads (see :class:`SparkBatch`)."""
-        spark = frame.sparkSession
-        if fetched is not None:
-            heads = frozenset[bytes]() if self.schemas is None else self.schemas.heads_in(fetched)
-            return local_frame(spark, fetched if self.schemas is None else self.schemas.decoded(fetched, heads)), heads
-        heads = frozenset()
-        if self.schemas is not None:
-            heads = self.schemas.heads_of(frame) if expected <= SMALL_ROWS else self.schemas.known_heads
-        if not isinstance(self.kind, RangedConnector):
-            return frame, heads
-        lives = {split: self.output.lives[split][1] for split in moved}
-        statement = source_definition(self.spec.definition)
-        return read_records(self.kind, spark, self.options, moved, statement, lives), heads
-
     def _ranges(self, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """The ranges that a batch has read.
 
@@ -383,15 +395,11 @@ class Ingest:
         return {split: (start, end) for split, (start, end) in ranges.items() if end > start}
 
     def _ends(self, batch: int) -> dict[str, int]:
-        """The end offsets of the batch, from the third line of the file ``offsets/N`` in the run's checkpoint."""
-        offset = self._offset(batch)
-        if self.feed is not None:
-            return {split: end for split, (_, end) in self.feed.take(offset).items()}
+        """The end offsets of a batch of the query."""
+        offset = self.query.end_of(batch)
+        if self.opening.feed is not None:
+            return {split: end for split, (_, end) in self.opening.feed.take(offset).items()}
         return self.kind.read_positions(offset)
-
-    def _offset(self, batch: int) -> str:
-        text = self.context.warehouse.read_text(f"{self.checkpoint}/offsets/{batch}")
-        return text.split("\n")[2]
 
     def _require_same_incarnation(self) -> None:
         """Checks that the batch came from the expected incarnation, and from the log that was read before.
@@ -409,6 +417,11 @@ class Ingest:
     def identities(self) -> Mapping[str, SplitIdentity]:
         """The cluster and the incarnation of each split."""
         return self.output.lives
+
+    @property
+    def session(self) -> SparkSession | None:
+        """The run's Spark session; None if the run has not needed one."""
+        return self.opening.session
 
     @property
     def is_unproven(self) -> bool:
@@ -447,7 +460,7 @@ class Ingest:
                 if is_idle and self.streaming.forbid(GRACE_SECONDS):
                     end = self._end_query
                 else:
-                    self.streaming.cancel()
+                    self.mode.cancel()
         finally:
             # Needed even without a JVM, because a batch may still be committing through delta-rs in this process.
             self.streaming.forbid()
@@ -456,9 +469,9 @@ class Ingest:
             elif self.capture is not None:
                 # The next run needs the slot, which only one reader at a time can use.
                 self.capture.feed.close()
-            elif self.feed is not None:
+            elif self.opening.feed is not None:
                 # The run reads nothing more from the upstream, and the next run can use the session at the broker.
-                self.feed.close()
+                self.opening.feed.close()
         fault("ingest.after_stop")
         if end is None:
             self.note()
@@ -471,16 +484,13 @@ class Ingest:
 
     def _end_query(self) -> None:
         try:
-            self.streaming.cancel()
+            self.mode.cancel()
         finally:
             self._close_clients()
 
     def _close_clients(self) -> None:
         if self.watch is not None:
             self.watch.close()
-        if self.fetcher is not None:
-            self.fetcher.close()
-        if self.feed is not None:
-            self.feed.close()
+        self.opening.close()
         if self.capture is not None:
             self.capture.feed.close()

@@ -75,6 +75,14 @@ class ReaderQuery:
         fault("ingest.after_query")
         return query
 
+    def end_of(self, batch: int) -> str:
+        """The end of a batch: the third line of the file ``offsets/N``."""
+        return self.context.warehouse.read_text(f"{self.checkpoint}/offsets/{batch}").split("\n")[2]
+
+    def has_completed(self, batch: int) -> bool:
+        """True if the query has completed a batch, after the batch was written."""
+        return self.context.warehouse.exists(f"{self.checkpoint}/commits/{batch}")
+
     def start_thread(self, feed: ChangeFeed, write: Callable[[str, int], None]) -> BatchThread:
         """Starts a thread that writes the batches of a feed, without a query of Spark and without a checkpoint."""
         fault("ingest.before_query")

@@ -1,4 +1,5 @@
-"""Opens the stream of a source's reader in parallel with claiming the run, fencing, and determining the positions."""
+"""Opens the stream of a source's reader, or the connection of its fetcher, in parallel with claiming the run, fencing,
+and determining the positions."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.base import FetchingConnector
+from rw_sql.connectors.fetching import FetchingConnector, FollowingFetcher
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.runtime.decoding.upstream_records import packages_of
 from rw_sql.runtime.support.background import prepare
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.connectors.base import Connector, RecordFetcher, SplitState
+    from rw_sql.connectors.base import Connector, SplitState
+    from rw_sql.connectors.fetching import RecordFetcher
     from rw_sql.connectors.support.records.range_stream import RangeFeed
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.syntax.statements import CreateSource
@@ -30,7 +32,8 @@ class SourceStream:
     """The stream of one run of a reader, and the fetcher of its small batches. Not thread-safe.
 
     ``session`` is at first the session of the reader's last run in this process (or None), later the session of this
-    run. For a connector that reads ranges, ``feed`` has the ranges of each batch as soon as the stream is open.
+    run, which a run without a query opens only if it needs it. For a connector that reads ranges, ``feed`` has the
+    ranges of each batch as soon as the stream is open. ``may_follow``: the run may begin without a query.
     """
 
     context: Context
@@ -39,6 +42,7 @@ class SourceStream:
     options: Mapping[str, str]
     max_records: int
     session: SparkSession | None = None
+    may_follow: bool = False
     fetcher: RecordFetcher | None = field(init=False)
     feed: RangeFeed | None = field(init=False, default=None)
     _begun: tuple[Mapping[str, SplitState], Future[DataFrame]] | None = None
@@ -51,8 +55,10 @@ class SourceStream:
         )
 
     def begin(self, states: Mapping[str, SplitState]) -> None:
-        """Starts opening the stream at the expected positions."""
-        if states and self.fetcher is not None:
+        """Starts opening the stream, or receiving records, at the expected positions."""
+        if self.may_follow and isinstance(self.fetcher, FollowingFetcher):
+            prepare(partial(self.fetcher.follow, {split: each.offset for split, each in states.items()}), "connecting")
+        elif states and self.fetcher is not None:
             self._begun = (states, prepare(lambda: self._open(states), "opening"))
             prepare(partial(self.fetcher.connect, tuple(states)), "connecting")
 
@@ -64,6 +70,12 @@ class SourceStream:
             return self._begun[1].result()
         return self._open(states)
 
+    def open_session(self) -> SparkSession:
+        """Opens the session of this run, or prepares it for another query, with the jars of the source's records."""
+        sessions, packages = self.context.sessions, packages_of(self.kind, self.statement)
+        self.session = sessions.new(packages) if self.session is None else sessions.again(self.session, packages)
+        return self.session
+
     def end(self) -> None:
         """Waits until a stream that is being opened is open, or could not be opened."""
         if self._begun is not None:
@@ -72,6 +84,10 @@ class SourceStream:
     def abandon(self) -> None:
         """Closes the connections of the stream and of the fetcher."""
         self.end()
+        self.close()
+
+    def close(self) -> None:
+        """Like :meth:`abandon`, for an opened stream."""
         if self.fetcher is not None:
             self.fetcher.close()
         if self.feed is not None:
@@ -82,15 +98,14 @@ class SourceStream:
         return any(column.kind == "header" for column in self.statement.include)
 
     def _open(self, states: Mapping[str, SplitState]) -> DataFrame:
-        sessions, packages = self.context.sessions, packages_of(self.kind, self.statement)
-        self.session = sessions.new(packages) if self.session is None else sessions.again(self.session, packages)
+        session = self.open_session()
         if isinstance(self.kind, RangedConnector):
             if self.feed is not None:
                 self.feed.close()
             self.feed = self.kind.range_feed(self.options, states, max_records=self.max_records)
-            return self.feed.open(self.session)
+            return self.feed.open(session)
         return self.kind.read_stream(
-            self.session,
+            session,
             self.options,
             states,
             max_records=self.max_records,

@@ -36,7 +36,7 @@ class StoppedReader:
             self.prepared = prepare(partial(self._prepare, context, spec, self.reader), "preparing")
 
     def _prepare(self, context: Context, spec: IngestSpec, reader: Ingest) -> WarmStart:
-        prepared = WarmStart.of(context, spec, reader.session)
+        prepared = WarmStart.of(context, spec, reader.session, is_warm=True)
         wait([self.query])  # Two queries cannot have the same name.
         try:
             if self.query.exception() is None:

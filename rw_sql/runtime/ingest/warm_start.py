@@ -12,6 +12,8 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.definitions import connector_of, source_definition
 from rw_sql.model.job_specs import ingest_spec
 from rw_sql.model.split_status import OK, split_status
+from rw_sql.runtime.delta.job_output import SMALL_ROWS
+from rw_sql.runtime.ingest.followed import may_follow
 from rw_sql.runtime.ingest.query import ReaderQuery, SpeculativeQuery
 from rw_sql.runtime.ingest.source_stream import SourceStream
 from rw_sql.runtime.jobs.rate_limit import pace_of
@@ -20,6 +22,8 @@ from rw_sql.runtime.positions.shared import read_positions
 from rw_sql.runtime.support.failures import StalledError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
     from rw_sql.connectors.base import SplitState, Upstream
@@ -49,11 +53,13 @@ class WarmStart:
     early: SpeculativeQuery | None = None
 
     @staticmethod
-    def of(context: Context, spec: IngestSpec, session: SparkSession | None = None) -> WarmStart:
+    def of(
+        context: Context, spec: IngestSpec, session: SparkSession | None = None, *, is_warm: bool = False
+    ) -> WarmStart:
         """Requests the splits and ends of the upstream, and opens the stream.
 
-        ``session`` is the session of this process's last run of the reader, if it ended cleanly a short while ago.
-        Raises StalledError if the run cannot begin.
+        ``is_warm``: this process's last run of the reader ended cleanly a short while ago. ``session`` is its session,
+        if it had one. Raises StalledError if the run cannot begin.
         """
         snapshot = context.metastore.snapshot()
         source = snapshot.get(spec.source_id)
@@ -64,16 +70,17 @@ class WarmStart:
         options = context.resolve(spec.options, snapshot)
         pace = pace_of(options, context.sessions.cores)
         opening = SourceStream(context, statement, kind, options, max_records=pace.batch_records, session=session)
+        opening.may_follow = may_follow(kind, opening.fetcher, len(spec.splits), pace)
         try:
             states = read_positions(context.warehouse, context.metastore, snapshot, source).states
             begins = {split: states[split] for split in spec.splits if split in states}
-            if session is not None:  # A job that is retried while the upstream is unavailable opens nothing.
+            if is_warm:  # A job that is retried while the upstream is unavailable opens nothing.
                 opening.begin(begins)
             # This check precedes all writes, because each retry would otherwise add a run and a fence while the
             # upstream is unavailable.
             upstream = look_anew(kind, options)
             require_splits(spec.splits, upstream)
-            if session is None:
+            if not is_warm:
                 opening.begin(begins)
         except BaseException:
             opening.abandon()
@@ -101,11 +108,21 @@ class WarmStart:
         """The :class:`ReaderQuery` of this run."""
         return ReaderQuery(context=self.context, spec=self.spec, kind=self.opening.kind, pace=self.pace, run=run)
 
-    def start_early(self, run: int) -> None:
-        """Starts the speculative query of the expected next run, if the connector has a fetcher for small batches and
-        the upstream has the records at all expected positions."""
+    def may_begin_small(self, states: Mapping[str, SplitState]) -> bool:
+        """True if the run can begin without a query, because few records follow the positions ``states``."""
         known = self.upstream.splits
-        if self.opening.fetcher is None or len(self.begins) < len(self.spec.splits):
+        left = sum(known[split].end - state.offset for split, state in states.items() if split in known)
+        return self.opening.may_follow and left <= SMALL_ROWS
+
+    def start_early(self, run: int) -> None:
+        """Starts the speculative query of the expected next run, if the run will begin with a query, the connector has
+        a fetcher for small batches, and the upstream has the records at all expected positions."""
+        known = self.upstream.splits
+        if (
+            self.opening.fetcher is None
+            or len(self.begins) < len(self.spec.splits)
+            or self.may_begin_small(self.begins)
+        ):
             return
         if all(split_status(state, known.get(split)) == OK for split, state in self.begins.items()):
             self.early = SpeculativeQuery.start(self.query(run), self.opening.stream(self.begins), self.begins)

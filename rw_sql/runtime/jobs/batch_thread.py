@@ -19,8 +19,9 @@ _END_SECONDS = 1.0
 """The maximum time in seconds for which a stop waits for the batch in progress. After :meth:`StreamingRun.forbid`, that
 batch can commit nothing."""
 
-_LOOK_SECONDS = 0.05
-"""The maximum time in seconds between two checks for input. A commit of another process is only found by a check."""
+
+_MOST_INTERVAL_SECONDS = 0.25
+"""The maximum interval that a thread keeps between batches because of their durations, in seconds."""
 
 
 class BatchThread:
@@ -69,13 +70,18 @@ class BatchThread:
         batch, next_at = 0, 0.0
         try:
             while self._is_due(batch, next_at):
-                next_at = time.monotonic() + self._interval_seconds
+                began = time.monotonic()
                 self._write(str(batch), batch)
+                next_at = began + self._interval_after(time.monotonic() - began)
                 batch += 1
         except Exception as error:
             if not self._is_stopped:
                 self._error = error
                 logger.debug("batch %d failed", batch, exc_info=True)
+
+    def _interval_after(self, _taken_seconds: float) -> float:
+        """The minimum time in seconds between the starts of a batch, which took ``_taken_seconds``, and of the next."""
+        return self._interval_seconds
 
     def _is_due(self, batch: int, at: float) -> bool:
         """Waits until a batch is announced and may begin; False if the thread was stopped."""
@@ -88,17 +94,35 @@ class BatchThread:
 class InputThread(BatchThread):
     """Writes a batch whenever its input has one, until a batch fails or :meth:`stop` is called. Thread-safe."""
 
-    def __init__(self, name: str, write: Callable[[str, int], None], has_input: Callable[[], bool]) -> None:
-        """``has_input`` is called after each batch, after each :meth:`announce`, and every 50 ms."""
-        super().__init__(name, write)
+    def __init__(
+        self,
+        name: str,
+        write: Callable[[str, int], None],
+        has_input: Callable[[], bool],
+        *,
+        look_seconds: float = 0.05,
+        interval_seconds: float = 0.0,
+        interval_factor: float = 0.0,
+    ) -> None:
+        """``has_input`` is called after each batch, after each :meth:`announce`, and every ``look_seconds``: without a
+        pause if it waits for input itself (0). ``interval_factor`` is the minimum time between the starts of two
+        batches in multiples of the first one's duration; it adds at most 0.25 seconds."""
+        super().__init__(name, write, interval_seconds=interval_seconds)
         self._has_input = has_input
+        self._look_seconds = look_seconds
+        self._interval_factor = interval_factor
+
+    def _interval_after(self, taken_seconds: float) -> float:
+        return max(self._interval_seconds, min(self._interval_factor * taken_seconds, _MOST_INTERVAL_SECONDS))
 
     def _is_due(self, batch: int, at: float) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopped, max(0.0, at - time.monotonic()))
         while not self._is_stopped:
             seen = self._announced
             if self._has_input():
                 return not self._is_stopped
             with self._changed:
-                if not self._is_stopped and self._announced == seen:
-                    self._changed.wait(_LOOK_SECONDS)
+                if not self._is_stopped and self._announced == seen and self._look_seconds:
+                    self._changed.wait(self._look_seconds)
         return False

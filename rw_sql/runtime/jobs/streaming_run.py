@@ -195,6 +195,12 @@ class StreamingRun:
         """Marks the query as being stopped: later errors of its batch are not failures."""
         self._is_stopping = True
 
+    def end_query(self) -> None:
+        """Ends the query, whose place a thread takes."""
+        query, self.query = self.query, None
+        if query is not None:
+            query.stop()
+
     def cancel(self) -> None:
         """Stops the query, and cancels the batch in progress. Returns once Spark has ended it."""
         self.expect_stop()

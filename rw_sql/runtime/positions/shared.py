@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.model.job_ids import ingest_fragment
@@ -16,10 +17,10 @@ from rw_sql.runtime.positions.commit_history import noted_stretches
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rw_sql.connectors.base import SplitState
     from rw_sql.metastore import Metastore, Snapshot
     from rw_sql.metastore.facts import NotedPosition
     from rw_sql.metastore.records import SourceRecord, StoredState
+    from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.support.warehouse import Warehouse
 
 
@@ -89,6 +90,15 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
                 break
     read.update(split for split, state in states.items() if state.offset != began[split])
     return Positions(states=states, log_version=version, read_splits=frozenset(read), forgotten=forgotten)
+
+
+def states_at(positions: Mapping[str, int], identities: Mapping[str, SplitIdentity]) -> dict[str, SplitState]:
+    """The states of splits, from their next offsets and identities."""
+    return {
+        split: SplitState(split=split, offset=offset, cluster=cluster, incarnation=incarnation)
+        for split, offset in dict(positions).items()
+        for cluster, incarnation in [identities[split]]
+    }
 
 
 def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> int | None:

@@ -330,7 +330,7 @@ class View:
         """
 
         def write_and_wait(frame: DataFrame, batch: int) -> None:
-            self.rows.require_query()
+            self.rows.mode.require_query()
             write(frame, batch)
             if isinstance(self.strategy, Keyed):
                 self.strategy.await_rows(batch, lambda: self.streaming.is_stopping)

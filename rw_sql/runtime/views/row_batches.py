@@ -27,6 +27,7 @@ from rw_sql.runtime.delta.delta_log import latest_version, read_actions, table_i
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.delta.row_counts import RowCount
 from rw_sql.runtime.delta.young_table import YoungTable
+from rw_sql.runtime.jobs.batch_mode import LeftToSparkError
 from rw_sql.runtime.jobs.inputs import as_in_files, selected_rows
 from rw_sql.runtime.positions.checkpoint_batches import CheckpointBatches
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
@@ -50,15 +51,6 @@ _ACTIONS = frozenset({"add", "remove", "commitInfo", "txn", "cdc", "metaData", "
 
 _MOST_COMMITS = 200
 """The maximum number of commits that are read for one batch."""
-
-
-class LeftToSparkError(Exception):
-    """The next batch must be written by a streaming query, because of its size or its content. ``is_final``: all
-    following batches too."""
-
-    def __init__(self, reason: str, *, is_final: bool = False) -> None:
-        super().__init__(reason)
-        self.is_final = is_final
 
 
 def may_have_row_batches(warehouse: Warehouse, spec: ViewSpec) -> bool:

@@ -9,10 +9,11 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, produce
-from rw_sql.connectors.base import FetchingConnector
+from rw_sql.connectors.fetching import FetchingConnector
 from rw_sql.connectors.kafka.fetcher import KafkaFetcher
 from rw_sql.connectors.kafka.source import KafkaConnector
 from tests.support.raw_kafka import produce_raw
+from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -184,3 +185,110 @@ def test_records_with_headers_are_left_to_sparks_reader(broker: BrokerInfo, topi
     with_headers = KAFKA.fetcher(options, with_headers=True)
     assert with_headers.fetch({split: (0, 1)}) is None
     with_headers.close()
+
+
+def arrived(found: KafkaFetcher, ends: Mapping[str, int], most: int = 1000) -> None:
+    """Waits until exactly these ends have arrived."""
+    wait_until(lambda: found.arrived(0.05, most=most) == ends, f"the ends {ends}")
+
+
+def test_followed_records_arrive_without_a_request(broker: BrokerInfo, topic: str, fetching: KafkaFetcher) -> None:
+    splits = [f"{topic}:{number}" for number in range(3)]
+    produce(broker.bootstrap, topic, [Record(value=b"%d" % n, partition=n % 3) for n in range(9)])
+    fetching.follow({splits[0]: 0, splits[1]: 3, splits[2]: 1})
+    arrived(fetching, {splits[0]: 3, splits[2]: 3})
+    # A part of what has arrived, then the remainder together with newer records.
+    assert rows(fetching, {splits[0]: (0, 2)}) == [(splits[0], 0, b"0"), (splits[0], 1, b"3")]
+    produce(broker.bootstrap, topic, [Record(value=b"new", partition=1)])
+    arrived(fetching, {splits[0]: 3, splits[1]: 4, splits[2]: 3})
+    assert rows(fetching, {splits[0]: (2, 3), splits[1]: (3, 4), splits[2]: (1, 3)}) == [
+        (splits[0], 2, b"6"),
+        (splits[1], 3, b"new"),
+        (splits[2], 1, b"5"),
+        (splits[2], 2, b"8"),
+    ]
+    assert fetching.arrived(0.0, most=1000) == {}
+    # To follow from the same positions again changes nothing; other positions are followed anew.
+    fetching.follow({splits[0]: 3, splits[1]: 4, splits[2]: 3})
+    fetching.follow(dict.fromkeys(splits, 2))
+    arrived(fetching, {splits[0]: 3, splits[1]: 4, splits[2]: 3})
+    assert [value for _, _, value in rows(fetching, {splits[1]: (2, 4)})] == [b"7", b"new"]
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_the_end_after_a_marker_arrives(broker: BrokerInfo, topic: str, isolation: str) -> None:
+    split = f"{topic}:0"
+    found = fetcher(broker, topic, **{"properties.isolation.level": isolation})
+    found.follow({split: 0})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"a", partition=0)
+    producer.commit_transaction()
+    arrived(found, {split: 2})
+    assert rows(found, {split: (0, 2)}) == [(split, 0, b"a")]
+    producer.begin_transaction()
+    producer.produce(topic, b"b", partition=0)
+    producer.flush()
+    if isolation == "read_committed":
+        assert found.arrived(0.3, most=1000) == {}
+    else:
+        arrived(found, {split: 3})
+    producer.abort_transaction()
+    arrived(found, {split: 4})
+    assert [value for _, _, value in rows(found, {split: (2, 4)})] == ([] if isolation == "read_committed" else [b"b"])
+    found.close()
+
+
+def test_a_fetch_waits_for_records_that_have_not_arrived(
+    broker: BrokerInfo, topic: str, fetching: KafkaFetcher
+) -> None:
+    split = f"{topic}:0"
+    fetching.follow({split: 0})
+    produce(broker.bootstrap, topic, [Record(value=b"%d" % n, partition=0) for n in range(5)])
+    assert [value for _, _, value in rows(fetching, {split: (0, 4)})] == [b"0", b"1", b"2", b"3"]
+    arrived(fetching, {split: 5})
+
+
+def test_a_limited_number_of_records_and_bytes_arrives_before_a_fetch(
+    broker: BrokerInfo, topic: str, fetching: KafkaFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = f"{topic}:0"
+    monkeypatch.setattr("rw_sql.connectors.kafka.fetcher._AT_ONCE", 1)
+    produce(broker.bootstrap, topic, [Record(value=b"x" * 100, partition=0) for _ in range(50)])
+    fetching.follow({split: 0})
+    wait_until(lambda: bool(fetching.arrived(0.05, most=10)), "records")
+    ends = fetching.arrived(0.5, most=10)
+    assert ends is not None
+    assert 10 < ends[split] <= 12
+    assert len(rows(fetching, {split: (0, ends[split])})) == ends[split]
+    monkeypatch.setattr("rw_sql.connectors.kafka.fetcher.MOST_BYTES", 1000)
+    wait_until(lambda: bool(fetching.arrived(0.05, most=1000)), "records")
+    more = fetching.arrived(0.5, most=1000)
+    assert more is not None
+    assert 10 < more[split] - ends[split] <= 13
+
+
+def test_a_fetch_from_elsewhere_ends_following(broker: BrokerInfo, topic: str, fetching: KafkaFetcher) -> None:
+    split = f"{topic}:0"
+    produce(broker.bootstrap, topic, [Record(value=b"%d" % n, partition=0) for n in range(5)])
+    fetching.follow({split: 0})
+    arrived(fetching, {split: 5})
+    assert rows(fetching, {split: (3, 4)}) == [(split, 3, b"3")]
+    assert fetching.arrived(0.0, most=1000) is None
+
+
+def test_what_cannot_be_followed_is_left_to_sparks_reader(broker: BrokerInfo, topic: str) -> None:
+    split = f"{topic}:0"
+    with_headers = KAFKA.fetcher({"properties.bootstrap.server": broker.bootstrap, "topic": topic}, with_headers=True)
+    assert not with_headers.can_follow
+    found = fetcher(broker, topic)
+    found.follow({split: 7})  # after the end
+    wait_until(lambda: found.arrived(0.05, most=1000) is None, "the error of the position")
+    found.follow({split: 0})
+    assert found.arrived(0.0, most=1000) == {}
+    found.unfollow()
+    assert found.arrived(0.0, most=1000) is None
+    found.close()
+    found.follow({split: 0})
+    assert found.arrived(0.0, most=1000) is None

@@ -397,7 +397,7 @@ def test_a_reader_that_waits_for_a_rewind_point_prepares_its_next_run(
 ) -> None:
     early: list[int] = []
     made = SimpleNamespace(start_early=early.append)
-    monkeypatch.setattr(WarmStart, "of", lambda *_: made)
+    monkeypatch.setattr(WarmStart, "of", lambda *_, **__: made)
     jobs.put_view("v")
     spec: Any = IngestSpec(
         job="mv-1", source_id=1, name="s", definition="", options=(), generation=1, splits=("a",), since=1
@@ -418,13 +418,13 @@ def test_a_reader_that_waits_for_a_rewind_point_prepares_its_next_run(
 def test_what_was_prepared_in_vain_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     made = SimpleNamespace(abandon=lambda: told.append("let go"), start_early=lambda _: None)
-    monkeypatch.setattr(WarmStart, "of", lambda *_: made)
+    monkeypatch.setattr(WarmStart, "of", lambda *_, **__: made)
     ending, nothing = _ending(note=lambda: told.append("noted")), SimpleNamespace()
     ending.prepare(nothing, nothing)  # type: ignore[arg-type]
     ending.close()
     assert told == ["let go", "noted"]
 
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise StalledError("UNREACHABLE")
 
     monkeypatch.setattr(made, "start_early", fails)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +31,17 @@ class _Client:
         self.is_open = False
 
 
+class _Opening:
+    """The clients of a stream."""
+
+    def __init__(self) -> None:
+        self.fetcher, self.feed = _Client(), _Client()
+
+    def close(self) -> None:
+        self.fetcher.close()
+        self.feed.close()
+
+
 class _Throttle:
     def end(self) -> None:
         pass
@@ -43,7 +55,8 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Any:
     made: Any = Ingest.__new__(Ingest)
     made.streaming, made.throttle = StreamingRun("ingest-1"), _Throttle()
     made.streaming.query = _Query()
-    made.watch, made.fetcher, made.feed = _Client(), _Client(), _Client()
+    made.watch, made.opening = _Client(), _Opening()
+    made.mode = SimpleNamespace(cancel=made.streaming.cancel)
     made.capture = None
     made.context = made.source = made.run = made.epoch = None
     return made
@@ -54,10 +67,10 @@ def test_where_no_batch_is_under_way_the_query_may_end_later(reader: Any) -> Non
     assert reader.streaming.is_over
     assert not reader.streaming.query.cancelled.is_set()
     # A batch that Spark begins in that moment meets a closed gate and not a closed client.
-    assert reader.fetcher.is_open
+    assert reader.opening.fetcher.is_open
     end()
     assert reader.streaming.query.cancelled.is_set()
-    assert not reader.fetcher.is_open
+    assert not reader.opening.fetcher.is_open
     assert not reader.watch.is_open
 
 
@@ -78,11 +91,11 @@ def test_a_batch_that_takes_long_is_cancelled_before_the_stop_returns(reader: An
     assert reader.stop_async() is None
     assert reader.streaming.query.cancelled.is_set()
     assert reader.streaming.is_over
-    assert not reader.fetcher.is_open
+    assert not reader.opening.fetcher.is_open
     batch.join(LAST_RESORT_SECONDS)
 
 
 def test_a_stop_ends_all(reader: Any) -> None:
     reader.stop()
     assert reader.streaming.query.cancelled.is_set()
-    assert not reader.fetcher.is_open
+    assert not reader.opening.fetcher.is_open

@@ -146,3 +146,33 @@ def test_a_stop_from_within_a_batch_ends_the_thread() -> None:
     thread.start()
     wait_until(lambda: not thread.is_active, "the end of the thread")
     assert written == [0]
+
+
+def test_the_interval_grows_with_the_durations_of_batches() -> None:
+    begun: list[float] = []
+
+    def write(_entry: str, batch: int) -> None:
+        begun.append(time.monotonic())
+        time.sleep(0.02 if batch == 0 else 0.1)
+
+    thread = InputThread("ingest-1", write, lambda: True, look_seconds=0.0, interval_factor=6.0)
+    thread.start()
+    wait_until(lambda: len(begun) == 3, "three batches")
+    thread.stop()
+    assert begun[1] - begun[0] >= 0.12
+    assert begun[2] - begun[1] >= 0.25
+
+
+def test_a_thread_whose_check_waits_itself_checks_again_at_once() -> None:
+    checks: list[float] = []
+
+    def has_input() -> bool:
+        checks.append(time.monotonic())
+        time.sleep(0.001)
+        return False
+
+    thread = InputThread("ingest-1", lambda *_: None, has_input, look_seconds=0.0)
+    thread.start()
+    wait_until(lambda: len(checks) > 100, "a hundred checks")
+    thread.stop()
+    assert not thread.is_active

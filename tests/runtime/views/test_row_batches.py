@@ -17,10 +17,11 @@ from rw_sql.runtime.delta.delta_log import commit_path, latest_version, read_act
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.delta.row_counts import MiscountError
 from rw_sql.runtime.delta.stored_rows import as_stored
+from rw_sql.runtime.jobs.batch_mode import LeftToSparkError
 from rw_sql.runtime.positions.checkpoint_batches import CheckpointBatches
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.views import row_batches
-from rw_sql.runtime.views.row_batches import LeftToSparkError, PreparedRows, RowBatches
+from rw_sql.runtime.views.row_batches import PreparedRows, RowBatches
 
 if TYPE_CHECKING:
     from pathlib import Path

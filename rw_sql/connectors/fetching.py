@@ -1,0 +1,81 @@
+"""The interface of connectors that read small batches in this process, because Spark's reader is slow for them.
+
+Such a connector returns a :class:`RecordFetcher` for each run of a source's reader. If the fetcher is a
+:class:`FollowingFetcher`, small batches need no streaming query either.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+
+class RecordFetcher(Protocol):
+    """Fetches small batches in this process, over connections that stay open. One thread fetches at a time."""
+
+    def connect(self, splits: Sequence[str]) -> None:
+        """Opens the connections that the first fetch of these splits needs. Waits only a short time for them.
+
+        Raises nothing if the upstream does not respond; the first fetch then connects, or reports the error.
+        """
+        ...
+
+    def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
+        """The records ``[start, end)`` of each split, with the columns of :meth:`Connector.read_stream`.
+
+        Returns None if the caller should use Spark's reader instead, which then also reports any error.
+        """
+        ...
+
+    def close(self) -> None:
+        """Closes the connections; a fetch in progress ends without a result."""
+        ...
+
+
+@runtime_checkable
+class FollowingFetcher(RecordFetcher, Protocol):
+    """A fetcher that receives records as soon as they are written, without a request per batch."""
+
+    @property
+    def can_follow(self) -> bool:
+        """False if the fetcher cannot read the records of this source."""
+        ...
+
+    def follow(self, positions: Mapping[str, int]) -> None:
+        """Begins to receive the records of all splits in the background, each from its position. Waits for nothing;
+        :meth:`arrived` reports a failure."""
+        ...
+
+    def arrived(self, seconds: float, *, most: int) -> Mapping[str, int] | None:
+        """Waits for records, for at most ``seconds``; returns the end of the records that have arrived, by split.
+
+        Splits without new records may be absent. More than ``most`` records are not received before they are fetched.
+        A :meth:`fetch` from the positions up to these ends waits for nothing. Returns None if the caller should use
+        Spark's reader instead.
+        """
+        ...
+
+    def unfollow(self) -> None:
+        """Ends :meth:`follow`, and discards records that have arrived."""
+        ...
+
+
+@runtime_checkable
+class TermFetcher(Protocol):
+    """A fetcher of a :class:`TermConnector`. ``terms`` has, for each split, the greatest term of the records that the
+    last fetch returned."""
+
+    terms: Mapping[str, int]
+
+
+@runtime_checkable
+class FetchingConnector(Protocol):
+    """A connector that reads small batches in this process."""
+
+    def fetcher(self, options: Mapping[str, str], *, with_headers: bool = False) -> RecordFetcher:
+        """A fetcher for one run of a source's reader. Does not contact the upstream yet."""
+        ...

@@ -1,0 +1,148 @@
+"""Reads and decodes the records of a source's batches: in this process, or with Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.fetching import TermFetcher
+from rw_sql.connectors.ranged import RangedConnector
+from rw_sql.connectors.support.local_frames import is_large, local_frame
+from rw_sql.runtime.decoding.upstream_records import has_small_batches, read_records
+from rw_sql.runtime.delta.job_output import SMALL_ROWS
+from rw_sql.runtime.ingest.spark_batch import SparkBatch
+from rw_sql.runtime.jobs.batch_mode import LeftToSparkError
+from rw_sql.runtime.support.faults import fault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from rw_sql.connectors.base import Connector
+    from rw_sql.runtime.decoding.decoder import Decoder
+    from rw_sql.runtime.decoding.registry.message_records import MessageRecords
+    from rw_sql.runtime.decoding.registry.records import SchemaRecords
+    from rw_sql.runtime.delta.delta_log import SplitIdentity
+    from rw_sql.runtime.delta.staged_files import SaveFiles
+    from rw_sql.runtime.ingest.source_stream import SourceStream
+    from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
+    from rw_sql.runtime.jobs.log_terms import LogTerms
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """A batch to be read: its number, the ranges with records, their approximate number of records, and the values of
+    the log's columns that depend only on the batch or on the split."""
+
+    batch: int
+    moved: Mapping[str, tuple[int, int]]
+    expected: int
+    bucket: int
+    since: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBatch:
+    """A batch that was read: its rows in this process (``small``), or its records, which Spark decodes and writes
+    (``spark``). ``fetched`` is the number of records that this process has fetched; None if Spark reads them."""
+
+    small: pa.Table | None
+    spark: SparkBatch | None
+    fetched: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReader:
+    """Reads the batches of one run of a source's reader. ``schema`` is the schema of the log's table."""
+
+    warehouse: Warehouse
+    opening: SourceStream
+    lives: Mapping[str, SplitIdentity]
+    schema: pa.Schema
+    terms: LogTerms | None
+    decoder: Decoder
+    arrow: ArrowBatches | None
+    schemas: SchemaRecords | MessageRecords | None
+
+    def read(self, plan: BatchPlan, frame: DataFrame | None) -> ReadBatch:
+        """Reads a batch. ``frame`` has its records, if a query reads it.
+
+        Raises LeftToSparkError if only a query can read the batch.
+        """
+        fetched = self._fetched(plan)
+        if fetched is None and frame is None:
+            raise LeftToSparkError("the fetcher has given up")
+        small = spark = None
+        if fetched is not None and self.arrow is not None:
+            small = self.arrow.rows(fetched, self.schema, batch=plan.batch, bucket=plan.bucket, since=plan.since)
+        if small is None:
+            spark = self._by_spark(plan, frame, fetched)
+        fault("ingest.in_batch")
+        # A batch that a fetcher leaves to Spark may be too large for this process.
+        is_few = plan.expected <= SMALL_ROWS and has_small_batches(self._kind)
+        may_collect = is_few and (self.opening.fetcher is None or fetched is not None)
+        if spark is not None and may_collect and not is_large(spark.records):
+            small = spark.collected(self.schema)
+        return ReadBatch(small=small, spark=spark, fetched=None if fetched is None else fetched.num_rows)
+
+    def arrow_save(self, plan: BatchPlan, spark: SparkBatch) -> SaveFiles | None:
+        """Saves a large batch with Arrow; None if Spark must decode it."""
+        if self.arrow is None or not self.arrow.takes(spark.records, plan.expected):
+            return None
+        return partial(
+            self.arrow.save,
+            self.warehouse,
+            schema=self.schema,
+            records=spark.records,
+            rows_of=partial(self.decoder.rows, batch=plan.batch, bucket=plan.bucket, since=plan.since),
+            batch=plan.batch,
+            since=plan.since,
+        )
+
+    @property
+    def _kind(self) -> Connector:
+        return self.opening.kind
+
+    def _fetched(self, plan: BatchPlan) -> pa.Table | None:
+        """The records of a small batch, which this process fetches; None if Spark's reader must read the batch."""
+        fetcher = self.opening.fetcher
+        if fetcher is None or plan.expected > SMALL_ROWS:
+            return None
+        records = fetcher.fetch(plan.moved)
+        if records is not None and self.terms is not None and isinstance(fetcher, TermFetcher):
+            self.terms.note_fetched(plan.moved, fetcher.terms)
+        return records
+
+    def _by_spark(self, plan: BatchPlan, frame: DataFrame | None, fetched: pa.Table | None) -> SparkBatch:
+        records, heads = self._records(plan, frame, fetched)
+        return SparkBatch(
+            records=records,
+            heads=heads,
+            schemas=self.schemas,
+            decoder=self.decoder,
+            batch=plan.batch,
+            bucket=plan.bucket,
+            since=plan.since,
+        )
+
+    def _records(
+        self, plan: BatchPlan, frame: DataFrame | None, fetched: pa.Table | None
+    ) -> tuple[DataFrame, frozenset[bytes]]:
+        """The records of a batch as Spark decodes them, and their known heads (see :class:`SparkBatch`)."""
+        opening, heads = self.opening, frozenset[bytes]()
+        spark = frame.sparkSession if frame is not None else opening.session or opening.open_session()
+        if fetched is not None:
+            heads = heads if self.schemas is None else self.schemas.heads_in(fetched)
+            return local_frame(spark, fetched if self.schemas is None else self.schemas.decoded(fetched, heads)), heads
+        if frame is None:
+            raise LeftToSparkError("the batch was not fetched")
+        if self.schemas is not None:
+            heads = self.schemas.heads_of(frame) if plan.expected <= SMALL_ROWS else self.schemas.known_heads
+        if not isinstance(self._kind, RangedConnector):
+            return frame, heads
+        lives = {split: self.lives[split][1] for split in plan.moved}
+        return read_records(self._kind, spark, opening.options, plan.moved, opening.statement, lives), heads

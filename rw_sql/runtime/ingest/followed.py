@@ -1,0 +1,106 @@
+"""Finds the next small batch of a source whose fetcher receives records as soon as they are written."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import PooledConnector
+from rw_sql.connectors.fetching import FollowingFetcher
+from rw_sql.runtime.delta.job_output import SMALL_ROWS
+from rw_sql.runtime.jobs.batch_mode import LeftToSparkError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rw_sql.connectors.base import Connector
+    from rw_sql.connectors.fetching import RecordFetcher
+    from rw_sql.runtime.jobs.rate_limit import BatchLimits
+
+MOST_SPLITS = 1000
+"""The maximum number of splits that a fetcher follows. Each of its requests names all splits of a server."""
+
+_WAIT_SECONDS = 0.05
+"""The time in seconds for which the fetcher waits for records, so the longest that a stop waits for it."""
+
+_ASK_SECONDS = 0.5
+"""The time in seconds between two requests for the splits' ends while no records arrive. A fetcher may not notice that
+a split was deleted, or that the end of its records moved without a new record."""
+
+_PATIENCE_SECONDS = 5.0
+"""The time in seconds for which ends may remain unknown. Then the run ends, and the next start reports the reason."""
+
+
+def may_follow(kind: Connector, fetcher: RecordFetcher | None, splits: int, pace: BatchLimits) -> bool:
+    """True if a thread may read the small batches of a source.
+
+    Spark's query keeps a rate limit, because it divides each batch's records among the splits.
+    """
+    if not isinstance(kind, PooledConnector) or not isinstance(fetcher, FollowingFetcher):
+        return False
+    return fetcher.can_follow and splits <= MOST_SPLITS and pace.per_second is None
+
+
+@dataclass(slots=True, kw_only=True)
+class FollowedSource:
+    """The records of one source after ``positions``, which grow with each batch.
+
+    ``require_same`` raises the error of an upstream that is another one now.
+    """
+
+    kind: PooledConnector
+    options: Mapping[str, str]
+    fetcher: FollowingFetcher
+    positions: Mapping[str, int]
+    most: int
+    require_same: Callable[[], None]
+    ends: dict[str, int] = field(default_factory=dict, init=False)
+    """The end offsets of the next batch; splits without new records are absent."""
+    _ask_at: float = field(default=0.0, init=False)
+    _answered_at: float = field(default=0.0, init=False)
+
+    def begin(self) -> None:
+        """Begins to receive records."""
+        self._answered_at = time.monotonic()
+        self._ask_at = self._answered_at + _ASK_SECONDS
+        self.fetcher.follow(dict(self.positions))
+
+    def has_next(self) -> bool:
+        """Waits a short time for records, and determines ``ends``.
+
+        Raises LeftToSparkError if the batch is not small or the fetcher cannot read it, OSError if the upstream does
+        not answer, and StalledError.
+        """
+        arrived = self.fetcher.arrived(_WAIT_SECONDS, most=min(self.most, SMALL_ROWS))
+        if arrived is None:
+            raise LeftToSparkError("the fetcher has given up")
+        self.ends = {split: end for split, end in arrived.items() if end > self.positions[split]}
+        now = time.monotonic()
+        if self.ends:
+            self._answered_at, self._ask_at = now, now + _ASK_SECONDS
+        elif now >= self._ask_at:
+            self.ends = self._asked(now)
+            self._ask_at = time.monotonic() + _ASK_SECONDS
+        if sum(end - self.positions[split] for split, end in self.ends.items()) > SMALL_ROWS:
+            raise LeftToSparkError("the batch is not small")
+        return bool(self.ends)
+
+    def _asked(self, now: float) -> dict[str, int]:
+        """The ends that the upstream reports, of splits with new records."""
+        try:
+            known = self.kind.pooled_ends(self.options, tuple(self.positions))
+        except OSError:
+            if now - self._answered_at > _PATIENCE_SECONDS:
+                raise
+            return {}
+        unknown = self.positions.keys() - known.keys()
+        passed = [split for split, end in known.items() if end < self.positions[split]]
+        if unknown or passed:
+            self.require_same()
+            if now - self._answered_at > _PATIENCE_SECONDS:
+                named = ", ".join(sorted(unknown) or passed)
+                raise ConnectionError(f"the ends of {named} are {'unknown' if unknown else 'before the positions'}")
+            return {}
+        self._answered_at = time.monotonic()
+        return {split: end for split, end in known.items() if end > self.positions[split]}

@@ -1,0 +1,205 @@
+"""Changes between a streaming query and a thread as the writer of one run's batches.
+
+The thread writes small batches without planning and starting Spark's jobs. It leaves every batch that is not small, or
+that it cannot write, to a query. Once the query has read all of its input in small batches, a thread takes its place
+again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.runtime.jobs.batch_thread import InputThread
+from rw_sql.runtime.jobs.streaming_run import BrokenOffError
+from rw_sql.runtime.support.failures import StalledError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rw_sql.runtime.jobs.streaming_run import StreamingRun
+
+logger = logging.getLogger(__name__)
+
+MOST_NEEDED = 64
+"""The maximum number of successive small batches after which a thread takes the query's place. The number is one at
+first, and is doubled whenever the thread starts a query, because starting a query takes as long as several batches."""
+
+_LOOK_SECONDS = 0.005
+_END_SECONDS = 10.0
+"""The maximum time in seconds for which the thread waits until the query has completed its last batch."""
+
+_ENDING_SECONDS = 1.0
+"""The maximum time in seconds for which a batch of a query that is about to be stopped waits for the stop."""
+
+
+class LeftToSparkError(Exception):
+    """The next batch must be written by a streaming query, because of its size or its content. ``is_final``: all
+    following batches too."""
+
+    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+        super().__init__(reason)
+        self.is_final = is_final
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchMode:
+    """How one run of a job writes its batches. Changes between the two ways are made one at a time, and none once the
+    run is being stopped.
+
+    ``start_query`` starts a query at the run's position, ``end_query`` ends it, and ``has_completed`` is true once the
+    query has completed a batch, which it does after it has written the batch. ``open`` prepares the thread's first
+    batch after a query; it returns False if a query must go on. ``has_next`` and ``write_next`` find and write the
+    thread's batches; both may raise LeftToSparkError. Between two calls of ``has_next`` that find nothing, the thread
+    waits ``look_seconds``; ``interval_seconds`` and ``interval_factor`` keep its batches apart, as :class:`InputThread`
+    describes.
+    """
+
+    job: str
+    streaming: StreamingRun
+    start_query: Callable[[], None]
+    end_query: Callable[[], None]
+    has_completed: Callable[[int], bool]
+    open: Callable[[], bool]
+    has_next: Callable[[], bool]
+    write_next: Callable[[], None]
+    look_seconds: float = 0.05
+    interval_seconds: float = 0.0
+    interval_factor: float = 0.0
+    is_possible: bool = True
+    _last_of_query: int | None = field(default=None, init=False)
+    """The last batch of a query whose place a thread is taking."""
+    _small: int = field(default=0, init=False)
+    _needed: int = field(default=1, init=False)
+    _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def begin(self) -> None:
+        """Starts a thread as the run's first writer."""
+        self._start_thread()
+
+    def announce(self) -> None:
+        """Lets the thread, if there is one, look for input at once."""
+        thread = self.streaming.thread
+        if thread is not None:
+            thread.announce()
+
+    def require_query(self) -> None:
+        """Must precede each batch of the query. Raises BrokenOffError if a thread is taking the query's place."""
+        if self._last_of_query is None:
+            return
+        # Spark logs the errors of a batch only until the stop of its query has begun.
+        query, limit = self.streaming.query, time.monotonic() + _ENDING_SECONDS
+        while query is not None and query.isActive and time.monotonic() < limit:
+            time.sleep(_LOOK_SECONDS)
+        raise BrokenOffError
+
+    def after_batch(self, batch: int, *, is_small: bool, prepare: Callable[[], bool] | None = None) -> None:
+        """Must follow each batch of the query. A thread takes the query's place after enough small batches with which
+        the query has read all of its input (``is_small``).
+
+        ``prepare`` is called before the thread's start; if it returns False, no thread can write this run's batches.
+        """
+        if not self.is_possible:
+            return
+        self._small = self._small + 1 if is_small else 0
+        if self._small < self._needed:
+            return
+        if prepare is not None and not prepare():
+            self.is_possible = False
+            return
+        with self._change() as may_change:
+            if may_change:
+                self._small = 0
+                self._last_of_query = batch
+                self._start_thread()
+
+    def stop(self) -> None:
+        """Stops the query or the thread. The batch in progress has a short time to finish."""
+        with self._changing:
+            self.streaming.stop()
+
+    def cancel(self) -> None:
+        """Stops the query or the thread, and cancels the batch in progress."""
+        self.streaming.expect_stop()
+        with self._changing:
+            self.streaming.cancel()
+
+    def _start_thread(self) -> None:
+        self.streaming.thread = InputThread(
+            self.job,
+            self._write_next,
+            self._has_next,
+            look_seconds=self.look_seconds,
+            interval_seconds=self.interval_seconds,
+            interval_factor=self.interval_factor,
+        )
+        self.streaming.thread.start()
+
+    def _has_next(self) -> bool:
+        if self._last_of_query is not None:
+            self._replace_query(self._last_of_query)
+        if self.streaming.query is not None or self.streaming.is_stopping:
+            time.sleep(_LOOK_SECONDS)
+            return False
+        try:
+            return self.has_next()
+        except LeftToSparkError as reason:
+            self.leave(reason)
+            return False
+        except StalledError as error:
+            self.streaming.stall = error
+            raise
+
+    def _write_next(self, entry: str, batch: int) -> None:
+        try:
+            self.streaming.guarded(lambda *_: self.write_next())(entry, batch)
+        except LeftToSparkError as reason:
+            self.leave(reason)
+
+    def _replace_query(self, last: int) -> None:
+        """Ends the query after its batch ``last``, in the thread that takes its place."""
+        limit = time.monotonic() + _END_SECONDS
+        while not self.has_completed(last) and time.monotonic() < limit:
+            if self.streaming.is_stopping:
+                return
+            time.sleep(_LOOK_SECONDS)
+        with self._change() as may_change:
+            if not may_change:
+                return
+            self.end_query()
+            self._last_of_query = None
+            if not self.open():
+                self._start_query()
+
+    def leave(self, reason: LeftToSparkError) -> None:
+        """Starts a query in the place of this thread."""
+        logger.debug("%s continues with a streaming query: %s", self.job, reason)
+        self.is_possible = not reason.is_final
+        with self._change() as may_change:
+            if may_change:
+                self._start_query()
+
+    def _start_query(self) -> None:
+        self._needed = min(2 * self._needed, MOST_NEEDED)
+        thread = self.streaming.thread
+        self.start_query()
+        self.streaming.thread = None
+        if thread is not None:
+            thread.stop()
+
+    @contextmanager
+    def _change(self) -> Iterator[bool]:
+        """A context manager for a change; its value is False, and nothing may be changed, once the run is being
+        stopped."""
+        while not self._changing.acquire(timeout=_LOOK_SECONDS):
+            if self.streaming.is_stopping:
+                yield False
+                return
+        try:
+            yield not self.streaming.is_stopping and not self.streaming.is_over
+        finally:
+            self._changing.release()
