@@ -66,9 +66,9 @@ NOTE_EVERY = 100
 A start needs to read only the commits after the recorded positions.
 """
 
-_INTERVAL_FACTOR = 6.0
+_INTERVAL_FACTOR = 3.0
 """The minimum interval between two small batches in multiples of a batch's duration. Each commit is also a batch of
-every view. Records that arrive continuously are therefore written up to ten times a second on idle cores, and less
+every view. Records that arrive continuously are therefore written up to twenty times a second on idle cores, and less
 often if the cores are busy; a record that arrives alone is written at once."""
 
 MOST_NAMED_SPLITS = 1000
