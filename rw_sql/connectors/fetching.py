@@ -53,7 +53,8 @@ class FollowingFetcher(RecordFetcher, Protocol):
     def arrived(self, seconds: float, *, most: int) -> Mapping[str, int] | None:
         """Waits for records, for at most ``seconds``; returns the end of the records that have arrived, by split.
 
-        Splits without new records may be absent. More than ``most`` records are not received before they are fetched.
+        Splits without new records may be absent. Once more than ``most`` records have arrived, no more are received
+        until they are fetched.
         A :meth:`fetch` from the positions up to these ends waits for nothing. Returns None if the caller should use
         Spark's reader instead.
         """

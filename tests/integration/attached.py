@@ -151,11 +151,23 @@ def queries(session: AttachedSession) -> set[str]:
     return {str(query.name()) for query in running.values()}
 
 
+_BATCHES = "rw_sql-batches-"
+
+
+def batch_threads() -> set[str]:
+    """The jobs whose batches a thread of this process writes."""
+    return {thread.name.removeprefix(_BATCHES) for thread in threading.enumerate() if thread.name.startswith(_BATCHES)}
+
+
 def has_thread(session: AttachedSession, name: str) -> bool:
     """True if a thread writes the batches of a source or view, and no query."""
     job = session.job(name).job
-    threads = {thread.name for thread in threading.enumerate()}
-    return f"rw_sql-batches-{job}" in threads and job not in queries(session)
+    return job in batch_threads() and job not in queries(session)
+
+
+def writers(session: AttachedSession) -> set[str]:
+    """The jobs whose batches a query or a thread writes."""
+    return queries(session) | batch_threads()
 
 
 def restarted(session: AttachedSession, pause: float = 0.0) -> AttachedSession:

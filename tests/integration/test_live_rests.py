@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rw_sql.cli.kafka_topics import add_partitions, create_topic
-from tests.integration.attached import AttachedSession, produce_json, wait_until
+from tests.integration.attached import AttachedSession, produce_json, wait_until, writers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,14 +20,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 
-def _queries(session: AttachedSession) -> int:
-    """The number of streaming queries in the JVM, over all sessions."""
-    java: Any = session.spark
-    return int(java._jsparkSession.sharedState().activeStreamingQueries().size())
-
-
 def _reach_rest(session: AttachedSession) -> None:
-    wait_until(lambda: not _queries(session), "no query runs any more")
+    wait_until(lambda: not writers(session), "no query and no thread writes batches any more")
     wait_until(lambda: all(job.reason.startswith("idle: ") for job in session.jobs().values()), "all jobs are idle")
 
 
@@ -78,7 +72,7 @@ def test_what_rests_is_exact_whatever_wakes_it(
     session = AttachedSession(spark, warehouse)
     wait_until(lambda: session.job("v").state == "RUNNING", "the jobs run")
     assert {name: job.run for name, job in session.jobs().items()} == runs
-    assert not _queries(session)
+    assert not writers(session)
     produce_json(broker.bootstrap, topic_name, [{"id": 8}], 0)
     wait_until(lambda: session.rows_of("v") == [(0, 8), (1, 6)], "the view has the record")
     session.run("FLUSH")

@@ -113,6 +113,17 @@ def test_an_empty_topic_and_one_record(session: AttachedSession, broker: BrokerI
     produce_json(broker.bootstrap, topic_name, [{"id": 1}], 1)
     assert session.flushed_rows_of("v") == [(1,)]
     assert told(session)["log_rows"] == 1
+
+
+def test_sparks_reader_keeps_its_consumers(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 3)
+    produce_json(broker.bootstrap, topic_name, [{"id": 1}], 1)
+    session.run(
+        f"CREATE SOURCE orders (id INT) INCLUDE header AS h WITH (connector = 'kafka', topic = '{topic_name}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM orders",
+    )
+    assert session.flushed_rows_of("v") == [(1,)]
     # For a topic with many partitions, Spark would create most consumers again for each batch.
     settings: Any = session.spark._jvm
     assert settings.org.apache.spark.SparkEnv.get().conf().get(CONSUMER_CACHE) == str(KEPT_CONSUMERS)

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark import InheritableThread
@@ -18,7 +18,7 @@ from rw_sql.runtime.control import job_slot, reconciler
 from rw_sql.runtime.delta import held_rows
 from rw_sql.runtime.positions import planned_rows
 from rw_sql.runtime.spark.work_progress import work_of
-from tests.integration.attached import AttachedSession, produce_json, wait_until
+from tests.integration.attached import AttachedSession, produce_json, wait_until, writers
 from tests.integration.processes import Server
 from tests.support.waits import LAST_RESORT_SECONDS
 
@@ -80,19 +80,13 @@ def test_a_view_of_a_paused_source_rests_and_goes_on_with_it(
     )
     assert session.flushed_rows_of("v") == [(0, 2), (1, 1)]
     session.run("PAUSE SOURCE s")
-    wait_until(lambda: not _queries(session), "no query runs any more")
+    wait_until(lambda: not writers(session), "no query and no thread writes batches any more")
     assert session.job("v").state == session.job("w").state == "RUNNING"
     assert session.flushed_rows_of("w") == [(2,)]
     produce_json(broker.bootstrap, topic_name, [{"id": 4}])
     session.run("RESUME SOURCE s")
     assert session.flushed_rows_of("v") == [(0, 3), (1, 1)]
     assert session.rows_of("w") == [(3,)]
-
-
-def _queries(session: AttachedSession) -> int:
-    """The number of streaming queries in the JVM, over all sessions."""
-    java: Any = session.spark
-    return int(java._jsparkSession.sharedState().activeStreamingQueries().size())
 
 
 def test_a_view_that_fails_shows_the_cause(session: AttachedSession, monkeypatch: pytest.MonkeyPatch) -> None:

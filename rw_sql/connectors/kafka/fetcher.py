@@ -211,7 +211,7 @@ class KafkaFetcher:
                     "auto.offset.reset": "error",
                     "isolation.level": "read_committed" if self.is_read_committed else "read_uncommitted",
                     "fetch.wait.max.ms": _FETCH_WAIT_MS,
-                    # Limits the number of prefetched records, because records after the batch are discarded.
+                    # Limits the memory for prefetched records.
                     "queued.max.messages.kbytes": 16384,
                     "log_level": 0,
                 }

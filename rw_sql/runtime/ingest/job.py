@@ -280,7 +280,7 @@ class Ingest:
                 early.abandon()  # Two queries cannot have the same name.
             if prepared.may_begin_small(states) and self._follow():
                 fault("ingest.before_query")
-                self.mode.begin()
+                self.mode.start_thread()
                 fault("ingest.after_query")
             else:
                 self._start_query()

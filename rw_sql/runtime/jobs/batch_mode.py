@@ -77,10 +77,6 @@ class BatchMode:
     _needed: int = field(default=1, init=False)
     _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def begin(self) -> None:
-        """Starts a thread as the run's first writer."""
-        self._start_thread()
-
     def announce(self) -> None:
         """Lets the thread, if there is one, look for input at once."""
         thread = self.streaming.thread
@@ -115,7 +111,7 @@ class BatchMode:
             if may_change:
                 self._small = 0
                 self._last_of_query = batch
-                self._start_thread()
+                self.start_thread()
 
     def stop(self) -> None:
         """Stops the query or the thread. The batch in progress has a short time to finish."""
@@ -128,7 +124,8 @@ class BatchMode:
         with self._changing:
             self.streaming.cancel()
 
-    def _start_thread(self) -> None:
+    def start_thread(self) -> None:
+        """Starts a thread: the run's first writer, or the one that takes the query's place."""
         self.streaming.thread = InputThread(
             self.job,
             self._write_next,

@@ -71,7 +71,7 @@ class RowMode:
         except LeftToSparkError:
             return False
         fault("view.before_query")
-        self.mode.begin()
+        self.mode.start_thread()
         fault("view.after_query")
         return True
 

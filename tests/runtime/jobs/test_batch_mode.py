@@ -86,7 +86,7 @@ def run() -> _Run:
 def test_the_thread_writes_until_a_batch_is_left_to_spark(run: _Run) -> None:
     mode = run.mode()
     run.inputs, run.batches = [None, None, None], [None, None, LeftToSparkError("the batch is not small")]
-    mode.begin()
+    mode.start_thread()
     wait_until(lambda: run.streaming.query is not None and run.streaming.thread is None, "the query")
     assert run.told == ["batch", "batch", "query"]
     assert run.noted == 2
@@ -97,7 +97,7 @@ def test_the_thread_writes_until_a_batch_is_left_to_spark(run: _Run) -> None:
 def test_a_thread_takes_the_place_of_a_query_that_has_read_everything(run: _Run) -> None:
     mode = run.mode()
     run.inputs = [LeftToSparkError("there are many commits")]
-    mode.begin()
+    mode.start_thread()
     wait_until(lambda: run.told == ["query"] and run.streaming.thread is None, "the query")
     query: Any = run.streaming.query
     # After the first return to a query, two successive small batches are needed.
@@ -135,7 +135,7 @@ def test_a_query_goes_on_if_no_thread_can(run: _Run) -> None:
 def test_a_final_reason_keeps_the_query(run: _Run) -> None:
     mode = run.mode()
     run.inputs = [LeftToSparkError("its rows cannot be computed here", is_final=True)]
-    mode.begin()
+    mode.start_thread()
     wait_until(lambda: run.told == ["query"] and run.streaming.thread is None, "the query")
     for batch in range(100):
         mode.after_batch(batch, is_small=True)
@@ -146,7 +146,7 @@ def test_a_final_reason_keeps_the_query(run: _Run) -> None:
 def test_a_stall_that_the_check_for_input_reports_is_the_reason_of_the_run(run: _Run) -> None:
     mode = run.mode()
     run.inputs = [StalledError("RECREATED t: RESET SOURCE SPLITS s", is_final=True)]
-    mode.begin()
+    mode.start_thread()
     wait_until(lambda: run.streaming.failure() is not None, "the reason")
     assert run.streaming.failure() == Failure(reason="RECREATED t: RESET SOURCE SPLITS s", is_final=True)
 
@@ -159,7 +159,7 @@ def test_nothing_changes_once_the_run_is_being_stopped(run: _Run) -> None:
         raise LeftToSparkError("there are many commits")
 
     mode.has_next = has_next
-    mode.begin()
+    mode.start_thread()
     thread = run.streaming.thread
     assert thread is not None
     run.streaming.expect_stop()
