@@ -46,12 +46,13 @@ class SourceRecord:
     kind: str = field(default="source", init=False)
 
 
-UPSERT, SIGNED, CHANGES, KEYS, DIFF = "upsert", "signed", "changes", "keys", "diff"
+UPSERT, COMBINED, SIGNED, CHANGES, KEYS, DIFF = "upsert", "combined", "signed", "changes", "keys", "diff"
 """The strategies for maintaining views.
 
-UPSERT: Spark's state holds the groups of an aggregation. SIGNED: an aggregation over changes, which have the sign 1
-for a new row and -1 for an old row. CHANGES: filters and projects the changed rows of one input. KEYS: recomputes the
-rows affected by a change. DIFF: recomputes all rows and compares them with the stored rows.
+COMBINED: the groups of each batch are combined with the rows of the view's table, without any other state. UPSERT:
+Spark's state holds the groups of an aggregation. SIGNED: an aggregation over changes, which have the sign 1 for a new
+row and -1 for an old row. CHANGES: filters and projects the changed rows of one input. KEYS: recomputes the rows
+affected by a change. DIFF: recomputes all rows and compares them with the stored rows.
 """
 
 KEYED = "keyed"
@@ -68,7 +69,8 @@ class Maintenance:
     key. ``query`` is the job's query if it differs from the view's query: it also returns the ``hidden`` columns (a
     Spark schema in JSON), which only the stored table has. ``touched`` is a query that returns the values of the
     columns ``partition`` in changed input rows; the view's rows with these values are recomputed. ``is_one_row``: an
-    aggregation without groups, which returns a row even for empty input.
+    aggregation without groups, which returns a row even for empty input. ``combine`` has, for each column of a COMBINED
+    view, the function that combines two groups (see :mod:`rw_sql.syntax.query.combined_groups`).
     """
 
     strategy: str = ""
@@ -78,6 +80,7 @@ class Maintenance:
     touched: str = ""
     partition: tuple[str, ...] = ()
     is_one_row: bool = False
+    combine: tuple[str, ...] = ()
 
     @property
     def is_recomputed(self) -> bool:

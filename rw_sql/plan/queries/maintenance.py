@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.support.nullable_schemas import nullable_fields, nullable_schema
 from rw_sql.metastore.records import (
     CHANGES,
+    COMBINED,
     DIFF,
     KEYS,
     SIGNED,
@@ -37,7 +38,7 @@ from rw_sql.syntax.query.trees import DISTINCT, GROUPS, JOIN, ONE_ROW, ROWS
 if TYPE_CHECKING:
     from rw_sql.metastore.records import ObjectRecord
     from rw_sql.plan.ports.inspector import Inspector
-    from rw_sql.syntax.query.maintained_form import Form, ViewQuery
+    from rw_sql.syntax.query.maintained_form import Form, Lifted, ViewQuery
 
 _PICKING = frozenset({"Project", "Filter", "SubqueryAlias", "View", "ResolvedHint", "Range", "LocalRelation"})
 """The operators in Spark's plan for filters and projections of one relation."""
@@ -82,7 +83,8 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
         if streamed.refusal is None:
             if streamed.varies is not None and (streamed.keys or streamed.varies_in or closes_windows):
                 return Maintained(refused=_varying(streamed.varies))
-            return _streamed(streamed, closes_windows=closes_windows)
+            combined = None if closes_windows else _combined(inspector, text, streamed, relations)
+            return combined or _streamed(streamed, closes_windows=closes_windows)
     if closes_windows:
         return Maintained(
             refused=streamed
@@ -165,11 +167,53 @@ def visible_keys(view: MaterializedViewRecord) -> tuple[str, ...]:
     return tuple(key for key in view.keys if not key.startswith((KEY, ROW)))
 
 
+def _combined(
+    inspector: Inspector, text: str, streamed: QueryAnalysis, relations: tuple[Relation, ...]
+) -> Maintained | None:
+    """Maintenance that combines the groups of each batch with the view's rows; None if the query has no such form."""
+    query = read_view_query(text)
+    if not streamed.keys or query.kind not in (GROUPS, DISTINCT):
+        return None
+    lifted = _lifted(inspector, query, streamed.keys, streamed.schema, relations)
+    if lifted is None or not inspector.queries.analyze(text, relations, form=WHOLE, same_as=query.text).is_same:
+        return None
+    return Maintained(
+        schema=nullable_schema(streamed.schema),
+        keys=streamed.keys,
+        maintenance=_combining(lifted, f"the groups of new rows are combined with the view's rows{_by(streamed.keys)}"),
+    )
+
+
+def _lifted(
+    inspector: Inspector, query: ViewQuery, keys: tuple[str, ...], schema: str, relations: tuple[Relation, ...]
+) -> Lifted | None:
+    """The lifted form of an aggregation or DISTINCT whose result has these keys and this schema.
+
+    With a watermark, there is none: Spark must keep the groups, because it drops late rows.
+    """
+    if len(relations) != 1 or relations[0].watermark is not None or "COLLATION" in schema:
+        return None
+    columns = schema_columns(schema)
+    lifted = query.lifted(keys, columns)
+    if lifted is None:
+        return None
+    found = inspector.queries.analyze(lifted.text, relations)
+    return lifted if found.refusal is None and not found.keys and schema_columns(found.schema) == columns else None
+
+
+def _combining(lifted: Lifted, reason: str) -> Maintenance:
+    return Maintenance(strategy=COMBINED, reason=reason, query=lifted.text, combine=lifted.functions)
+
+
+def _by(keys: tuple[str, ...]) -> str:
+    return f" by key ({', '.join(keys)})"
+
+
 def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
     if closes_windows:
         reason = "a window's rows are appended when the watermark has passed its end"
     elif found.keys:
-        reason = f"the groups are kept as state, and rows are replaced by key ({', '.join(found.keys)})"
+        reason = f"the groups are kept as state, and rows are replaced{_by(found.keys)}"
     else:
         reason = "rows are only appended"
     notice = ""
@@ -211,12 +255,21 @@ def _upserted(
     if form is None:
         return None
     found = inspector.queries.analyze(form.text, relations, form=AS_UPSERT)
-    what = "one row is" if query.kind == ONE_ROW else "the groups are"
+    if found.refusal is not None:
+        return None
+    is_one_row = query.kind == ONE_ROW
+    lifted = _lifted(inspector, query, form.keys, found.schema, relations)
+    if lifted is not None:
+        what = (
+            "new rows are combined with the view's row" if is_one_row else "new rows are combined with the view's rows"
+        )
+        return _fitted(form, found, whole, replace(_combining(lifted, what), is_one_row=is_one_row))
+    what = "one row is" if is_one_row else "the groups are"
     maintenance = Maintenance(
         strategy=UPSERT,
         reason=f"{what} kept, and replaced as rows arrive",
         query=form.text,
-        is_one_row=query.kind == ONE_ROW,
+        is_one_row=is_one_row,
     )
     return _fitted(form, found, whole, maintenance)
 

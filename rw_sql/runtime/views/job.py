@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 from pyspark.errors import StreamingQueryException
 
-from rw_sql.metastore.records import CHANGES, DIFF, KEYS, MaterializedViewRecord, SourceRecord
+from rw_sql.metastore.records import CHANGES, COMBINED, DIFF, KEYS, MaterializedViewRecord, SourceRecord
 from rw_sql.runtime.backfill.checks import require_history
 from rw_sql.runtime.backfill.direct_table import HISTORY_GENERATION, DirectTable, is_direct
 from rw_sql.runtime.backfill.job import Backfill, is_live, leave_histories
@@ -21,6 +21,7 @@ from rw_sql.runtime.delta.change_feed import begin_feed
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.direct.readers import DirectReaders
+from rw_sql.runtime.jobs.batch_mode import LeftToSparkError
 from rw_sql.runtime.jobs.inputs import require_columns, require_input
 from rw_sql.runtime.jobs.streaming_run import StreamingRun
 from rw_sql.runtime.jobs.table_paths import with_remedy
@@ -37,6 +38,7 @@ from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 from rw_sql.runtime.upkeep.table_upkeep import Upkeep
 from rw_sql.runtime.views import recomputed
+from rw_sql.runtime.views.combined import Combined, GroupTable, group_of_nothing
 from rw_sql.runtime.views.keyed import Keyed
 from rw_sql.runtime.views.row_mode import RowMode
 from rw_sql.runtime.views.strategy import ViewRun
@@ -105,13 +107,21 @@ def _open_output(context: Context, spec: ViewSpec, run: Run, generation: int) ->
         epoch=run.epoch,
         generation=generation,
         has_change_feed=spec.has_change_feed,
-        first_rows=rows_of_nothing(context, spec) if spec.maintenance.is_one_row else None,
+        first_rows=_first_rows(context, spec),
     )
+
+
+def _first_rows(context: Context, spec: ViewSpec) -> pa.Table | None:
+    if not spec.maintenance.is_one_row:
+        return None
+    return group_of_nothing(spec) if spec.maintenance.strategy == COMBINED else rows_of_nothing(context, spec)
 
 
 def _strategy_of(run: ViewRun) -> Strategy:
     if run.spec.keyed is not None:
         return Keyed(run, run.spec.keyed)
+    if run.spec.maintenance.strategy == COMBINED:
+        return Combined.of(run)
     if run.spec.maintenance.strategy in (CHANGES, KEYS, DIFF):
         return recomputed.strategy_of(run)
     return Streamed(run)
@@ -132,6 +142,7 @@ class View:
     readers: DirectReaders | None = None
     strategy: Strategy = field(init=False)
     rows: RowMode = field(init=False)
+    groups: GroupTable | None = field(default=None, init=False)
     backfill: Backfill | None = None
     session: SparkSession | None = None
 
@@ -280,7 +291,9 @@ class View:
         )
 
     def _row_mode(self) -> RowMode:
-        return RowMode(self._view_run({}), self.streaming, self._start_query, self._end_query, self._on_rows)
+        run = self._view_run({})
+        self.groups = GroupTable.of(run) if self.spec.maintenance.strategy == COMBINED else None
+        return RowMode(run, self.streaming, self._start_query, self._end_query, self._on_rows)
 
     def _start_batches(self, tables: Mapping[int, str]) -> None:
         """Starts a query, or a thread that writes small batches.
@@ -334,7 +347,7 @@ class View:
             write(frame, batch)
             if isinstance(self.strategy, Keyed):
                 self.strategy.await_rows(batch, lambda: self.streaming.is_stopping)
-            elif isinstance(self.strategy, Streamed) and not self.strategy.run.tables:
+            elif isinstance(self.strategy, Streamed | Combined) and not self.strategy.run.tables:
                 self.rows.after_batch(batch, self.strategy.last)
 
         return write_and_wait
@@ -367,14 +380,22 @@ class View:
             raise FencedError(f"{self.spec.job} was stopped")
 
     def _on_rows(self, rows: RowBatches, computed: pa.Table) -> None:
-        """Writes a batch that the thread has computed. Raises LeftToSparkError if the batch cannot be planned."""
+        """Writes a batch that the thread has computed. Raises LeftToSparkError if a query must plan or combine the
+        batch."""
         number = rows.number
         with self.streaming.batch():
             fault("view.in_batch")
             with self._turn():
                 self.output.require_turn(number)
+                is_new = number > self.done and computed.num_rows > 0
+                groups = self.groups if is_new else None
+                combination = None if groups is None else groups.combined(computed)
+                if groups is not None and combination is None:
+                    raise LeftToSparkError("Spark must combine the groups")
                 rows.plan()
-                if number > self.done and computed.num_rows:
+                if groups is not None and combination is not None:
+                    groups.commit(combination, number)
+                elif is_new:
                     self.output.append_rows(computed, number)
                 rows.complete()
                 self.upkeep.run_if_due()

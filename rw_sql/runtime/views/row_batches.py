@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from rw_sql.connectors.delta.plain_files import is_plain
-from rw_sql.metastore.records import CHANGES, DIFF, KEYS, SIGNED
+from rw_sql.metastore.records import COMBINED
 from rw_sql.runtime.delta.delta_log import latest_version, read_actions, table_id
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.delta.row_counts import RowCount
@@ -54,10 +54,10 @@ _MOST_COMMITS = 200
 
 
 def may_have_row_batches(warehouse: Warehouse, spec: ViewSpec) -> bool:
-    """True if a view may be a row-by-row query over the appended rows of one table of the warehouse."""
-    if not warehouse.is_local or len(spec.inputs) != 1 or spec.keys or spec.readers or spec.keyed is not None:
+    """True if a view's job may be a row-by-row query over the appended rows of one table of the warehouse."""
+    if not warehouse.is_local or len(spec.inputs) != 1 or spec.readers or spec.keyed is not None:
         return False
-    if spec.maintenance.strategy in (CHANGES, DIFF, KEYS, SIGNED) or spec.maintenance.is_one_row:
+    if spec.keys and spec.maintenance.strategy != COMBINED:
         return False
     (given,) = spec.inputs
     return not given.is_changing and not given.path and given.watermark is None and given.live_from is None

@@ -40,7 +40,8 @@ class Streamed:
     -1 for a removed row."""
 
     run: ViewRun
-    _steps: tuple[str, ...] | None = None
+    steps: tuple[str, ...] | None = None
+    """The steps of a row-by-row query, by Spark's names; None for other queries."""
     last: Planned = field(default_factory=Planned, init=False)
     """The number of rows that the newest batch reads."""
 
@@ -51,15 +52,16 @@ class Streamed:
             frame = signed_frame(self.run.context, spark, given) if is_signed else self.run.input(spark, given)
             register_view(frame, given.name)
         found = spark.sql(self.run.spec.query)
-        self._steps = steps_by_row(found)
+        self.steps = steps_by_row(found)
         frame = as_in_files(found, self.run.spec)
-        return frame, "update" if self.run.spec.keys else "append"
+        has_state = bool(self.run.spec.keys) and not self.run.spec.maintenance.combine
+        return frame, "update" if has_state else "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Writes through the driver's memory if the batch is known to fit, otherwise through Spark."""
         planned = self.last = self.planned(batch)
-        expected = expected_rows(self.run, planned, self._steps)
-        if planned.most == 0 and self._steps is not None:
+        expected = expected_rows(self.run, planned, self.steps)
+        if planned.most == 0 and self.steps is not None:
             return
         if planned.is_small:
             self._write_rows(frame, batch, expected)
@@ -115,8 +117,12 @@ class Streamed:
 
 
 def expected_rows(run: ViewRun, planned: Planned, steps: tuple[str, ...] | None) -> Expected:
-    """The expected number of rows of a batch; ``steps`` are those of a row-by-row query, None for other queries."""
-    if steps is None or "Generate" in steps or run.spec.keys or planned.most is None or run.readers:
+    """The expected number of rows of a batch; ``steps`` are those of a row-by-row query, None for other queries.
+
+    For a view whose groups are combined, these are the rows before they are combined.
+    """
+    has_state = bool(run.spec.keys) and not run.spec.maintenance.combine
+    if steps is None or "Generate" in steps or has_state or planned.most is None or run.readers:
         return ANY
     (given, *_) = run.spec.inputs
     if given.is_changing:

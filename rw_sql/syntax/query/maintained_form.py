@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
+from rw_sql.syntax.query.combined_groups import lift
 from rw_sql.syntax.query.signed_aggregates import SIGN, count_distinct_by_sets, signable, signed
 from rw_sql.syntax.query.tables_read import shared_tree
 from rw_sql.syntax.query.trees import (
@@ -68,6 +69,15 @@ class Form:
     def text(self) -> str:
         """The form in Spark's SQL. It is made at the first use, because some callers need only the keys."""
         return spent_sql(self._tree)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """A query that returns each input row as a group of its own, and for each of its columns the function that combines
+    the values of two groups: see :mod:`rw_sql.syntax.query.combined_groups`."""
+
+    text: str
+    functions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +179,24 @@ class ViewQuery:
         core = chain[-1]
         names = _add_keys(core, _group_keys(core) if self.kind == GROUPS else [(exp.Literal.number(0), None)])
         return _formed(chain, names, has_keep=None)
+
+    def lifted(self, keys: Sequence[str], columns: Sequence[tuple[str, str]]) -> Lifted | None:
+        """The lifted form of an aggregation or DISTINCT of a single relation; None if there is no such form.
+
+        ``keys`` are the names of the columns that identify a row of the result, including hidden ones, and ``columns``
+        are all its columns with their types as DDL.
+        """
+        from sqlglot import exp
+
+        if len(self._chain) != 1 or not self.is_direct or self.kind not in (GROUPS, ONE_ROW, DISTINCT):
+            return None
+        core = copy_of(self._chain[0])
+        if core.args.get("having") or (self.kind == DISTINCT and len(keys) < len(columns)):
+            return None
+        if self.kind != DISTINCT:
+            _add_keys(core, _group_keys(core) if self.kind == GROUPS else [(exp.Literal.number(0), None)])
+        functions = lift(core, keys, columns)
+        return None if functions is None else Lifted(spent_sql(core), functions)
 
     def touched_groups(self, keys: Sequence[str], columns: Sequence[str]) -> str | None:
         """A query that returns the group of each input row, in columns whose names are ``keys``; None if the query is

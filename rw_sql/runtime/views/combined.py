@@ -1,0 +1,217 @@
+"""Views of groups whose state is the view's table: the groups of each batch are combined with the table's rows.
+
+The job's query returns each input row as a group of its own (:mod:`rw_sql.syntax.query.combined_groups`), so it is
+computed row by row and has no state in the checkpoint. Few rows are combined by Arrow, many by Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import QueryBuilder, Schema
+
+from rw_sql.connectors.delta.plain_files import is_plain, rows_now
+from rw_sql.runtime.delta.held_rows import in_any_order, may_hold
+from rw_sql.runtime.delta.job_output import SMALL_ROWS
+from rw_sql.runtime.delta.row_counts import RowCount
+from rw_sql.runtime.delta.stored_rows import as_stored
+from rw_sql.runtime.views.group_rows import combine
+from rw_sql.runtime.views.streamed import Streamed, expected_rows
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
+from rw_sql.syntax.query.combined_groups import COUNT, FUNCTIONS, KEY
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from rw_sql.model.job_specs import ViewSpec
+    from rw_sql.runtime.positions.planned_rows import Planned
+    from rw_sql.runtime.views.group_rows import Combination
+    from rw_sql.runtime.views.strategy import ViewRun
+
+_READ = "_rw_read"
+"""The number of input rows of a group, while Spark combines a batch."""
+
+
+@dataclass(slots=True)
+class GroupTable:
+    """The groups in a view's table, for combining them with new ones. Not thread-safe."""
+
+    run: ViewRun
+    functions: dict[str, str]
+    """The function of each column, as in :func:`rw_sql.runtime.views.group_rows.combine`."""
+    _held: tuple[int, pa.Table] | None = field(default=None, init=False)
+    """A version of the table, and all its rows, if they are few."""
+
+    @staticmethod
+    def of(run: ViewRun) -> GroupTable:
+        """The groups of a view whose strategy is COMBINED."""
+        return GroupTable(run, dict(zip(run.schema.names, run.spec.maintenance.combine, strict=True)))
+
+    def combined(self, rows: pa.Table) -> Combination | None:
+        """Combines rows with the table's groups. The output's table must be at its newest version.
+
+        Returns None if only Spark can do this.
+        """
+        try:
+            known = self._known(rows)
+            return None if known is None else combine(known, rows, self.functions)
+        except pa.ArrowException:
+            return None
+
+    def write(self, rows: pa.Table, batch: int) -> bool:
+        """Commits the groups that rows change, if there are any; returns False if only Spark can combine the rows.
+
+        The caller must hold the run's turn, and the output's table must be at its newest version.
+        """
+        combination = self.combined(rows)
+        if combination is None:
+            return False
+        self.commit(combination, batch)
+        return True
+
+    def commit(self, combination: Combination, batch: int) -> None:
+        """Commits the changed groups of a combination, unless there are none."""
+        output, groups, is_whole = self.run.output, combination.groups, self._held is not None
+        self._held = None
+        if combination.changed.num_rows:
+            output.upsert_rows(combination.changed, self.run.spec.keys, batch)
+        if is_whole and groups.num_rows <= SMALL_ROWS:
+            self._held = (output.table.version(), groups)
+
+    def _known(self, rows: pa.Table) -> pa.Table | None:
+        """The table's rows, at least those with the keys of ``rows``; None if they cannot be read here."""
+        table = self.run.output.table
+        if self._held is not None and self._held[0] == table.version():
+            return self._held[1]
+        self._held = None
+        protocol = table.protocol()
+        if not is_plain(protocol.min_reader_version, protocol.reader_features or ()):
+            return None
+        counts = pa.table(table.get_add_actions(flatten=True))["num_records"]
+        if counts.null_count == 0 and (pc.sum(counts).as_py() or 0) <= SMALL_ROWS:
+            found = self._all(table)
+            self._held = (table.version(), found)
+            return found
+        if not self.run.context.warehouse.is_local:
+            return None
+        keys = [name for name, function in self.functions.items() if function == KEY]
+        condition = reduce(pc.and_, (pc.field(name).isin(pc.unique(rows[name])) for name in keys))
+        return self._files(table).to_table(filter=condition).cast(self.run.schema)
+
+    def _all(self, table: DeltaTable) -> pa.Table:
+        if not table.file_uris():
+            return self.run.schema.empty_table()
+        if self.run.context.warehouse.is_local:
+            return self._files(table).to_table().cast(self.run.schema)
+        rows = QueryBuilder().register("groups", table).execute("SELECT * FROM groups").read_all()
+        return as_stored(pa.table(rows), self.run.schema)
+
+    def _files(self, table: DeltaTable) -> ds.Dataset:
+        files = [uri.removeprefix("file://") for uri in table.file_uris()]
+        return ds.dataset(files, schema=self.run.schema, format="parquet")
+
+
+def group_of_nothing(spec: ViewSpec) -> pa.Table:
+    """The result of an aggregation without groups before any input: counts are 0, other values are NULL."""
+    schema = pa.schema(Schema.from_json(spec.schema).to_arrow())
+    zeros = (KEY, COUNT)
+    row = {
+        name: 0 if function in zeros else None
+        for name, function in zip(schema.names, spec.maintenance.combine, strict=True)
+    }
+    return pa.Table.from_pylist([row], schema=schema)
+
+
+@dataclass(slots=True)
+class Combined:
+    """The strategy for a view of groups whose query returns each input row as a group."""
+
+    run: ViewRun
+    groups: GroupTable
+    lifted: Streamed
+    """The query that returns each input row as a group."""
+
+    @staticmethod
+    def of(run: ViewRun) -> Combined:
+        """The strategy for one run."""
+        return Combined(run, GroupTable.of(run), Streamed(run))
+
+    @property
+    def last(self) -> Planned:
+        """The number of rows that the newest batch reads."""
+        return self.lifted.last
+
+    def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
+        """The stream of input rows, each as a group."""
+        return self.lifted.stream(spark)
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        """Combines a batch with the table's rows. Makes no commit if no group changes."""
+        planned = self.lifted.last = self.lifted.planned(batch)
+        if planned.most == 0:
+            return
+        expected = expected_rows(self.run, planned, self.lifted.steps)
+        if planned.is_small:
+            rows = self.run.fitted(frame.toArrow())
+            expected.require(RowCount(written=rows.num_rows))
+            if self.write_rows(rows, batch):
+                return
+        grouped = in_any_order(self._grouped(frame, counts_rows=True)).persist()
+        try:
+            count, read = grouped.selectExpr("count(*)", f"coalesce(sum({_READ}), 0)").collect()[0]
+            expected.require(RowCount(written=read))
+            added = grouped.drop(_READ)
+            if count and not (may_hold(added, count) and self.write_rows(self.run.fitted(added.toArrow()), batch)):
+                self._merge(added, batch)
+        finally:
+            grouped.unpersist()
+
+    def write_rows(self, rows: pa.Table, batch: int) -> bool:
+        """Combines rows in this process's memory and writes the changed groups; returns False if only Spark can do
+        this."""
+        with self.run.turn():
+            self.run.output.require_turn(batch)
+            return self.groups.write(rows, batch)
+
+    def _grouped(self, frame: DataFrame, *, counts_rows: bool = False) -> DataFrame:
+        """The groups of rows that are groups already."""
+        from pyspark.sql import functions as f
+
+        of_name = {"sum": f.sum, "min": f.min, "max": f.max}
+        kinds = {column.name: column.dataType for column in frame.schema.fields}
+        keys = [name for name, function in self.groups.functions.items() if function == KEY]
+        values = [
+            of_name[FUNCTIONS[function]](quoted_for_spark(name)).cast(kinds[name]).alias(name)
+            for name, function in self.groups.functions.items()
+            if function != KEY
+        ]
+        count = [f.count(f.lit(1)).alias(_READ)] if counts_rows or not values else []
+        return frame.groupBy(*map(quoted_for_spark, keys)).agg(*values, *count)
+
+    def _merge(self, added: DataFrame, batch: int) -> None:
+        """Combines groups with the table's rows by Spark."""
+        columns = list(self.groups.functions)
+        keys = [name for name, function in self.groups.functions.items() if function == KEY]
+        own = rows_now(added.sparkSession, self.run.output.path)
+        before = own.alias("t").join(added.alias("s"), _same(keys), "left_semi")
+        both = before.select(*map(quoted_for_spark, columns)).unionByName(added.select(*map(quoted_for_spark, columns)))
+        held = in_any_order(self._grouped(both).select(*map(quoted_for_spark, columns))).persist()
+        try:
+            count = held.count()
+            with self.run.turn():
+                self.run.output.upsert_frame(held, keys, batch, rows=count)
+        finally:
+            held.unpersist()
+
+
+def _same(keys: list[str]) -> Column:
+    from pyspark.sql import functions as f
+
+    conditions = [f.col(f"t.{quoted_for_spark(key)}").eqNullSafe(f.col(f"s.{quoted_for_spark(key)}")) for key in keys]
+    return reduce(lambda one, other: one & other, conditions)

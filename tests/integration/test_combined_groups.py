@@ -1,0 +1,173 @@
+"""Views of groups whose batches are combined with the view's rows, by a thread or by a streaming query."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.metastore.records import COMBINED
+from rw_sql.runtime.jobs import batch_mode
+from rw_sql.runtime.positions import planned_rows
+from rw_sql.runtime.views import combined
+from rw_sql.runtime.views.job import View
+from tests.integration.attached import AttachedSession, has_thread, produce_json, restarted, wait_until
+from tests.support.ageing import PAUSES
+
+if TYPE_CHECKING:
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+QUERY = (
+    "SELECT k, day, count(*) AS n, count(v) AS known, sum(v) AS total, sum(price) AS paid, min(word) AS least, "
+    "max(v) AS most, count_if(v > 3) AS large, sum(v) FILTER (WHERE word <> 'a') AS others, min(ratio) AS ratio "
+    "FROM s WHERE k IS NULL OR k < 9 GROUP BY k, day"
+)
+
+
+class Records:
+    """The records of the topic of the source ``s``."""
+
+    def __init__(self, session: AttachedSession, broker: BrokerInfo, topic: str, seed: int) -> None:
+        create_topic(broker.bootstrap, topic, 2)
+        session.run(
+            f"CREATE SOURCE s (k INT, day DATE, v INT, price DECIMAL(8, 2), word VARCHAR, ratio DOUBLE) WITH "
+            f"(connector = 'kafka', topic = '{topic}', properties.bootstrap.server = '{broker.bootstrap}') "
+            "FORMAT PLAIN ENCODE JSON"
+        )
+        self._broker, self._topic, self._random = broker, topic, Random(seed)
+        self.made: list[dict[str, Any]] = []
+
+    def add(self, count: int) -> None:
+        """Adds ``count`` random records."""
+        new = [self._drawn() for _ in range(count)]
+        produce_json(self._broker.bootstrap, self._topic, new)
+        self.made += new
+
+    def _drawn(self) -> dict[str, Any]:
+        random = self._random
+
+        def some(value: Any) -> Any:
+            return None if random.random() < 0.2 else value
+
+        return {
+            "k": some(random.randrange(10)),
+            "day": some(f"2026-01-0{random.randint(1, 3)}"),
+            "v": some(random.randint(-5, 5)),
+            "price": some(str(Decimal(random.randint(-10_000, 10_000)) / 100)),
+            "word": some(random.choice(("a", "b", "", "ä😀"))),
+            "ratio": some(random.choice((0.5, -1.25, 3.0))),
+        }
+
+
+@pytest.fixture
+def records(session: AttachedSession, broker: BrokerInfo, topic_name: str, seed: int) -> Records:
+    return Records(session, broker, topic_name, seed)
+
+
+def require_rows(session: AttachedSession, records: Records, view: str = "v", query: str = QUERY) -> None:
+    """Requires that a view equals its query over all records, as Spark computes it."""
+    columns = "k INT, day STRING, v INT, price STRING, word STRING, ratio DOUBLE"
+    frame = session.spark.createDataFrame(records.made, columns).selectExpr(
+        "k", "CAST(day AS DATE) AS day", "v", "CAST(price AS DECIMAL(8, 2)) AS price", "word", "ratio"
+    )
+    wanted = session.spark.sql(query.replace("FROM s", "FROM {rows}"), rows=frame).collect()
+    found = session.flushed_rows_of(view)
+    assert sorted(map(repr, map(tuple, found))) == sorted(map(repr, map(tuple, wanted)))
+
+
+def version_of(session: AttachedSession, view: str) -> int:
+    """The newest version of a view's table."""
+    context = session.attached._runtime.context
+    record = context.metastore.snapshot().find("materialized_view", view)
+    assert record is not None
+    assert record.maintenance.strategy == COMBINED
+    return DeltaTable(context.warehouse.data(record.id, record.generation)).version()
+
+
+def test_a_thread_combines_small_batches(
+    session: AttachedSession, records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(View, "_start_query", None)
+    session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}")
+    for count in (7, 1, 40):
+        records.add(count)
+        require_rows(session, records)
+        assert has_thread(session, "v")
+    session.run("PAUSE SOURCE s", "RESUME SOURCE s")
+    records.add(5)
+    require_rows(session, records)
+
+
+def test_a_query_combines_large_batches(
+    session: AttachedSession, records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches above 30 rows are grouped by Spark; above 10 groups, Spark also combines them with the table's rows."""
+    monkeypatch.setattr(planned_rows, "SMALL_ROWS", 30)
+    monkeypatch.setattr(combined, "may_hold", lambda _held, count: count <= 10)
+    session.run(
+        f"CREATE MATERIALIZED VIEW v AS {QUERY}",
+        "CREATE MATERIALIZED VIEW w AS SELECT k, max(price) AS most FROM s GROUP BY k",
+        "CREATE MATERIALIZED VIEW d AS SELECT DISTINCT k, word FROM s",
+    )
+    for count in (100, 200, 3, 150):
+        records.add(count)
+        require_rows(session, records)
+        require_rows(session, records, "w", "SELECT k, max(price) AS most FROM s GROUP BY k")
+        require_rows(session, records, "d", "SELECT DISTINCT k, word FROM s")
+
+
+def test_a_view_of_many_groups_reads_only_those_of_a_batch(
+    session: AttachedSession, records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(combined, "SMALL_ROWS", 5)
+    session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}")
+    for count in (60, 3, 1, 8):
+        records.add(count)
+        require_rows(session, records)
+
+
+def test_rows_that_change_no_group_are_not_committed(session: AttachedSession, records: Records) -> None:
+    session.run("CREATE MATERIALIZED VIEW v AS SELECT word, max(1) AS one FROM s GROUP BY word")
+    records.add(60)
+    session.run("FLUSH")
+    before = version_of(session, "v")
+    records.add(20)
+    require_rows(session, records, "v", "SELECT word, max(1) AS one FROM s GROUP BY word")
+    assert version_of(session, "v") == before
+
+
+def test_an_error_of_a_sum_is_told_as_by_a_query(session: AttachedSession, records: Records) -> None:
+    session.run("CREATE MATERIALIZED VIEW v AS SELECT 1 AS one, sum(9223372036854775807) AS n FROM s GROUP BY 1")
+    records.add(1)
+    session.run("FLUSH")
+    records.add(1)
+    wait_until(lambda: "ARITHMETIC_OVERFLOW" in session.job("v").reason, "the overflow in SHOW JOBS")
+
+
+@pytest.mark.long
+def test_random_sizes_restarts_and_moves(
+    session: AttachedSession, records: Records, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """With a limit of 30 rows, batches go back and forth between the thread and the query."""
+    random = Random(seed)
+    monkeypatch.setattr(planned_rows, "SMALL_ROWS", 30)
+    monkeypatch.setattr(combined, "SMALL_ROWS", random.choice((5, 1_000)))
+    monkeypatch.setattr(combined, "may_hold", lambda _held, count: count <= 20)
+    monkeypatch.setattr(batch_mode, "MOST_NEEDED", 2)
+    over = "SELECT n, count(*) AS groups FROM v GROUP BY n"
+    session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}", f"CREATE MATERIALIZED VIEW w AS {over}")
+    for _ in range(25):
+        records.add(random.choice((0, 1, 5, 20, 29, 60, 200)))
+        if random.random() < 0.15:
+            session = restarted(session, random.choice((0.0, *PAUSES.values())))
+        elif random.random() < 0.6:
+            session.run("FLUSH")
+    require_rows(session, records)
+    groups = session.rows_of("v", "n")
+    assert dict(session.flushed_rows_of("w")) == {n: groups.count((n,)) for (n,) in groups}
