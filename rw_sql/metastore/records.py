@@ -70,7 +70,8 @@ class Maintenance:
     Spark schema in JSON), which only the stored table has. ``touched`` is a query that returns the values of the
     columns ``partition`` in changed input rows; the view's rows with these values are recomputed. ``is_one_row``: an
     aggregation without groups, which returns a row even for empty input. ``combine`` has, for each column of a COMBINED
-    view, the function that combines two groups (see :mod:`rw_sql.syntax.query.combined_groups`).
+    view's table, the function that combines two groups, and ``derived`` is the query that computes columns from others
+    (see :mod:`rw_sql.syntax.query.combined_groups`).
     """
 
     strategy: str = ""
@@ -81,6 +82,7 @@ class Maintenance:
     partition: tuple[str, ...] = ()
     is_one_row: bool = False
     combine: tuple[str, ...] = ()
+    derived: str = ""
 
     @property
     def is_recomputed(self) -> bool:

@@ -25,9 +25,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 QUERY = (
     "SELECT k, day, count(*) AS n, count(v) AS known, sum(v) AS total, sum(price) AS paid, min(word) AS least, "
-    "max(v) AS most, count_if(v > 3) AS large, sum(v) FILTER (WHERE word <> 'a') AS others, min(ratio) AS ratio "
-    "FROM s WHERE k IS NULL OR k < 9 GROUP BY k, day"
+    "max(v) AS most, count_if(v > 3) AS large, sum(v) FILTER (WHERE word <> 'a') AS others, min(ratio) AS ratio, "
+    "round(avg(v), 3) AS mean, avg(ratio) FILTER (WHERE v > 0) AS r, concat(k, '-', max(word)) AS name FROM s "
+    "WHERE k IS NULL OR k < 9 GROUP BY k, day"
 )
+ONE = "SELECT 2 * count(*) AS n, avg(v) AS mean, max(price) AS most FROM s"
 
 
 class Records:
@@ -94,11 +96,14 @@ def test_a_thread_combines_small_batches(
     session: AttachedSession, records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(View, "_start_query", None)
-    session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}")
+    session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}", f"CREATE MATERIALIZED VIEW one AS {ONE}")
+    assert session.rows_of("one") == [(0, None, None)]
     for count in (7, 1, 40):
         records.add(count)
         require_rows(session, records)
+        require_rows(session, records, "one", ONE)
         assert has_thread(session, "v")
+        assert has_thread(session, "one")
     session.run("PAUSE SOURCE s", "RESUME SOURCE s")
     records.add(5)
     require_rows(session, records)
@@ -114,12 +119,15 @@ def test_a_query_combines_large_batches(
         f"CREATE MATERIALIZED VIEW v AS {QUERY}",
         "CREATE MATERIALIZED VIEW w AS SELECT k, max(price) AS most FROM s GROUP BY k",
         "CREATE MATERIALIZED VIEW d AS SELECT DISTINCT k, word FROM s",
+        f"CREATE MATERIALIZED VIEW one AS {ONE}",
     )
+    assert session.flushed_rows_of("one") == [(0, None, None)]
     for count in (100, 200, 3, 150):
         records.add(count)
         require_rows(session, records)
         require_rows(session, records, "w", "SELECT k, max(price) AS most FROM s GROUP BY k")
         require_rows(session, records, "d", "SELECT DISTINCT k, word FROM s")
+        require_rows(session, records, "one", ONE)
 
 
 def test_a_view_of_many_groups_reads_only_those_of_a_batch(

@@ -147,7 +147,7 @@ def test_an_error_of_the_query_is_told_as_by_a_query(session: AttachedSession, p
 
 def test_a_view_with_state_or_time_keeps_its_query(session: AttachedSession, produce: Callable[[int], None]) -> None:
     session.run(
-        "CREATE MATERIALIZED VIEW counts AS SELECT id % 2 AS k, count(*) AS n FROM s GROUP BY 1",
+        "CREATE MATERIALIZED VIEW counts AS SELECT id % 2 AS k, count(DISTINCT id) AS n FROM s GROUP BY 1",
         "CREATE MATERIALIZED VIEW words AS SELECT id, explode(split(word, '')) AS letter FROM s",
     )
     for _ in range(3):

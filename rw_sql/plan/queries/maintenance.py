@@ -31,14 +31,17 @@ from rw_sql.model.relations import (
 from rw_sql.plan.ports.queries import UPSERT as AS_UPSERT
 from rw_sql.plan.ports.queries import WHOLE, QueryAnalysis
 from rw_sql.syntax.lexing.identifiers import spark_name, sql_name
+from rw_sql.syntax.query.combined_groups import GROUPS_RELATION
 from rw_sql.syntax.query.maintained_form import KEEP, KEY, NOT_TAKEN_APART, ROW, read_view_query
 from rw_sql.syntax.query.signed_aggregates import SIGN
 from rw_sql.syntax.query.trees import DISTINCT, GROUPS, JOIN, ONE_ROW, ROWS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rw_sql.metastore.records import ObjectRecord
     from rw_sql.plan.ports.inspector import Inspector
-    from rw_sql.syntax.query.maintained_form import Form, Lifted, ViewQuery
+    from rw_sql.syntax.query.maintained_form import Form, ViewQuery
 
 _PICKING = frozenset({"Project", "Filter", "SubqueryAlias", "View", "ResolvedHint", "Range", "LocalRelation"})
 """The operators in Spark's plan for filters and projections of one relation."""
@@ -83,7 +86,9 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
         if streamed.refusal is None:
             if streamed.varies is not None and (streamed.keys or streamed.varies_in or closes_windows):
                 return Maintained(refused=_varying(streamed.varies))
-            combined = None if closes_windows else _combined(inspector, text, streamed, relations)
+            combined = None
+            if streamed.keys and not closes_windows and _is_read_alike(inspector, text, relations):
+                combined = _combined(inspector, read_view_query(text), streamed.schema, relations, streamed.keys)
             return combined or _streamed(streamed, closes_windows=closes_windows)
     if closes_windows:
         return Maintained(
@@ -102,7 +107,7 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
         query = NOT_TAKEN_APART
     found: Maintained | None = None
     if not changing:
-        found = _upserted(inspector, query, whole, relations)
+        found = _combined(inspector, query, whole.schema, relations) or _upserted(inspector, query, whole, relations)
         sources = [record.name for record in inputs if isinstance(record, SourceRecord)]
         if found is None and sources and streamed is not None:
             return Maintained(refused=_needs_rows(streamed, query, sources))
@@ -168,52 +173,74 @@ def visible_keys(view: MaterializedViewRecord) -> tuple[str, ...]:
 
 
 def _combined(
-    inspector: Inspector, text: str, streamed: QueryAnalysis, relations: tuple[Relation, ...]
+    inspector: Inspector, query: ViewQuery, schema: str, relations: tuple[Relation, ...], keys: tuple[str, ...] = ()
 ) -> Maintained | None:
-    """Maintenance that combines the groups of each batch with the view's rows; None if the query has no such form."""
-    query = read_view_query(text)
-    if not streamed.keys or query.kind not in (GROUPS, DISTINCT):
+    """Maintenance that combines the groups of each batch with the view's rows; None if the query has no such form.
+
+    ``schema`` is the query's own schema. ``keys``, if given, are its key columns. With a watermark, Spark must keep the
+    groups, because it drops late rows.
+    """
+    if len(relations) != 1 or relations[0].watermark is not None or any(word in schema for word in _NOT_COMBINED):
         return None
-    lifted = _lifted(inspector, query, streamed.keys, streamed.schema, relations)
-    if lifted is None or not inspector.queries.analyze(text, relations, form=WHOLE, same_as=query.text).is_same:
+    parted = query.parted([name for name, _ in relations[0].columns])
+    if parted is None or (keys and {*keys} != {*parted.keys}):
         return None
+    typed = schema
+    if not parted.is_whole:
+        found = inspector.queries.analyze(parted.typed_text, relations, form=WHOLE)
+        if found.refusal is not None:
+            return None
+        typed = found.schema
+    types = dict(schema_columns(typed))
+    lifted = parted.lifted(types)
+    if lifted is None or not _returns(inspector, lifted.text, relations, {name: types[name] for name in parted.names}):
+        return None
+    groups = Relation(name=GROUPS_RELATION, columns=tuple((name, types[name]) for name in parted.names))
+    stored = {**dict(schema_columns(schema)), **dict(groups.columns)}
+    if lifted.derived and not _returns(inspector, lifted.derived, (groups,), stored):
+        return None
+    fields = {field["name"]: field for text in (typed, schema) for field in json.loads(text)["fields"]}
+    hidden = [fields[name] for name in stored if name not in parted.columns]
+    is_one_row = query.kind == ONE_ROW
+    by_key = f" by key ({', '.join(keys)})" if keys else ""
     return Maintained(
-        schema=nullable_schema(streamed.schema),
-        keys=streamed.keys,
-        maintenance=_combining(lifted, f"the groups of new rows are combined with the view's rows{_by(streamed.keys)}"),
+        schema=nullable_schema(schema),
+        keys=keys or parted.keys,
+        maintenance=Maintenance(
+            strategy=COMBINED,
+            reason=f"new rows are combined with the view's {'row' if is_one_row else 'groups' + by_key}",
+            query=lifted.text,
+            hidden=nullable_fields(hidden) if hidden else "",
+            is_one_row=is_one_row,
+            combine=tuple(lifted.functions[name] for name in stored),
+            derived=lifted.derived,
+        ),
     )
 
 
-def _lifted(
-    inspector: Inspector, query: ViewQuery, keys: tuple[str, ...], schema: str, relations: tuple[Relation, ...]
-) -> Lifted | None:
-    """The lifted form of an aggregation or DISTINCT whose result has these keys and this schema.
-
-    With a watermark, there is none: Spark must keep the groups, because it drops late rows.
-    """
-    if len(relations) != 1 or relations[0].watermark is not None or "COLLATION" in schema:
-        return None
-    columns = schema_columns(schema)
-    lifted = query.lifted(keys, columns)
-    if lifted is None:
-        return None
-    found = inspector.queries.analyze(lifted.text, relations)
-    return lifted if found.refusal is None and not found.keys and schema_columns(found.schema) == columns else None
+_NOT_COMBINED = ("COLLATION", '"void"')
+"""Parts of a schema with texts that Arrow compares otherwise than Spark, or with columns whose types are not known."""
 
 
-def _combining(lifted: Lifted, reason: str) -> Maintenance:
-    return Maintenance(strategy=COMBINED, reason=reason, query=lifted.text, combine=lifted.functions)
+def _returns(inspector: Inspector, text: str, relations: tuple[Relation, ...], columns: Mapping[str, str]) -> bool:
+    """True if a row-by-row query returns these columns, in any order."""
+    found = inspector.queries.analyze(text, relations)
+    return found.refusal is None and not found.keys and dict(schema_columns(found.schema)) == columns
 
 
-def _by(keys: tuple[str, ...]) -> str:
-    return f" by key ({', '.join(keys)})"
+def _is_read_alike(inspector: Inspector, text: str, relations: tuple[Relation, ...]) -> bool:
+    """True if Spark considers the query as rw_sql has parsed it equivalent to the query."""
+    query = read_view_query(text)
+    if query.kind not in (GROUPS, DISTINCT) or not query.is_direct:
+        return False
+    return inspector.queries.analyze(text, relations, form=WHOLE, same_as=query.text).is_same
 
 
 def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
     if closes_windows:
         reason = "a window's rows are appended when the watermark has passed its end"
     elif found.keys:
-        reason = f"the groups are kept as state, and rows are replaced{_by(found.keys)}"
+        reason = f"the groups are kept as state, and rows are replaced by key ({', '.join(found.keys)})"
     else:
         reason = "rows are only appended"
     notice = ""
@@ -255,21 +282,12 @@ def _upserted(
     if form is None:
         return None
     found = inspector.queries.analyze(form.text, relations, form=AS_UPSERT)
-    if found.refusal is not None:
-        return None
-    is_one_row = query.kind == ONE_ROW
-    lifted = _lifted(inspector, query, form.keys, found.schema, relations)
-    if lifted is not None:
-        what = (
-            "new rows are combined with the view's row" if is_one_row else "new rows are combined with the view's rows"
-        )
-        return _fitted(form, found, whole, replace(_combining(lifted, what), is_one_row=is_one_row))
-    what = "one row is" if is_one_row else "the groups are"
+    what = "one row is" if query.kind == ONE_ROW else "the groups are"
     maintenance = Maintenance(
         strategy=UPSERT,
         reason=f"{what} kept, and replaced as rows arrive",
         query=form.text,
-        is_one_row=is_one_row,
+        is_one_row=query.kind == ONE_ROW,
     )
     return _fitted(form, found, whole, maintenance)
 

@@ -6,7 +6,7 @@ computed row by row and has no state in the checkpoint. Few rows are combined by
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -14,22 +14,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import QueryBuilder, Schema
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from rw_sql.connectors.delta.plain_files import is_plain, rows_now
+from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.runtime.delta.held_rows import in_any_order, may_hold
 from rw_sql.runtime.delta.job_output import SMALL_ROWS
 from rw_sql.runtime.delta.row_counts import RowCount
 from rw_sql.runtime.delta.stored_rows import as_stored
+from rw_sql.runtime.spark.row_query import RowQuery
+from rw_sql.runtime.spark.sessions import plain_sql, register_view
 from rw_sql.runtime.views.group_rows import combine
 from rw_sql.runtime.views.streamed import Streamed, expected_rows
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
-from rw_sql.syntax.query.combined_groups import COUNT, FUNCTIONS, KEY
+from rw_sql.syntax.query.combined_groups import COUNT, DERIVED, FUNCTIONS, GROUPS_RELATION, KEY
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from rw_sql.model.job_specs import ViewSpec
+    from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.positions.planned_rows import Planned
     from rw_sql.runtime.views.group_rows import Combination
     from rw_sql.runtime.views.strategy import ViewRun
@@ -44,14 +50,38 @@ class GroupTable:
 
     run: ViewRun
     functions: dict[str, str]
-    """The function of each column, as in :func:`rw_sql.runtime.views.group_rows.combine`."""
+    """The function of each combined column, as in :func:`rw_sql.runtime.views.group_rows.combine`."""
     _held: tuple[int, pa.Table] | None = field(default=None, init=False)
     """A version of the table, and all its rows, if they are few."""
+    _deriving: RowQuery | None = field(default=None, init=False)
+    """The query of the derived columns, prepared for few rows."""
+    _session: SparkSession | None = field(default=None, init=False)
 
     @staticmethod
     def of(run: ViewRun) -> GroupTable:
         """The groups of a view whose strategy is COMBINED."""
-        return GroupTable(run, dict(zip(run.schema.names, run.spec.maintenance.combine, strict=True)))
+        functions = zip(run.schema.names, run.spec.maintenance.combine, strict=True)
+        return GroupTable(run, {name: function for name, function in functions if function != DERIVED})
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that identify a group."""
+        return [name for name, function in self.functions.items() if function == KEY]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns without derived ones."""
+        return pa.schema([self.run.schema.field(name) for name in self.functions])
+
+    def prepare(self, session: SparkSession) -> None:
+        """Sets the session that computes derived columns, and prepares their query."""
+        self._session = session
+        if self.run.spec.maintenance.derived:
+            self._deriving = RowQuery.of(session, self.schema, self.derived)
+
+    def derived(self, groups: DataFrame) -> DataFrame:
+        """Groups with their derived columns, by Spark."""
+        return _derived(groups, self.run.spec)
 
     def combined(self, rows: pa.Table) -> Combination | None:
         """Combines rows with the table's groups. The output's table must be at its newest version.
@@ -59,9 +89,10 @@ class GroupTable:
         Returns None if only Spark can do this.
         """
         try:
-            known = self._known(rows)
-            return None if known is None else combine(known, rows, self.functions)
-        except pa.ArrowException:
+            known, rows = self._known(rows), rows.select(list(self.functions))
+            found = None if known is None else combine(known, rows, self.functions)
+            return found and replace(found, changed=self._with_derived(found.changed))
+        except (pa.ArrowException, PySparkException, Py4JError):
             return None
 
     def write(self, rows: pa.Table, batch: int) -> bool:
@@ -84,6 +115,16 @@ class GroupTable:
         if is_whole and groups.num_rows <= SMALL_ROWS:
             self._held = (output.table.version(), groups)
 
+    def _with_derived(self, groups: pa.Table) -> pa.Table:
+        if not self.run.spec.maintenance.derived or not groups.num_rows:
+            return self.run.fitted(groups)
+        found = None if self._deriving is None else self._deriving.rows(groups)
+        if found is None:
+            if self._session is None:
+                raise ValueError("no session was set")
+            found = self.derived(local_frame(self._session, groups)).toArrow()
+        return self.run.fitted(found)
+
     def _known(self, rows: pa.Table) -> pa.Table | None:
         """The table's rows, at least those with the keys of ``rows``; None if they cannot be read here."""
         table = self.run.output.table
@@ -100,32 +141,38 @@ class GroupTable:
             return found
         if not self.run.context.warehouse.is_local:
             return None
-        keys = [name for name, function in self.functions.items() if function == KEY]
-        condition = reduce(pc.and_, (pc.field(name).isin(pc.unique(rows[name])) for name in keys))
-        return self._files(table).to_table(filter=condition).cast(self.run.schema)
+        condition = reduce(pc.and_, (pc.field(name).isin(pc.unique(rows[name])) for name in self.keys))
+        return self._files(table).to_table(filter=condition)
 
     def _all(self, table: DeltaTable) -> pa.Table:
         if not table.file_uris():
-            return self.run.schema.empty_table()
+            return self.schema.empty_table()
         if self.run.context.warehouse.is_local:
-            return self._files(table).to_table().cast(self.run.schema)
+            return self._files(table).to_table()
         rows = QueryBuilder().register("groups", table).execute("SELECT * FROM groups").read_all()
-        return as_stored(pa.table(rows), self.run.schema)
+        return as_stored(pa.table(rows), self.schema)
 
     def _files(self, table: DeltaTable) -> ds.Dataset:
         files = [uri.removeprefix("file://") for uri in table.file_uris()]
-        return ds.dataset(files, schema=self.run.schema, format="parquet")
+        return ds.dataset(files, schema=self.schema, format="parquet")
 
 
-def group_of_nothing(spec: ViewSpec) -> pa.Table:
-    """The result of an aggregation without groups before any input: counts are 0, other values are NULL."""
+def group_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
+    """The result of an aggregation without groups before any input: counts are 0, and other aggregates are NULL."""
     schema = pa.schema(Schema.from_json(spec.schema).to_arrow())
-    zeros = (KEY, COUNT)
-    row = {
-        name: 0 if function in zeros else None
-        for name, function in zip(schema.names, spec.maintenance.combine, strict=True)
-    }
-    return pa.Table.from_pylist([row], schema=schema)
+    functions = dict(zip(schema.names, spec.maintenance.combine, strict=True))
+    combined = pa.schema([column for column in schema if functions[column.name] != DERIVED])
+    row = {name: 0 if functions[name] in (KEY, COUNT) else None for name in combined.names}
+    group = pa.Table.from_pylist([row], schema=combined)
+    if spec.maintenance.derived:
+        with context.sessions.lent() as spark:
+            group = _derived(local_frame(spark, group), spec).toArrow()
+    return as_stored(group, schema)
+
+
+def _derived(groups: DataFrame, spec: ViewSpec) -> DataFrame:
+    register_view(groups, GROUPS_RELATION)
+    return plain_sql(groups.sparkSession, spec.maintenance.derived)
 
 
 @dataclass(slots=True)
@@ -149,6 +196,7 @@ class Combined:
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The stream of input rows, each as a group."""
+        self.groups.prepare(spark)
         return self.lifted.stream(spark)
 
     def write(self, frame: DataFrame, batch: int) -> None:
@@ -185,23 +233,23 @@ class Combined:
 
         of_name = {"sum": f.sum, "min": f.min, "max": f.max}
         kinds = {column.name: column.dataType for column in frame.schema.fields}
-        keys = [name for name, function in self.groups.functions.items() if function == KEY]
         values = [
             of_name[FUNCTIONS[function]](quoted_for_spark(name)).cast(kinds[name]).alias(name)
             for name, function in self.groups.functions.items()
             if function != KEY
         ]
         count = [f.count(f.lit(1)).alias(_READ)] if counts_rows or not values else []
-        return frame.groupBy(*map(quoted_for_spark, keys)).agg(*values, *count)
+        return frame.groupBy(*map(quoted_for_spark, self.groups.keys)).agg(*values, *count)
 
     def _merge(self, added: DataFrame, batch: int) -> None:
         """Combines groups with the table's rows by Spark."""
-        columns = list(self.groups.functions)
-        keys = [name for name, function in self.groups.functions.items() if function == KEY]
+        columns, keys = list(self.groups.functions), self.groups.keys
         own = rows_now(added.sparkSession, self.run.output.path)
         before = own.alias("t").join(added.alias("s"), _same(keys), "left_semi")
         both = before.select(*map(quoted_for_spark, columns)).unionByName(added.select(*map(quoted_for_spark, columns)))
-        held = in_any_order(self._grouped(both).select(*map(quoted_for_spark, columns))).persist()
+        grouped = self._grouped(both).select(*map(quoted_for_spark, columns))
+        rows = self.groups.derived(grouped) if self.run.spec.maintenance.derived else grouped
+        held = in_any_order(rows).persist()
         try:
             count = held.count()
             with self.run.turn():

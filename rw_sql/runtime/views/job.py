@@ -114,7 +114,7 @@ def _open_output(context: Context, spec: ViewSpec, run: Run, generation: int) ->
 def _first_rows(context: Context, spec: ViewSpec) -> pa.Table | None:
     if not spec.maintenance.is_one_row:
         return None
-    return group_of_nothing(spec) if spec.maintenance.strategy == COMBINED else rows_of_nothing(context, spec)
+    return group_of_nothing(context, spec) if spec.maintenance.strategy == COMBINED else rows_of_nothing(context, spec)
 
 
 def _strategy_of(run: ViewRun) -> Strategy:
@@ -293,7 +293,7 @@ class View:
     def _row_mode(self) -> RowMode:
         run = self._view_run({})
         self.groups = GroupTable.of(run) if self.spec.maintenance.strategy == COMBINED else None
-        return RowMode(run, self.streaming, self._start_query, self._end_query, self._on_rows)
+        return RowMode(run, self.streaming, self._start_query, self._end_query, self._on_rows, self.groups)
 
     def _start_batches(self, tables: Mapping[int, str]) -> None:
         """Starts a query, or a thread that writes small batches.

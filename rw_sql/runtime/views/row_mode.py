@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from rw_sql.runtime.jobs.streaming_run import StreamingRun
     from rw_sql.runtime.positions.planned_rows import Planned
+    from rw_sql.runtime.views.combined import GroupTable
     from rw_sql.runtime.views.strategy import ViewRun
 
 
@@ -35,7 +36,7 @@ class RowMode:
     """How one run of a view writes its batches.
 
     ``start_query`` starts a query at the checkpoint's position, ``end_query`` ends it. ``write`` writes a batch of the
-    thread; it receives the batch and its rows.
+    thread; it receives the batch and its rows. ``groups`` are the groups that ``write`` combines, if the view has any.
     """
 
     run: ViewRun
@@ -43,6 +44,7 @@ class RowMode:
     start_query: Callable[[], None]
     end_query: Callable[[], None]
     write: Callable[[RowBatches, pa.Table], None]
+    groups: GroupTable | None = None
     mode: BatchMode = field(init=False)
     _session: SparkSession | None = field(default=None, init=False)
     _prepared: PreparedRows | None = field(default=None, init=False)
@@ -106,6 +108,8 @@ class RowMode:
                 self.run.context.sessions.release(session)
             else:
                 self._session = session
+                if self.groups is not None:
+                    self.groups.prepare(session)
         return self._prepared is not None
 
     def _open(self) -> bool:

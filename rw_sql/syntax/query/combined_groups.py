@@ -3,103 +3,266 @@
 Each input row is *lifted* to a group of its own: ``count(*)`` becomes 1, ``sum(x)`` and ``max(x)`` become ``x``. The
 result of the aggregation is the combination of all these groups, and two groups with the same key are combined column
 by column, in any order: counts and sums are added, of minima the smaller is taken, of maxima the larger one.
+
+A column such as ``round(avg(x), 1)`` cannot be combined. It is *derived*: hidden columns contain the sum and the count,
+and an expression computes the column from them.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rw_sql.syntax.query.trees import aggregates_of
+from rw_sql.syntax.query.trees import aggregates_of, copy_of, spark_sql, spent_sql
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sqlglot import exp
 
-KEY, COUNT, SUM, MIN, MAX = "key", "count", "sum", "min", "max"
+KEY, COUNT, SUM, MIN, MAX, DERIVED = "key", "count", "sum", "min", "max", "derived"
 """How two groups are combined in a column: both have the same value (KEY), or the result is a function of their values.
-COUNT adds, as SUM does; it is 0 where a sum without values is NULL."""
+COUNT adds, as SUM does; it is 0 where a sum without values is NULL. DERIVED: computed from the other columns."""
 
 FUNCTIONS = {COUNT: SUM, SUM: SUM, MIN: MIN, MAX: MAX}
 """The aggregate function that combines the values of a column."""
 
+PART = "_rw_part_"
+"""The prefix of hidden columns from which derived columns are computed; a number follows."""
+
+GROUPS_RELATION = "_rw_groups"
+"""The relation that the query of the derived columns reads: groups without derived columns."""
+
 _KEY_TYPES = ("BIGINT", "INT", "SMALLINT", "TINYINT", "STRING", "BOOLEAN", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
-_SUM_TYPES = ("BIGINT", "DOUBLE")
 _BOUND_TYPES = (*_KEY_TYPES, "FLOAT", "DOUBLE")
+_SUM_TYPES = ("BIGINT", "DOUBLE")
+_TYPES = {KEY: _KEY_TYPES, COUNT: ("BIGINT",), SUM: _SUM_TYPES, MIN: _BOUND_TYPES, MAX: _BOUND_TYPES}
+"""The types, besides DECIMAL, whose values Arrow combines as Spark does. It compares NaN and zeros in another way."""
+
+_AVERAGE = "_rw_average_"
 
 
-def lift(core: exp.Select, keys: Sequence[str], columns: Sequence[tuple[str, str]]) -> tuple[str, ...] | None:
-    """Replaces the select items of an aggregation or DISTINCT of a single relation by lifted ones, and removes the
-    grouping.
+@dataclass(slots=True)
+class PartedGroups:
+    """An aggregation, divided into columns that can be combined and columns that are derived from them.
 
-    ``keys`` are the names of the columns that identify a group, ``columns`` are all columns with their types as DDL.
-    Returns how the groups are combined in each column; None if they cannot be combined, in which case ``core`` must not
-    be used.
+    ``columns`` are the names of the query's own columns, ``keys`` those of the columns that identify a group.
     """
+
+    columns: tuple[str, ...]
+    keys: tuple[str, ...]
+    _parts: exp.Select
+    """The aggregation with one column for each key and aggregate. The hidden ones are the last."""
+    _derived: dict[str, exp.Expr]
+    _averages: list[exp.Expr] = field(default_factory=list)
+
+    @staticmethod
+    def of(core: exp.Select, keys: Sequence[tuple[exp.Expr, str]]) -> PartedGroups | None:
+        """Divides an aggregation or DISTINCT of a single relation, and takes over its tree. ``keys`` are the grouping
+        expressions with the names of their columns; hidden keys are select items too. None if it cannot be divided."""
+        names = [item.alias_or_name for item in core.expressions]
+        of_key = {name for _, name in keys}
+        if not all(names) or len({*names}) < len(names):
+            return None
+        parted = PartedGroups(
+            columns=tuple(name for name in names if not name.startswith("_rw_")),
+            keys=tuple(name for _, name in keys),
+            _parts=core,
+            _derived={},
+        )
+        calls = {id(call) for call in aggregates_of(core)}
+        kept: list[exp.Expr] = []
+        hidden: list[exp.Expr] = []
+        for item, name in zip(core.expressions, names, strict=True):
+            if name in of_key or (id(_inner(item)) in calls and _function_of(_inner(item)) is not None):
+                kept.append(item)
+                continue
+            derived = parted._taken_apart(_inner(item), keys, hidden)
+            if derived is None:
+                return None
+            parted._derived[name] = derived
+        core.set("expressions", [*kept, *hidden])
+        return parted
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the query's columns are all that the view's table needs."""
+        return not self._derived and self.names == self.columns
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns that are combined."""
+        return tuple(item.alias_or_name for item in self._parts.expressions)
+
+    @property
+    def typed_text(self) -> str:
+        """A query that returns the combined columns, and further ones that :meth:`lifted` needs the types of."""
+        from sqlglot import exp
+
+        core = copy_of(self._parts)
+        for number, call in enumerate(self._averages):
+            core.append("expressions", exp.alias_(call.copy(), f"{_AVERAGE}{number}"))
+        return spent_sql(core)
+
+    def lifted(self, types: Mapping[str, str]) -> Lifted | None:
+        """The lifted form. ``types`` are the types, as DDL, of the columns of :attr:`typed_text`. None if values of
+        these types cannot be combined."""
+        from sqlglot import exp
+
+        if any(types.get(f"{_AVERAGE}{number}") != "DOUBLE" for number in range(len(self._averages))):
+            return None
+        core, functions = copy_of(self._parts), {}
+        items: list[exp.Expr] = []
+        for item in core.expressions:
+            name, kind = item.alias_or_name, types.get(item.alias_or_name, "")
+            if name in self.keys:
+                items.append(item)
+                functions[name] = KEY
+            else:
+                functions[name] = _function_of(_inner(item)) or KEY
+                items.append(exp.alias_(_lifted(_inner(item)), name, quoted=True))
+            if not _has_type(kind, _TYPES[functions[name]]):
+                return None
+            if functions[name] != KEY:
+                items[-1].set("this", exp.cast(items[-1].this, kind, dialect="spark"))
+        core.set("expressions", items)
+        core.set("group", None)
+        core.set("distinct", None)
+        return Lifted(
+            text=spent_sql(core),
+            functions={**dict.fromkeys(self.columns, DERIVED), **functions},
+            derived=self._derived_text(),
+        )
+
+    def _derived_text(self) -> str:
+        if not self._derived:
+            return ""
+        hidden = [name for name in self.names if name not in self.columns]
+        listed = [
+            f"{spark_sql(self._derived[name])} AS {_quoted(name)}" if name in self._derived else _quoted(name)
+            for name in (*self.columns, *hidden)
+        ]
+        return f"SELECT {', '.join(listed)} FROM {GROUPS_RELATION}"
+
+    def _taken_apart(
+        self, item: exp.Expr, keys: Sequence[tuple[exp.Expr, str]], hidden: list[exp.Expr]
+    ) -> exp.Expr | None:
+        """An expression over the columns of keys and aggregates that has the value of a select item; None if there is
+        none. Adds the aggregates to ``hidden``."""
+        from sqlglot import exp
+
+        unknown = False
+
+        def replaced(node: exp.Expr) -> exp.Expr:
+            nonlocal unknown
+            for key, name in keys:
+                if node == key:
+                    return exp.column(name, quoted=True)
+            call = node.this if isinstance(node, exp.Filter) else node
+            if isinstance(call, exp.Avg) and not isinstance(call.this, exp.Distinct):
+                return self._average(node, hidden)
+            if isinstance(call, exp.AggFunc):
+                unknown = unknown or _function_of(node) is None
+                return exp.column(_added(node, hidden), quoted=True)
+            unknown = unknown or isinstance(node, exp.Column | exp.Window)
+            return node
+
+        found = exp.paren(item.copy()).transform(replaced)
+        return None if unknown else found
+
+    def _average(self, found: exp.Expr, hidden: list[exp.Expr]) -> exp.Expr:
+        """An average by its sum and its count, as Spark computes it for all numbers except decimals."""
+        from sqlglot import exp
+
+        call = found.this if isinstance(found, exp.Filter) else found
+        self._averages.append(found)
+        parts: list[exp.Expr] = [
+            exp.Sum(this=exp.cast(call.this.copy(), "DOUBLE", dialect="spark")),
+            exp.Count(this=call.this.copy(), big_int=True),  # as a parsed one, which may be the same
+        ]
+        if isinstance(found, exp.Filter):
+            parts = [exp.Filter(this=part, expression=found.expression.copy()) for part in parts]
+        total, count = (exp.column(_added(part, hidden), quoted=True) for part in parts)
+        ratio = exp.Div(this=total, expression=exp.cast(count.copy(), "DOUBLE", dialect="spark"))
+        has_values = exp.GT(this=count, expression=exp.Literal.number(0))
+        return exp.paren(exp.Case(ifs=[exp.If(this=has_values, true=ratio)]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifted:
+    """A query that returns each input row as a group of its own.
+
+    ``functions`` are how groups are combined, for each column of the view's table. ``derived`` is the query, over
+    GROUPS_RELATION, that returns groups with their derived columns; empty if there are none.
+    """
+
+    text: str
+    functions: Mapping[str, str]
+    derived: str
+
+
+def _inner(item: exp.Expr) -> exp.Expr:
     from sqlglot import exp
 
-    if len(core.expressions) != len(columns):
-        return None
-    calls = {id(call) for call in aggregates_of(core)}
-    lifted: list[exp.Expr] = []
-    functions: list[str] = []
-    for item, (name, kind) in zip(core.expressions, columns, strict=True):
-        inner = item.this if isinstance(item, exp.Alias) else item
-        if name in keys:
-            if not _has_type(kind, _KEY_TYPES):
-                return None
-            lifted.append(item)
-            functions.append(KEY)
-            continue
-        found = _lifted(inner, kind) if id(inner) in calls else None
-        if found is None:
-            return None
-        value, function = found
-        lifted.append(exp.alias_(exp.cast(value, kind, dialect="spark"), name, quoted=True))
-        functions.append(function)
-    core.set("expressions", lifted)
-    core.set("group", None)
-    core.set("distinct", None)
-    return tuple(functions)
+    inner: exp.Expr = item.this if isinstance(item, exp.Alias) else item
+    return inner
 
 
-def _lifted(found: exp.Expr, kind: str) -> tuple[exp.Expr, str] | None:
-    """The value of an aggregate for a single row, and the function that combines its values."""
+def _added(call: exp.Expr, hidden: list[exp.Expr]) -> str:
+    """The name of the hidden column with an aggregate."""
+    from sqlglot import exp
+
+    for item in hidden:
+        if _inner(item) == call:
+            return str(item.alias)
+    name = f"{PART}{len(hidden)}"
+    hidden.append(exp.alias_(call.copy(), name))
+    return name
+
+
+def _function_of(found: exp.Expr) -> str | None:
+    """How the values of an aggregate are combined; None if they cannot be."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found
-    conditions = [found.expression.this] if isinstance(found, exp.Filter) else []
     if isinstance(call.this, exp.Distinct):
         return None
     match call:
         case exp.Count() | exp.CountIf():
-            if isinstance(call, exp.CountIf):
-                conditions.append(call.this)
-            elif not isinstance(call.this, exp.Star):
-                conditions += [_is_not_null(part) for part in (call.this, *call.expressions)]
-            one: exp.Expr = exp.Literal.number(1)
-            return (_if(conditions, one, exp.Literal.number(0)) if conditions else one), COUNT
+            return COUNT
         case exp.Sum() | exp.Min() | exp.Max() if not call.expressions:
-            function = {exp.Sum: SUM, exp.Min: MIN, exp.Max: MAX}[type(call)]
-            if not _has_type(kind, _SUM_TYPES if function == SUM else _BOUND_TYPES):
-                return None
-            return (_if(conditions, call.this, None) if conditions else call.this), function
+            return {exp.Sum: SUM, exp.Min: MIN, exp.Max: MAX}[type(call)]
         case _:
             return None
+
+
+def _lifted(found: exp.Expr) -> exp.Expr:
+    """The value of an aggregate for a single row."""
+    from sqlglot import exp
+
+    call = found.this if isinstance(found, exp.Filter) else found
+    conditions = [found.expression.this] if isinstance(found, exp.Filter) else []
+    if isinstance(call, exp.CountIf):
+        conditions.append(call.this)
+    elif isinstance(call, exp.Count) and not isinstance(call.this, exp.Star):
+        conditions += [_is_not_null(part) for part in (call.this, *call.expressions)]
+    is_count = isinstance(call, exp.Count | exp.CountIf)
+    value = exp.Literal.number(1) if is_count else call.this.copy()
+    if not conditions:
+        return value
+    condition = exp.and_(*(exp.paren(part.copy()) for part in conditions))
+    return exp.Case(ifs=[exp.If(this=condition, true=value)], default=exp.Literal.number(0) if is_count else None)
 
 
 def _is_not_null(part: exp.Expr) -> exp.Expr:
     from sqlglot import exp
 
-    return exp.Not(this=exp.Is(this=exp.paren(part), expression=exp.Null()))
-
-
-def _if(conditions: Sequence[exp.Expr], value: exp.Expr, otherwise: exp.Expr | None) -> exp.Expr:
-    from sqlglot import exp
-
-    condition = exp.and_(*(exp.paren(part.copy()) for part in conditions))
-    return exp.Case(ifs=[exp.If(this=condition, true=value.copy())], default=otherwise)
+    return exp.Not(this=exp.Is(this=exp.paren(part.copy()), expression=exp.Null()))
 
 
 def _has_type(kind: str, names: Sequence[str]) -> bool:
     return kind in names or kind.startswith("DECIMAL")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

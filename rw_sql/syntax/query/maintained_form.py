@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from rw_sql.syntax.query.combined_groups import lift
+from rw_sql.syntax.query.combined_groups import PartedGroups
 from rw_sql.syntax.query.signed_aggregates import SIGN, count_distinct_by_sets, signable, signed
 from rw_sql.syntax.query.tables_read import shared_tree
 from rw_sql.syntax.query.trees import (
@@ -69,15 +69,6 @@ class Form:
     def text(self) -> str:
         """The form in Spark's SQL. It is made at the first use, because some callers need only the keys."""
         return spent_sql(self._tree)
-
-
-@dataclass(frozen=True, slots=True)
-class Lifted:
-    """A query that returns each input row as a group of its own, and for each of its columns the function that combines
-    the values of two groups: see :mod:`rw_sql.syntax.query.combined_groups`."""
-
-    text: str
-    functions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,23 +171,21 @@ class ViewQuery:
         names = _add_keys(core, _group_keys(core) if self.kind == GROUPS else [(exp.Literal.number(0), None)])
         return _formed(chain, names, has_keep=None)
 
-    def lifted(self, keys: Sequence[str], columns: Sequence[tuple[str, str]]) -> Lifted | None:
-        """The lifted form of an aggregation or DISTINCT of a single relation; None if there is no such form.
-
-        ``keys`` are the names of the columns that identify a row of the result, including hidden ones, and ``columns``
-        are all its columns with their types as DDL.
-        """
+    def parted(self, columns: Sequence[str]) -> PartedGroups | None:
+        """The parts of an aggregation or DISTINCT of a single relation whose groups can be combined; None for other
+        queries. ``columns`` are the columns of the input."""
         from sqlglot import exp
 
         if len(self._chain) != 1 or not self.is_direct or self.kind not in (GROUPS, ONE_ROW, DISTINCT):
             return None
         core = copy_of(self._chain[0])
-        if core.args.get("having") or (self.kind == DISTINCT and len(keys) < len(columns)):
+        if core.args.get("having") or any(item.is_star for item in core.expressions):
             return None
-        if self.kind != DISTINCT:
-            _add_keys(core, _group_keys(core) if self.kind == GROUPS else [(exp.Literal.number(0), None)])
-        functions = lift(core, keys, columns)
-        return None if functions is None else Lifted(spent_sql(core), functions)
+        if self.kind == DISTINCT:
+            return PartedGroups.of(core, [(item, item.alias_or_name) for item in core.expressions])
+        groups = [key for key, _ in _group_keys(core)] if self.kind == GROUPS else [exp.Literal.number(0)]
+        keys = [_bare(_unaliased(core, key, columns)) for key in groups]
+        return PartedGroups.of(core, list(zip(keys, _add_keys(core, [(key, None) for key in keys]), strict=True)))
 
     def touched_groups(self, keys: Sequence[str], columns: Sequence[str]) -> str | None:
         """A query that returns the group of each input row, in columns whose names are ``keys``; None if the query is
@@ -358,6 +347,15 @@ def _unaliased(core: exp.Select, key: exp.Expr, columns: Sequence[str]) -> exp.E
         return node if item is None else exp.paren(item.copy())
 
     return key.copy().transform(replaced)
+
+
+def _bare(key: exp.Expr) -> exp.Expr:
+    """A key without the parentheses around the whole of it."""
+    from sqlglot import exp
+
+    while isinstance(key, exp.Paren):
+        key = key.this
+    return key
 
 
 def _group_keys(core: exp.Select) -> list[tuple[exp.Expr, str | None]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rw_sql.metastore.records import Maintenance
 from rw_sql.runtime.delta.job_output import SMALL_FILE_BYTES
 from rw_sql.runtime.positions.planned_rows import Planned
 from rw_sql.runtime.views.streamed import Streamed
@@ -36,9 +37,9 @@ def test_what_a_batch_is_written_as(
     monkeypatch.setattr(Streamed, "planned", lambda self, batch: Planned(most=rows, size=size))
     monkeypatch.setattr(Streamed, "_write_rows", lambda self, frame, batch, expected: found.append("rows"))
     monkeypatch.setattr(Streamed, "_write_measured", lambda self, frame, batch: found.append("upsert"))
-    run: Any = SimpleNamespace(
-        readers=None, spec=SimpleNamespace(keys=keys, inputs=(SimpleNamespace(kind="source", is_changing=False),))
-    )
+    given = SimpleNamespace(kind="source", is_changing=False)
+    spec = SimpleNamespace(keys=keys, inputs=(given,), maintenance=Maintenance())
+    run: Any = SimpleNamespace(readers=None, spec=spec)
     frame: Any = None
     Streamed(run, ("Project", "Filter") if is_by_row else None).write(frame, 3)
     assert found == written

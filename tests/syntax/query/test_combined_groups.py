@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rw_sql.syntax.query.combined_groups import Lifted
 from rw_sql.syntax.query.maintained_form import read_view_query
 
 TYPES = {
@@ -14,91 +15,113 @@ TYPES = {
     "s": "STRUCT<a: INT>",
     "raw": "BINARY",
     "_rw_key_0": "INT",
+    "_rw_part_0": "DOUBLE",
+    "_rw_part_1": "BIGINT",
+    "_rw_average_0": "DOUBLE",
 }
 
 
+def lifted(query: str, **types: str) -> Lifted | None:
+    parted = read_view_query(query).parted(["a", "b", "k", "s", "x", "x y", "d"])
+    return None if parted is None else parted.lifted(TYPES | types)
+
+
 @pytest.mark.parametrize(
-    ("query", "keys", "columns", "lifted", "functions"),
+    ("query", "text", "functions"),
     [
         (
             "SELECT k, count(*) AS n FROM s WHERE a > 1 GROUP BY k",
-            "k",
-            "k n",
             "SELECT k, CAST(1 AS BIGINT) AS `n` FROM s WHERE a > 1",
-            "key count",
+            "k:key n:count",
         ),
         (
             "SELECT upper(a) AS k, count(a, b) AS n FROM s AS t GROUP BY 1",
-            "k",
-            "k n",
             "SELECT UPPER(a) AS k, CAST(CASE WHEN (NOT (a) IS NULL) AND (NOT (b) IS NULL) THEN 1 ELSE 0 END AS BIGINT) "
             "AS `n` FROM s AS t",
-            "key count",
+            "k:key n:count",
         ),
         (
-            "SELECT count_if(a > 1 OR b) AS n, sum(x) AS x, k FROM s GROUP BY k",
-            "k",
-            "n x k",
-            "SELECT CAST(CASE WHEN (a > 1 OR b) THEN 1 ELSE 0 END AS BIGINT) AS `n`, CAST(x AS DOUBLE) AS `x`, k "
-            "FROM s",
-            "count sum key",
+            "SELECT count_if(a > 1 OR b) AS n, sum(x) AS x, a + 1 AS k FROM s GROUP BY k, a + 1",
+            "SELECT CAST(CASE WHEN (a > 1 OR b) THEN 1 ELSE 0 END AS BIGINT) AS `n`, CAST(x AS DOUBLE) AS `x`, "
+            "a + 1 AS k, k AS _rw_key_0 FROM s",
+            "n:count x:sum k:key _rw_key_0:key",
         ),
         (
             "SELECT k, sum(d) FILTER (WHERE a OR b) AS d, min(`x y`) AS x FROM s GROUP BY k",
-            "k",
-            "k d x",
             "SELECT k, CAST(CASE WHEN (a OR b) THEN d END AS DECIMAL(20, 2)) AS `d`, CAST(`x y` AS DOUBLE) AS `x` "
             "FROM s",
-            "key sum min",
+            "k:key d:sum x:min",
         ),
         (
             "SELECT max(x) AS x FROM s GROUP BY a % 2",
-            "_rw_key_0",
-            "x _rw_key_0",
             "SELECT CAST(x AS DOUBLE) AS `x`, a % 2 AS _rw_key_0 FROM s",
-            "max key",
+            "x:max _rw_key_0:key",
         ),
         (
             "SELECT count(*) AS n, max(x) AS x FROM s",
-            "_rw_key_0",
-            "n x _rw_key_0",
             "SELECT CAST(1 AS BIGINT) AS `n`, CAST(x AS DOUBLE) AS `x`, 0 AS _rw_key_0 FROM s",
-            "count max key",
+            "n:count x:max _rw_key_0:key",
         ),
-        ("SELECT DISTINCT k, n FROM s", "k n", "k n", "SELECT k, n FROM s", "key key"),
+        ("SELECT DISTINCT k, n FROM s", "SELECT k, n FROM s", "k:key n:key"),
+        (
+            "SELECT a % 2 AS n, count(*) AS d FROM s GROUP BY n",
+            "SELECT a % 2 AS n, CAST(1 AS BIGINT) AS `d` FROM s",
+            "n:key d:count",
+        ),
     ],
 )
-def test_each_row_becomes_a_group(query: str, keys: str, columns: str, lifted: str, functions: str) -> None:
-    found = read_view_query(query).lifted(keys.split(), [(name, TYPES[name]) for name in columns.split()])
+def test_each_row_becomes_a_group(query: str, text: str, functions: str) -> None:
+    types = {"d": "BIGINT"} if " AS d" in query and "sum(d)" not in query else {}
+    found = lifted(query, **types)
     assert found is not None
-    assert (found.text, found.functions) == (lifted, tuple(functions.split()))
+    assert (found.text, found.derived) == (text, "")
+    assert dict(found.functions) == dict(pair.split(":") for pair in functions.split())
+
+
+def test_other_columns_are_derived_from_hidden_ones() -> None:
+    found = lifted("SELECT upper(a) AS k, round(avg(b), 1) AS x, upper(a) || count(b) AS n FROM s GROUP BY upper(a)")
+    assert found is not None
+    assert found.text == (
+        "SELECT UPPER(a) AS k, CAST(b AS DOUBLE) AS `_rw_part_0`, "
+        "CAST(CASE WHEN (NOT (b) IS NULL) THEN 1 ELSE 0 END AS BIGINT) AS `_rw_part_1` FROM s"
+    )
+    assert found.functions == {"k": "key", "x": "derived", "n": "derived", "_rw_part_0": "sum", "_rw_part_1": "count"}
+    assert found.derived == (
+        "SELECT `k`, (ROUND((CASE WHEN `_rw_part_1` > 0 THEN `_rw_part_0` / CAST(`_rw_part_1` AS DOUBLE) END), 1)) "
+        "AS `x`, (`k` || `_rw_part_1`) AS `n`, `_rw_part_0`, `_rw_part_1` FROM _rw_groups"
+    )
 
 
 @pytest.mark.parametrize(
     "query",
     [
         "SELECT k, count(DISTINCT a) AS n FROM s GROUP BY k",
-        "SELECT k, avg(a) AS x FROM s GROUP BY k",
-        "SELECT k, sum(a) + 1 AS n FROM s GROUP BY k",
+        "SELECT k, avg(DISTINCT a) AS x FROM s GROUP BY k",
         "SELECT k, max_by(a, b) AS n FROM s GROUP BY k",
+        "SELECT k, size(collect_set(a)) AS n FROM s GROUP BY k",
+        "SELECT k, sum(a) + stddev(a) AS n FROM s GROUP BY k",
         "SELECT k, sum(a) AS n FROM s GROUP BY k HAVING sum(a) > 1",
         "SELECT k, sum(a) AS n FROM (SELECT * FROM s) GROUP BY k",
         "SELECT k, n FROM (SELECT k, sum(a) AS n FROM s GROUP BY k)",
         "SELECT s.k, count(*) AS n FROM s JOIN t ON s.k = t.k GROUP BY s.k",
         "SELECT k, max(s) AS s FROM s GROUP BY k",
         "SELECT k, max(raw) AS raw FROM s GROUP BY k",
-        "SELECT k, k AS n FROM s GROUP BY k",
+        "SELECT upper(a) AS k, a || count(*) AS n FROM s GROUP BY upper(a)",
+        "SELECT k, count(*) FROM s GROUP BY k",
         "SELECT k FROM s",
+        "SELECT DISTINCT * FROM s",
     ],
 )
 def test_other_queries_have_no_such_form(query: str) -> None:
-    name = query.partition(" FROM")[0].rpartition(" ")[2]
-    assert (
-        read_view_query(query).lifted(["k"], [("k", "STRING"), (name, TYPES[name])][: 2 if "," in query else 1]) is None
-    )
+    assert lifted(query) is None
+
+
+def test_an_average_of_decimals_is_not_derived() -> None:
+    query = "SELECT k, avg(d) AS d FROM s GROUP BY k"
+    assert lifted(query) is not None
+    assert lifted(query, _rw_average_0="DECIMAL(24,6)") is None
 
 
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT", "BINARY", "STRUCT<a: INT>", "ARRAY<INT>", "VOID"])
 def test_values_that_arrow_groups_otherwise_are_no_keys(kind: str) -> None:
-    query = read_view_query("SELECT k, count(*) AS n FROM s GROUP BY k")
-    assert query.lifted(["k"], [("k", kind), ("n", "BIGINT")]) is None
+    assert lifted("SELECT k, count(*) AS n FROM s GROUP BY k", k=kind) is None
