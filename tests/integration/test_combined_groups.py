@@ -19,6 +19,8 @@ from tests.integration.attached import AttachedSession, has_thread, produce_json
 from tests.support.ageing import PAUSES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rw_sql.cli.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -148,6 +150,38 @@ def test_rows_that_change_no_group_are_not_committed(session: AttachedSession, r
     records.add(20)
     require_rows(session, records, "v", "SELECT word, max(1) AS one FROM s GROUP BY word")
     assert version_of(session, "v") == before
+
+
+def test_readers_of_a_view_do_not_see_its_hidden_columns(
+    session: AttachedSession, records: Records, tmp_path: Path
+) -> None:
+    query = "SELECT k, avg(v) AS mean FROM s WHERE k IS NOT NULL GROUP BY k"
+    session.run(
+        f"CREATE MATERIALIZED VIEW v AS {query}",
+        "CREATE MATERIALIZED VIEW w AS SELECT * FROM v",
+        "CREATE MATERIALIZED VIEW means AS SELECT mean, count(*) AS n FROM v GROUP BY mean",
+        f"CREATE SINK archive FROM v WITH (connector = 'deltalake', location = '{tmp_path}/archive', "
+        "type = 'upsert', primary_key = 'k')",
+    )
+    for count in (20, 5):
+        records.add(count)
+        require_rows(session, records, "v", query)
+        require_rows(session, records, "w", query)
+        groups = session.rows_of("v", "mean")
+        assert dict(session.rows_of("means")) == {mean: groups.count((mean,)) for (mean,) in groups}
+        archived = DeltaTable(f"{tmp_path}/archive").to_pyarrow_table()
+        assert archived.schema.names == ["k", "mean"]
+        assert sorted(map(repr, archived.to_pylist())) == sorted(
+            repr({"k": k, "mean": mean}) for k, mean in session.rows_of("v")
+        )
+
+
+def test_an_error_of_a_derived_column_is_told_as_by_a_query(session: AttachedSession, records: Records) -> None:
+    session.run("CREATE MATERIALIZED VIEW v AS SELECT 1 AS one, sum(v) div (count(*) - 3) AS n FROM s GROUP BY 1")
+    records.add(1)
+    session.run("FLUSH")
+    records.add(2)
+    wait_until(lambda: "DIVIDE_BY_ZERO" in session.job("v").reason, "the error in SHOW JOBS")
 
 
 def test_an_error_of_a_sum_is_told_as_by_a_query(session: AttachedSession, records: Records) -> None:

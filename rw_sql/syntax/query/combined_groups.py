@@ -156,7 +156,7 @@ class PartedGroups:
         def replaced(node: exp.Expr) -> exp.Expr:
             nonlocal unknown
             for key, name in keys:
-                if node == key:
+                if node == key and not isinstance(key, exp.Literal):
                     return exp.column(name, quoted=True)
             call = node.this if isinstance(node, exp.Filter) else node
             if isinstance(call, exp.Avg) and not isinstance(call.this, exp.Distinct):

@@ -116,6 +116,15 @@ def test_other_queries_have_no_such_form(query: str) -> None:
     assert lifted(query) is None
 
 
+def test_a_constant_key_does_not_replace_equal_constants() -> None:
+    found = lifted("SELECT round(sum(x), 1) AS x, 1 AS n FROM s GROUP BY 2")
+    assert found is not None
+    assert found.derived == "SELECT (ROUND(`_rw_part_0`, 1)) AS `x`, `n`, `_rw_part_0` FROM _rw_groups"
+    found = lifted("SELECT sum(x) + 0 AS x FROM s")
+    assert found is not None
+    assert found.derived == "SELECT (`_rw_part_0` + 0) AS `x`, `_rw_key_0`, `_rw_part_0` FROM _rw_groups"
+
+
 def test_an_average_of_decimals_is_not_derived() -> None:
     query = "SELECT k, avg(d) AS d FROM s GROUP BY k"
     assert lifted(query) is not None
