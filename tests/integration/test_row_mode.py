@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.kafka_topics import Record, create_topic
+from rw_sql.cli.kafka_topics import produce as produce_records
 from rw_sql.runtime.delta import young_table
 from rw_sql.runtime.jobs import batch_mode
 from rw_sql.runtime.positions import planned_rows
@@ -155,3 +157,68 @@ def test_a_view_with_state_or_time_keeps_its_query(session: AttachedSession, pro
         session.run("FLUSH")
     assert {session.job("counts").job, session.job("words").job} <= queries(session)
     assert session.rows_of("counts") == [(0, 3), (1, 3)]
+
+
+class Keyed:
+    """The records of the topic of a table ``t`` with the format UPSERT, and the rows that they make."""
+
+    def __init__(self, session: AttachedSession, broker: BrokerInfo, topic: str, seed: int) -> None:
+        create_topic(broker.bootstrap, topic, 2)
+        session.run(
+            f"CREATE TABLE t (id INT PRIMARY KEY, word VARCHAR) WITH (connector = 'kafka', topic = '{topic}', "
+            f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT UPSERT ENCODE JSON"
+        )
+        self._broker, self._topic, self._random = broker, topic, Random(seed)
+        self.rows: dict[int, str] = {}
+
+    def add(self, count: int) -> None:
+        """Adds ``count`` records with random keys; every fourth of them deletes its key."""
+        made = []
+        for number in range(count):
+            id_, word = self._random.randrange(12), f"w{self._random.randrange(10**6)}"
+            if number % 4 == 3:
+                self.rows.pop(id_, None)
+                made.append(Record(None, json.dumps({"id": id_}).encode()))
+            else:
+                self.rows[id_] = word
+                row, key = {"id": id_, "word": word}, {"id": id_}
+                made.append(Record(json.dumps(row).encode(), json.dumps(key).encode()))
+        produce_records(self._broker.bootstrap, self._topic, made)
+
+
+@pytest.fixture
+def keyed(session: AttachedSession, broker: BrokerInfo, topic_name: str, seed: int) -> Keyed:
+    return Keyed(session, broker, topic_name, seed)
+
+
+def test_a_thread_writes_the_last_records_of_a_table(
+    session: AttachedSession, keyed: Keyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(View, "_start_query", None)
+    for count in (8, 1, 30, 4):
+        keyed.add(count)
+        assert session.flushed_rows_of("t") == sorted(keyed.rows.items())
+        assert has_thread(session, "t")
+    session = restarted(session, PAUSES["an hour later"])
+    keyed.add(5)
+    assert session.flushed_rows_of("t") == sorted(keyed.rows.items())
+
+
+@pytest.mark.long
+def test_random_records_of_a_table(
+    session: AttachedSession, keyed: Keyed, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """With a limit of 30 rows, batches go back and forth between the thread and the query."""
+    random = Random(seed)
+    monkeypatch.setattr(planned_rows, "SMALL_ROWS", 30)
+    monkeypatch.setattr(batch_mode, "MOST_NEEDED", 2)
+    session.run("CREATE MATERIALIZED VIEW w AS SELECT id % 2 AS odd, count(*) AS n FROM t GROUP BY id % 2")
+    for _ in range(20):
+        keyed.add(random.choice((1, 5, 20, 29, 60, 200)))
+        if random.random() < 0.15:
+            session = restarted(session, random.choice((0.0, *PAUSES.values())))
+        elif random.random() < 0.6:
+            assert session.flushed_rows_of("t") == sorted(keyed.rows.items())
+    assert session.flushed_rows_of("t") == sorted(keyed.rows.items())
+    odd = [id_ % 2 for id_ in keyed.rows]
+    assert dict(session.rows_of("w")) == {part: odd.count(part) for part in {*odd}}

@@ -6,8 +6,9 @@ computed row by row and has no state in the checkpoint. Few rows are combined by
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -31,6 +32,8 @@ from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.combined_groups import COUNT, DERIVED, FUNCTIONS, GROUPS_RELATION, KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from deltalake import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -73,11 +76,15 @@ class GroupTable:
         """The table's columns without derived ones."""
         return pa.schema([self.run.schema.field(name) for name in self.functions])
 
-    def prepare(self, session: SparkSession) -> None:
-        """Sets the session that computes derived columns, and prepares their query."""
-        self._session = session
+    def prepare(self, session: SparkSession, _kinds: Mapping[str, str]) -> bool:
+        """Sets the session that computes derived columns, and prepares their query. Always returns True (see
+        :class:`rw_sql.runtime.views.row_writers.RowWriter`)."""
+        self._session, self._deriving = session, None
         if self.run.spec.maintenance.derived:
-            self._deriving = RowQuery.of(session, self.schema, self.derived)
+            # Other versions of Spark may lack what a prepared query needs.
+            with suppress(PySparkException, Py4JError, pa.ArrowException):
+                self._deriving = RowQuery.of(session, self.schema, self.derived)
+        return True
 
     def derived(self, groups: DataFrame) -> DataFrame:
         """Groups with their derived columns, by Spark."""
@@ -95,16 +102,11 @@ class GroupTable:
         except (pa.ArrowException, PySparkException, Py4JError):
             return None
 
-    def write(self, rows: pa.Table, batch: int) -> bool:
-        """Commits the groups that rows change, if there are any; returns False if only Spark can combine the rows.
-
-        The caller must hold the run's turn, and the output's table must be at its newest version.
-        """
-        combination = self.combined(rows)
-        if combination is None:
-            return False
-        self.commit(combination, batch)
-        return True
+    def take(self, rows: pa.Table) -> Callable[[int], None] | None:
+        """Combines rows with the table's groups, as :meth:`combined` does. Returns a function that commits the changed
+        groups under the batch's number; None if only Spark can combine the rows."""
+        combination = self.combined(self.run.fitted(rows))
+        return None if combination is None else partial(self.commit, combination)
 
     def commit(self, combination: Combination, batch: int) -> None:
         """Commits the changed groups of a combination, unless there are none."""
@@ -196,7 +198,7 @@ class Combined:
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The stream of input rows, each as a group."""
-        self.groups.prepare(spark)
+        self.groups.prepare(spark, {})
         return self.lifted.stream(spark)
 
     def write(self, frame: DataFrame, batch: int) -> None:
@@ -206,7 +208,7 @@ class Combined:
             return
         expected = expected_rows(self.run, planned, self.lifted.steps)
         if planned.is_small:
-            rows = self.run.fitted(frame.toArrow())
+            rows = frame.toArrow()
             expected.require(RowCount(written=rows.num_rows))
             if self.write_rows(rows, batch):
                 return
@@ -215,7 +217,7 @@ class Combined:
             count, read = grouped.selectExpr("count(*)", f"coalesce(sum({_READ}), 0)").collect()[0]
             expected.require(RowCount(written=read))
             added = grouped.drop(_READ)
-            if count and not (may_hold(added, count) and self.write_rows(self.run.fitted(added.toArrow()), batch)):
+            if count and not (may_hold(added, count) and self.write_rows(added.toArrow(), batch)):
                 self._merge(added, batch)
         finally:
             grouped.unpersist()
@@ -225,7 +227,10 @@ class Combined:
         this."""
         with self.run.turn():
             self.run.output.require_turn(batch)
-            return self.groups.write(rows, batch)
+            commit = self.groups.take(rows)
+            if commit is not None:
+                commit(batch)
+            return commit is not None
 
     def _grouped(self, frame: DataFrame, *, counts_rows: bool = False) -> DataFrame:
         """The groups of rows that are groups already."""

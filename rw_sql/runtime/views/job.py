@@ -21,7 +21,6 @@ from rw_sql.runtime.delta.change_feed import begin_feed
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.direct.readers import DirectReaders
-from rw_sql.runtime.jobs.batch_mode import LeftToSparkError
 from rw_sql.runtime.jobs.inputs import require_columns, require_input
 from rw_sql.runtime.jobs.streaming_run import StreamingRun
 from rw_sql.runtime.jobs.table_paths import with_remedy
@@ -38,9 +37,10 @@ from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 from rw_sql.runtime.upkeep.table_upkeep import Upkeep
 from rw_sql.runtime.views import recomputed
-from rw_sql.runtime.views.combined import Combined, GroupTable, group_of_nothing
+from rw_sql.runtime.views.combined import Combined, group_of_nothing
 from rw_sql.runtime.views.keyed import Keyed
 from rw_sql.runtime.views.row_mode import RowMode
+from rw_sql.runtime.views.row_writers import writer_of
 from rw_sql.runtime.views.strategy import ViewRun
 from rw_sql.runtime.views.streamed import Streamed, rows_of_nothing
 from rw_sql.syntax.lexing.identifiers import sql_name
@@ -142,7 +142,6 @@ class View:
     readers: DirectReaders | None = None
     strategy: Strategy = field(init=False)
     rows: RowMode = field(init=False)
-    groups: GroupTable | None = field(default=None, init=False)
     backfill: Backfill | None = None
     session: SparkSession | None = None
 
@@ -292,8 +291,7 @@ class View:
 
     def _row_mode(self) -> RowMode:
         run = self._view_run({})
-        self.groups = GroupTable.of(run) if self.spec.maintenance.strategy == COMBINED else None
-        return RowMode(run, self.streaming, self._start_query, self._end_query, self._on_rows, self.groups)
+        return RowMode(run, self.streaming, self._start_query, self._end_query, self._on_rows, writer_of(run))
 
     def _start_batches(self, tables: Mapping[int, str]) -> None:
         """Starts a query, or a thread that writes small batches.
@@ -347,7 +345,7 @@ class View:
             write(frame, batch)
             if isinstance(self.strategy, Keyed):
                 self.strategy.await_rows(batch, lambda: self.streaming.is_stopping)
-            elif isinstance(self.strategy, Streamed | Combined) and not self.strategy.run.tables:
+            if isinstance(self.strategy, Streamed | Combined | Keyed) and not self.strategy.run.tables:
                 self.rows.after_batch(batch, self.strategy.last)
 
         return write_and_wait
@@ -380,7 +378,7 @@ class View:
             raise FencedError(f"{self.spec.job} was stopped")
 
     def _on_rows(self, rows: RowBatches, computed: pa.Table) -> None:
-        """Writes a batch that the thread has computed. Raises LeftToSparkError if a query must plan or combine the
+        """Writes a batch that the thread has computed. Raises LeftToSparkError if a query must plan or write the
         batch."""
         number = rows.number
         with self.streaming.batch():
@@ -388,15 +386,10 @@ class View:
             with self._turn():
                 self.output.require_turn(number)
                 is_new = number > self.done and computed.num_rows > 0
-                groups = self.groups if is_new else None
-                combination = None if groups is None else groups.combined(computed)
-                if groups is not None and combination is None:
-                    raise LeftToSparkError("Spark must combine the groups")
+                commit = self.rows.take(computed) if is_new else None
                 rows.plan()
-                if groups is not None and combination is not None:
-                    groups.commit(combination, number)
-                elif is_new:
-                    self.output.append_rows(computed, number)
+                if commit is not None:
+                    commit(number)
                 rows.complete()
                 self.upkeep.run_if_due()
             fault("view.after_batch")

@@ -16,6 +16,7 @@ from rw_sql.model.definitions import INDEX_COLUMN
 from rw_sql.runtime.delta.held_rows import may_hold
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files
+from rw_sql.runtime.positions.planned_rows import Planned
 from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.views.emptied import emptied, empties
 from rw_sql.runtime.views.idle_table import await_own_rows
@@ -59,6 +60,8 @@ class Keyed:
 
     run: ViewRun
     rows: KeyedRows
+    last: Planned = field(default_factory=Planned, init=False)
+    """The number of rows that the newest batch reads."""
     _form: _Form | None = field(default=None, init=False)
     _is_idle: bool = field(default=False, init=False)
 
@@ -70,7 +73,7 @@ class Keyed:
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Applies a batch's records to the table."""
-        planned = Streamed(self.run).planned(batch)
+        planned = self.last = Streamed(self.run).planned(batch)
         self._is_idle = planned.most == 0
         if self._is_idle:
             return  # The log has only records of other tables.

@@ -8,7 +8,7 @@ from rw_sql.runtime.views.key_records import DELETE, OP, ORDER, UNCHANGED, is_ke
 from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -38,12 +38,15 @@ def last_rows(frame: DataFrame, key: Sequence[str], more: Sequence[str] = (), *,
     Spark only decodes the records. Grouping a few rows by a window would cost Spark more than the rest of the batch,
     and Spark must analyze and plan each step for each batch. ``is_exact``: see :func:`is_exact`.
     """
+    return last_of_rows(frame.toArrow(), key, more) if is_exact else last_of_each(frame, key, more).toArrow()
+
+
+def last_of_rows(rows: pa.Table, key: Sequence[str], more: Sequence[str] = ()) -> pa.Table:
+    """Like :func:`last_rows`, for records in this process's memory, whose keys Arrow groups as Spark does
+    (:func:`are_exact`)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not is_exact:
-        return last_of_each(frame, key, more).toArrow()
-    rows = frame.toArrow()
     names = rows.column_names
     rows = _last(rows, key, order_of(names))
     kept = pc.not_equal(rows[OP], DELETE) if OP in names else pa.repeat(pa.scalar(True), rows.num_rows)
@@ -76,5 +79,9 @@ def _told(frame: DataFrame) -> list[str]:
 
 def is_exact(frame: DataFrame, key: Sequence[str]) -> bool:
     """True if Arrow groups the records by the columns ``key`` as Spark does."""
-    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name in key}
-    return len(kinds) == len(key) and all(kind.partition("(")[0] in _EXACT for kind in kinds.values())
+    return are_exact({field.name: field.dataType.simpleString() for field in frame.schema.fields}, key)
+
+
+def are_exact(kinds: Mapping[str, str], key: Sequence[str]) -> bool:
+    """Like :func:`is_exact`, for columns with Spark's names of their types."""
+    return all(kinds.get(name, "").partition("(")[0] in _EXACT for name in key)

@@ -22,7 +22,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from rw_sql.connectors.delta.plain_files import is_plain
-from rw_sql.metastore.records import COMBINED
 from rw_sql.runtime.delta.delta_log import latest_version, read_actions, table_id
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.delta.row_counts import RowCount
@@ -55,9 +54,7 @@ _MOST_COMMITS = 200
 
 def may_have_row_batches(warehouse: Warehouse, spec: ViewSpec) -> bool:
     """True if a view's job may be a row-by-row query over the appended rows of one table of the warehouse."""
-    if not warehouse.is_local or len(spec.inputs) != 1 or spec.readers or spec.keyed is not None:
-        return False
-    if spec.keys and spec.maintenance.strategy != COMBINED:
+    if not warehouse.is_local or len(spec.inputs) != 1 or spec.readers:
         return False
     (given,) = spec.inputs
     return not given.is_changing and not given.path and given.watermark is None and given.live_from is None
@@ -94,7 +91,7 @@ class PreparedRows:
             return None
         columns = StructType.fromJson(json.loads(run.spec.schema)).fields
         kinds = {column.name: column.dataType.simpleString() for column in columns}
-        if any(kinds.get(name) != kind for name, kind in query.kinds):
+        if any(kinds.get(name, kind) != kind for name, kind in query.kinds):
             return None
         return PreparedRows(
             query=query, schema=schema, delta_schema=json.loads(known.to_json()), table=run.table_of(given)
@@ -167,12 +164,11 @@ class RowBatches:
         return self.batches.planned is not None or bool(self._pending)
 
     def compute(self) -> pa.Table:
-        """The rows of the next batch, as the view's table stores them. Raises LeftToSparkError, StalledError."""
+        """The rows that the view's query returns for the next batch. Raises LeftToSparkError, StalledError."""
         try:
             rows = self.prepared.query.rows(self._input())
             if rows is None:
                 raise LeftToSparkError("Spark does not compute the rows in its memory")
-            rows = self.run.fitted(rows)
         except (PySparkException, Py4JError, pa.ArrowException, OSError) as error:
             raise LeftToSparkError(f"the rows cannot be computed here: {error}") from error
         expected_rows(self.run, self._planned_rows(), self.prepared.query.steps).require(

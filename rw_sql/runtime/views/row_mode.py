@@ -11,7 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.jobs.batch_mode import BatchMode, LeftToSparkError
@@ -22,12 +24,11 @@ from rw_sql.runtime.views.row_batches import PreparedRows, RowBatches, may_have_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from rw_sql.runtime.jobs.streaming_run import StreamingRun
     from rw_sql.runtime.positions.planned_rows import Planned
-    from rw_sql.runtime.views.combined import GroupTable
+    from rw_sql.runtime.views.row_writers import RowWriter
     from rw_sql.runtime.views.strategy import ViewRun
 
 
@@ -36,7 +37,7 @@ class RowMode:
     """How one run of a view writes its batches.
 
     ``start_query`` starts a query at the checkpoint's position, ``end_query`` ends it. ``write`` writes a batch of the
-    thread; it receives the batch and its rows. ``groups`` are the groups that ``write`` combines, if the view has any.
+    thread; it receives the batch and its rows. ``writer`` is how the rows are written; None if only a query can.
     """
 
     run: ViewRun
@@ -44,7 +45,7 @@ class RowMode:
     start_query: Callable[[], None]
     end_query: Callable[[], None]
     write: Callable[[RowBatches, pa.Table], None]
-    groups: GroupTable | None = None
+    writer: RowWriter | None
     mode: BatchMode = field(init=False)
     _session: SparkSession | None = field(default=None, init=False)
     _prepared: PreparedRows | None = field(default=None, init=False)
@@ -60,7 +61,7 @@ class RowMode:
             open=self._open,
             has_next=lambda: self._rows is not None and self._rows.has_next(),
             write_next=self._write_next,
-            is_possible=may_have_row_batches(self.run.context.warehouse, self.run.spec),
+            is_possible=self.writer is not None and may_have_row_batches(self.run.context.warehouse, self.run.spec),
         )
 
     def begin(self) -> bool:
@@ -76,6 +77,17 @@ class RowMode:
         self.mode.start_thread()
         fault("view.after_query")
         return True
+
+    def take(self, rows: pa.Table) -> Callable[[int], None]:
+        """Like :meth:`rw_sql.runtime.views.row_writers.RowWriter.take`. Raises LeftToSparkError if a query must write
+        the rows."""
+        try:
+            commit = None if self.writer is None else self.writer.take(rows)
+        except (PySparkException, Py4JError, pa.ArrowException, OSError) as error:
+            raise LeftToSparkError(f"the rows cannot be written here: {error}") from error
+        if commit is None:
+            raise LeftToSparkError("only Spark can combine the rows with the table's rows")
+        return commit
 
     def after_batch(self, batch: int, planned: Planned) -> None:
         """Must follow each batch of the query, which has read ``planned`` rows. A thread takes the query's place if the
@@ -100,16 +112,14 @@ class RowMode:
         return self.run.table_of(self.run.spec.inputs[0])
 
     def _prepare(self) -> bool:
-        """Prepares the query once; returns False if it is not row-by-row."""
-        if self._prepared is None:
+        """Prepares the query once; returns False if it is not row-by-row, or if its rows cannot be written here."""
+        if self._prepared is None and self.writer is not None:
             session = self.run.context.sessions.new((), self.run.spec.parallelism)
-            self._prepared = PreparedRows.of(self.run, session)
-            if self._prepared is None:
-                self.run.context.sessions.release(session)
+            prepared = PreparedRows.of(self.run, session)
+            if prepared is not None and self.writer.prepare(session, dict(prepared.query.kinds)):
+                self._prepared, self._session = prepared, session
             else:
-                self._session = session
-                if self.groups is not None:
-                    self.groups.prepare(session)
+                self.run.context.sessions.release(session)
         return self._prepared is not None
 
     def _open(self) -> bool:

@@ -1,0 +1,100 @@
+"""Writes the small batches that a thread computes, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from rw_sql.metastore.records import COMBINED, OVERWRITE
+from rw_sql.runtime.views.combined import GroupTable
+from rw_sql.runtime.views.key_records import UNCHANGED
+from rw_sql.runtime.views.last_records import are_exact, last_of_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from rw_sql.model.job_specs import ViewSpec
+    from rw_sql.runtime.views.strategy import ViewRun
+
+
+class RowWriter(Protocol):
+    """A way to write the rows that a view's query returns for a small batch. Not thread-safe."""
+
+    def prepare(self, session: SparkSession, kinds: dict[str, str]) -> bool:
+        """Sets the session of the query, and the columns of its result with Spark's names of their types.
+
+        Returns False if the rows of this query cannot be written without Spark.
+        """
+        ...
+
+    def take(self, rows: pa.Table) -> Callable[[int], None] | None:
+        """Computes what a batch changes in the view's table, which must be at its newest version.
+
+        Returns a function that commits this under the batch's number; None if a query must write the batch.
+        """
+        ...
+
+
+def writer_of(run: ViewRun) -> RowWriter | None:
+    """How small batches of a view are written without Spark; None if only a query can write them."""
+    spec = run.spec
+    if spec.maintenance.strategy == COMBINED:
+        return GroupTable.of(run)
+    if spec.keyed is not None:
+        return LastRows(run) if _is_overwritten(spec) else None
+    return None if spec.keys else AppendedRows(run)
+
+
+def _is_overwritten(spec: ViewSpec) -> bool:
+    keyed = spec.keyed
+    return keyed is not None and keyed.conflict == OVERWRITE and not keyed.version_columns and not keyed.is_append_only
+
+
+@dataclass(slots=True)
+class AppendedRows:
+    """Appends all rows."""
+
+    run: ViewRun
+
+    def prepare(self, _session: SparkSession, _kinds: dict[str, str]) -> bool:
+        """See :class:`RowWriter`."""
+        return True
+
+    def take(self, rows: pa.Table) -> Callable[[int], None] | None:
+        """See :class:`RowWriter`."""
+        fitted = self.run.fitted(rows)
+
+        def commit(batch: int) -> None:
+            if fitted.num_rows:
+                self.run.output.append_rows(fitted, batch)
+
+        return commit
+
+
+@dataclass(slots=True)
+class LastRows:
+    """Replaces the rows of a table by the last record of each key."""
+
+    run: ViewRun
+    _keys: tuple[str, ...] = field(default=(), init=False)
+
+    def prepare(self, _session: SparkSession, kinds: dict[str, str]) -> bool:
+        """See :class:`RowWriter`."""
+        self._keys = self.run.spec.keyed.primary_key if self.run.spec.keyed is not None else ()
+        return are_exact(kinds, self._keys)
+
+    def take(self, rows: pa.Table) -> Callable[[int], None] | None:
+        """See :class:`RowWriter`. A record that omits values needs the table's rows, which only a query reads."""
+        if UNCHANGED in rows.column_names and rows[UNCHANGED].null_count < rows.num_rows:
+            return None
+        last = last_of_rows(rows, self._keys) if rows.num_rows else rows
+        changed = self.run.fitted(last)
+
+        def commit(batch: int) -> None:
+            if changed.num_rows:
+                self.run.output.upsert_rows(changed, self._keys, batch)
+
+        return commit
