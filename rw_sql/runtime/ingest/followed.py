@@ -60,11 +60,19 @@ class FollowedSource:
     _ask_at: float = field(default=0.0, init=False)
     _answered_at: float = field(default=0.0, init=False)
 
-    def begin(self) -> None:
-        """Begins to receive records."""
+    def begin(self) -> bool:
+        """Begins to receive records. Returns False, and receives none, if more records wait than a small batch has: the
+        consumer would fetch them in vain."""
         self._answered_at = time.monotonic()
         self._ask_at = self._answered_at + _ASK_SECONDS
+        try:
+            known = self.kind.pooled_ends(self.options, tuple(self.positions))
+        except OSError:
+            known = {}  # The first batch reports the error, if it lasts.
+        if sum(max(0, known.get(split, 0) - at) for split, at in self.positions.items()) > SMALL_ROWS:
+            return False
         self.fetcher.follow(dict(self.positions))
+        return True
 
     def has_next(self) -> bool:
         """Waits a short time for records, and determines ``ends``.

@@ -288,9 +288,7 @@ class Ingest:
 
     def _follow(self) -> bool:
         """Begins to receive records for the thread; returns False if a query must read them."""
-        if self.followed is not None:
-            self.followed.begin()
-        return self.followed is not None
+        return self.followed is not None and self.followed.begin()
 
     def _start_query(self) -> None:
         """Starts a query at the positions."""

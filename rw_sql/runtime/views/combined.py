@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from rw_sql.model.job_specs import ViewSpec
+    from rw_sql.runtime.delta.row_counts import Expected
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.positions.planned_rows import Planned
     from rw_sql.runtime.views.group_rows import Combination
@@ -185,6 +186,8 @@ class Combined:
     groups: GroupTable
     lifted: Streamed
     """The query that returns each input row as a group."""
+    _were_few: bool = field(default=False, init=False)
+    """True if the last batch that Spark grouped had few groups."""
 
     @staticmethod
     def of(run: ViewRun) -> Combined:
@@ -212,15 +215,32 @@ class Combined:
             expected.require(RowCount(written=rows.num_rows))
             if self.write_rows(rows, batch):
                 return
-        grouped = in_any_order(self._grouped(frame, counts_rows=True)).persist()
+        grouped = self._grouped(frame, counts_rows=True)
+        if not (self._were_few and self._write_few(grouped, batch, expected)):
+            self._write_measured(grouped, batch, expected)
+
+    def _write_few(self, grouped: DataFrame, batch: int, expected: Expected) -> bool:
+        """Writes groups that are probably few, by a single job of Spark; returns False if nothing was written."""
         try:
-            count, read = grouped.selectExpr("count(*)", f"coalesce(sum({_READ}), 0)").collect()[0]
+            rows = grouped.toArrow()
+        except (PySparkException, Py4JError):
+            return False  # They may exceed the limit of a result; the other way reports any other error.
+        expected.require(RowCount(written=pc.sum(rows[_READ]).as_py() or 0))
+        self._were_few = rows.num_rows <= SMALL_ROWS
+        return not rows.num_rows or self.write_rows(rows, batch)
+
+    def _write_measured(self, grouped: DataFrame, batch: int, expected: Expected) -> None:
+        """Counts the groups of a batch before choosing how to write them."""
+        held = in_any_order(grouped).persist()
+        try:
+            count, read = held.selectExpr("count(*)", f"coalesce(sum({_READ}), 0)").collect()[0]
             expected.require(RowCount(written=read))
-            added = grouped.drop(_READ)
+            self._were_few = count <= SMALL_ROWS
+            added = held.drop(_READ)
             if count and not (may_hold(added, count) and self.write_rows(added.toArrow(), batch)):
                 self._merge(added, batch)
         finally:
-            grouped.unpersist()
+            held.unpersist()
 
     def write_rows(self, rows: pa.Table, batch: int) -> bool:
         """Combines rows in this process's memory and writes the changed groups; returns False if only Spark can do

@@ -69,7 +69,8 @@ def source_of(upstream: _Upstream, same: Any = lambda: None) -> FollowedSource:
         most=PACE.batch_records,
         require_same=same,
     )
-    made.begin()
+    assert made.begin()
+    upstream.asked = 0
     return made
 
 
@@ -82,6 +83,18 @@ def test_arrived_records_are_the_next_batch(clock: _Clock) -> None:
     assert not source.has_next()
     assert not source.has_next()
     assert upstream.asked == 0
+
+
+def test_a_backlog_is_not_fetched(clock: _Clock) -> None:
+    upstream = _Upstream()
+    source = source_of(upstream)
+    upstream.followed.clear()
+    upstream.ends = {"t:0": 5, "t:1": 7 + SMALL_ROWS + 1}
+    assert not source.begin()
+    assert upstream.followed == []
+    upstream.ends = {"t:0": 0, "t:1": 7 + SMALL_ROWS}
+    assert source.begin()
+    assert upstream.followed == [{"t:0": 5, "t:1": 7}]
 
 
 def test_the_ends_are_asked_for_while_nothing_arrives(clock: _Clock) -> None:
