@@ -178,11 +178,11 @@ class Keyed:
             id_, word = self._random.randrange(12), f"w{self._random.randrange(10**6)}"
             if number % 4 == 3:
                 self.rows.pop(id_, None)
-                made.append(Record(None, json.dumps({"id": id_}).encode()))
+                made.append(Record(value=None, key=json.dumps({"id": id_}).encode()))
             else:
                 self.rows[id_] = word
                 row, key = {"id": id_, "word": word}, {"id": id_}
-                made.append(Record(json.dumps(row).encode(), json.dumps(key).encode()))
+                made.append(Record(value=json.dumps(row).encode(), key=json.dumps(key).encode()))
         produce_records(self._broker.bootstrap, self._topic, made)
 
 
