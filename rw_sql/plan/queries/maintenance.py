@@ -188,7 +188,7 @@ def _combined(
     typed = schema
     if not parted.is_whole:
         found = inspector.queries.analyze(parted.typed_text, relations, form=WHOLE)
-        if found.refusal is not None:
+        if found.refusal is not None or any(word in found.schema for word in _NOT_COMBINED):
             return None
         typed = found.schema
     types = dict(schema_columns(typed))

@@ -61,8 +61,8 @@ class FollowedSource:
     _answered_at: float = field(default=0.0, init=False)
 
     def begin(self) -> bool:
-        """Begins to receive records. Returns False, and receives none, if more records wait than a small batch has: the
-        consumer would fetch them in vain."""
+        """Begins to receive records. Returns False and receives none if more records wait than fit into a small batch:
+        the consumer would fetch them in vain."""
         self._answered_at = time.monotonic()
         self._ask_at = self._answered_at + _ASK_SECONDS
         try:

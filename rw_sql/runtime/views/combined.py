@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +22,7 @@ from pyspark.errors import PySparkException
 from rw_sql.connectors.delta.plain_files import is_plain, rows_now
 from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.runtime.delta.held_rows import in_any_order, may_hold
-from rw_sql.runtime.delta.job_output import SMALL_ROWS
+from rw_sql.runtime.delta.job_output import SMALL_FILE_BYTES, SMALL_ROWS
 from rw_sql.runtime.delta.row_counts import RowCount
 from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.spark.row_query import RowQuery
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
     from rw_sql.runtime.positions.planned_rows import Planned
     from rw_sql.runtime.views.group_rows import Combination
     from rw_sql.runtime.views.strategy import ViewRun
+
+_MOST_HELD_BYTES = 8 * 2**20
+"""The maximum size in bytes of the files of a table whose rows are kept in memory, where they are several times as
+large."""
 
 _READ = "_rw_read"
 """The number of input rows of a group, while Spark combines a batch."""
@@ -100,7 +105,7 @@ class GroupTable:
             known, rows = self._known(rows), rows.select(list(self.functions))
             found = None if known is None else combine(known, rows, self.functions)
             return found and replace(found, changed=self._with_derived(found.changed))
-        except (pa.ArrowException, PySparkException, Py4JError):
+        except (pa.ArrowException, PySparkException, Py4JError, OSError):
             return None
 
     def take(self, rows: pa.Table) -> Callable[[int], None] | None:
@@ -115,7 +120,7 @@ class GroupTable:
         self._held = None
         if combination.changed.num_rows:
             output.upsert_rows(combination.changed, self.run.spec.keys, batch)
-        if is_whole and groups.num_rows <= SMALL_ROWS:
+        if is_whole and groups.num_rows <= SMALL_ROWS and groups.nbytes <= SMALL_FILE_BYTES:
             self._held = (output.table.version(), groups)
 
     def _with_derived(self, groups: pa.Table) -> pa.Table:
@@ -137,8 +142,7 @@ class GroupTable:
         protocol = table.protocol()
         if not is_plain(protocol.min_reader_version, protocol.reader_features or ()):
             return None
-        counts = pa.table(table.get_add_actions(flatten=True))["num_records"]
-        if counts.null_count == 0 and (pc.sum(counts).as_py() or 0) <= SMALL_ROWS:
+        if _is_small(table):
             found = self._all(table)
             self._held = (table.version(), found)
             return found
@@ -156,8 +160,16 @@ class GroupTable:
         return as_stored(pa.table(rows), self.schema)
 
     def _files(self, table: DeltaTable) -> ds.Dataset:
-        files = [uri.removeprefix("file://") for uri in table.file_uris()]
+        files = [unquote(uri.removeprefix("file://")) for uri in table.file_uris()]
         return ds.dataset(files, schema=self.schema, format="parquet")
+
+
+def _is_small(table: DeltaTable) -> bool:
+    """True if this process may keep all rows of a table."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    rows, size = actions["num_records"], actions["size_bytes"]
+    is_counted = rows.null_count == 0
+    return is_counted and (pc.sum(rows).as_py() or 0) <= SMALL_ROWS and (pc.sum(size).as_py() or 0) <= _MOST_HELD_BYTES
 
 
 def group_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
@@ -226,7 +238,7 @@ class Combined:
         except (PySparkException, Py4JError):
             return False  # They may exceed the limit of a result; the other way reports any other error.
         expected.require(RowCount(written=pc.sum(rows[_READ]).as_py() or 0))
-        self._were_few = rows.num_rows <= SMALL_ROWS
+        self._were_few = rows.num_rows <= SMALL_ROWS and rows.nbytes <= SMALL_FILE_BYTES
         return not rows.num_rows or self.write_rows(rows, batch)
 
     def _write_measured(self, grouped: DataFrame, batch: int, expected: Expected) -> None:
@@ -235,7 +247,7 @@ class Combined:
         try:
             count, read = held.selectExpr("count(*)", f"coalesce(sum({_READ}), 0)").collect()[0]
             expected.require(RowCount(written=read))
-            self._were_few = count <= SMALL_ROWS
+            self._were_few = count <= SMALL_ROWS and may_hold(held, count)
             added = held.drop(_READ)
             if count and not (may_hold(added, count) and self.write_rows(added.toArrow(), batch)):
                 self._merge(added, batch)

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rw_sql.syntax.query.combined_groups import FUNCTIONS, KEY, MAX, SUM
+from rw_sql.syntax.query.combined_groups import FUNCTIONS, KEY, SUM
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-_AT, _NEW, _ABOUT = "_rw_at", "_rw_new", "_rw_about_"
 _ALMOST = 0.999_999
 """The part of a type's largest value up to which a sum of rounded numbers proves that the exact sum fits the type."""
 
@@ -42,40 +41,76 @@ def combine(groups: pa.Table, added: pa.Table, functions: Mapping[str, str]) -> 
     """
     keys = [name for name, function in functions.items() if function == KEY]
     others = {name: FUNCTIONS[function] for name, function in functions.items() if function != KEY}
-    if any(function != SUM and _has_nan(groups[name], added[name]) for name, function in others.items()):
+    at = _rows_with_keys(groups, added, keys)
+    known = groups.take(at)
+    if any(function != SUM and _has_nan(known[name], added[name]) for name, function in others.items()):
         return None
+    touched = _aggregated(pa.concat_tables([known, added]), keys, others)
+    if touched is None:
+        return None
+    others_at = pc.invert(pc.is_in(_positions(groups), at))
+    before = _in_order_of(touched, known, keys)
+    differs = pc.is_null(before)
+    was = known.take(before)
+    for name in others:
+        differs = pc.or_(differs, _differ(touched[name], was[name]))
+    return Combination(groups=pa.concat_tables([groups.filter(others_at), touched]), changed=touched.filter(differs))
+
+
+def _rows_with_keys(groups: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.Array:
+    """The positions of the groups whose keys ``added`` contains."""
+    at = _grouped_positions(groups, added, keys)
+    return at.filter(pc.is_valid(at)).combine_chunks()
+
+
+def _in_order_of(touched: pa.Table, known: pa.Table, keys: Sequence[str]) -> pa.Array:
+    """For each touched group, its position in ``known``; NULL for a new one."""
+    return _grouped_positions(known, touched, keys).combine_chunks()
+
+
+def _grouped_positions(groups: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.ChunkedArray:
+    """For each key of ``added``, in the order of the first row with this key, its position in ``groups``; NULL if it is
+    not there."""
+    names = [f"k{index}" for index in range(len(keys))]
+
+    def labelled(rows: pa.Table, at: pa.Array, *, is_added: bool) -> pa.Table:
+        columns = [*(rows[key] for key in keys), pa.repeat(is_added, rows.num_rows), at]
+        return pa.table(columns, names=[*names, "is_added", "at"])
+
     both = pa.concat_tables(
         [
-            groups.append_column(_AT, pa.array(range(groups.num_rows), pa.int64())).append_column(
-                _NEW, pa.repeat(False, groups.num_rows)
-            ),
-            added.append_column(_AT, pa.nulls(added.num_rows, pa.int64())).append_column(
-                _NEW, pa.repeat(True, added.num_rows)
-            ),
+            labelled(added, pa.nulls(added.num_rows, pa.int64()), is_added=True),
+            labelled(groups, _positions(groups), is_added=False),
         ]
     )
-    aggregates = [*others.items(), (_AT, MAX), (_NEW, MAX)]
-    checked = {name: _limit_of(both.schema.field(name).type) for name, function in others.items() if function == SUM}
+    found = both.group_by(names, use_threads=False).aggregate([("is_added", "max"), ("at", "max")])
+    return found["at_max"].filter(found["is_added_max"])
+
+
+def _positions(rows: pa.Table) -> pa.Array:
+    return pa.array(range(rows.num_rows), pa.int64())
+
+
+def _aggregated(rows: pa.Table, keys: Sequence[str], others: Mapping[str, str]) -> pa.Table | None:
+    """One row for each key; None if a sum may exceed its type."""
+    # The names of a result's columns are those of the aggregates, and a key may have such a name. Hence positions.
+    names = {name: f"c{number}" for number, name in enumerate(rows.column_names)}
+    aggregates = [(names[name], function) for name, function in others.items()]
+    checked = {name: _limit_of(rows.schema.field(name).type) for name, function in others.items() if function == SUM}
+    given = rows.rename_columns([names[name] for name in rows.column_names])
     for name, limit in checked.items():
         if limit is not None:
-            both = both.append_column(_ABOUT + name, both[name].cast(pa.float64(), safe=False))
-            aggregates.append((_ABOUT + name, SUM))
-    found = both.group_by(keys, use_threads=False).aggregate(aggregates)
-    if any(limit is not None and _exceeds(found[f"{_ABOUT}{name}_{SUM}"], limit) for name, limit in checked.items()):
+            about = f"about {names[name]}"
+            given = given.append_column(about, rows[name].cast(pa.float64(), safe=False))
+            aggregates.append((about, SUM))
+    found = given.group_by([names[key] for key in keys], use_threads=False).aggregate(aggregates)
+    if any(limit and _exceeds(found[f"about {names[name]}_{SUM}"], limit) for name, limit in checked.items()):
         return None
-    schema = groups.schema
     columns = [
-        found[f"{column.name}_{others[column.name]}" if column.name in others else column.name].cast(column.type)
-        for column in schema
+        found[f"{names[name]}_{others[name]}" if name in others else names[name]].cast(rows.schema.field(name).type)
+        for name in rows.column_names
     ]
-    result = pa.table(columns, schema=schema)
-    is_touched = found[f"{_NEW}_{MAX}"]
-    touched, at = result.filter(is_touched), found[f"{_AT}_{MAX}"].filter(is_touched)
-    before = groups.take(at)
-    differs = pc.is_null(at)
-    for name in others:
-        differs = pc.or_(differs, _differ(touched[name], before[name]))
-    return Combination(groups=result, changed=touched.filter(differs))
+    return pa.table(columns, schema=rows.schema)
 
 
 def _differ(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:

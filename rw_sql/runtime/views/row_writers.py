@@ -31,7 +31,7 @@ class RowWriter(Protocol):
         ...
 
     def take(self, rows: pa.Table) -> Callable[[int], None] | None:
-        """Computes what a batch changes in the view's table, which must be at its newest version.
+        """Computes what a batch changes in the view's table. ``require_turn`` of the output must precede the call.
 
         Returns a function that commits this under the batch's number; None if a query must write the batch.
         """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 KEY, COUNT, SUM, MIN, MAX, DERIVED = "key", "count", "sum", "min", "max", "derived"
 """How two groups are combined in a column: both have the same value (KEY), or the result is a function of their values.
-COUNT adds, as SUM does; it is 0 where a sum without values is NULL. DERIVED: computed from the other columns."""
+COUNT adds, as SUM does, but without values a count is 0 and a sum is NULL. DERIVED: computed from the other columns."""
 
 FUNCTIONS = {COUNT: SUM, SUM: SUM, MIN: MIN, MAX: MAX}
 """The aggregate function that combines the values of a column."""
@@ -37,7 +37,8 @@ _KEY_TYPES = ("BIGINT", "INT", "SMALLINT", "TINYINT", "STRING", "BOOLEAN", "DATE
 _BOUND_TYPES = (*_KEY_TYPES, "FLOAT", "DOUBLE")
 _SUM_TYPES = ("BIGINT", "DOUBLE")
 _TYPES = {KEY: _KEY_TYPES, COUNT: ("BIGINT",), SUM: _SUM_TYPES, MIN: _BOUND_TYPES, MAX: _BOUND_TYPES}
-"""The types, besides DECIMAL, whose values Arrow combines as Spark does. It compares NaN and zeros in another way."""
+"""The types, besides DECIMAL, whose values Arrow combines as Spark does. FLOAT and DOUBLE are no keys, because Arrow
+groups NaN and the two zeros in another way; of minima and maxima, only those without NaN are combined by Arrow."""
 
 _AVERAGE = "_rw_average_"
 
@@ -57,16 +58,17 @@ class PartedGroups:
     _averages: list[exp.Expr] = field(default_factory=list)
 
     @staticmethod
-    def of(core: exp.Select, keys: Sequence[tuple[exp.Expr, str]]) -> PartedGroups | None:
-        """Divides an aggregation or DISTINCT of a single relation, and takes over its tree. ``keys`` are the grouping
-        expressions with the names of their columns; hidden keys are select items too. None if it cannot be divided."""
+    def of(core: exp.Select, columns: Sequence[str], keys: Sequence[tuple[exp.Expr, str]]) -> PartedGroups | None:
+        """Divides an aggregation or DISTINCT of a single relation, and takes over its tree. ``columns`` are the names
+        of its own columns, ``keys`` the grouping expressions with the names of their columns. The caller has added
+        hidden keys to the select items. Returns None if the query cannot be divided."""
         names = [item.alias_or_name for item in core.expressions]
         of_key = {name for _, name in keys}
         if not all(names) or len({*names}) < len(names):
             return None
         parted = PartedGroups(
-            columns=tuple(name for name in names if not name.startswith("_rw_")),
-            keys=tuple(name for _, name in keys),
+            columns=tuple(columns),
+            keys=tuple(dict.fromkeys(name for _, name in keys)),
             _parts=core,
             _derived={},
         )
@@ -225,7 +227,7 @@ def _function_of(found: exp.Expr) -> str | None:
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found
-    if isinstance(call.this, exp.Distinct):
+    if isinstance(call.this, exp.Distinct) or (isinstance(call.this, exp.Star) and any(call.this.args.values())):
         return None
     match call:
         case exp.Count() | exp.CountIf():

@@ -179,13 +179,17 @@ class ViewQuery:
         if len(self._chain) != 1 or not self.is_direct or self.kind not in (GROUPS, ONE_ROW, DISTINCT):
             return None
         core = copy_of(self._chain[0])
-        if core.args.get("having") or any(item.is_star for item in core.expressions):
+        names = [item.alias_or_name for item in core.expressions]
+        if core.args.get("having") or _renames(core) or any(item.is_star for item in core.expressions):
             return None
         if self.kind == DISTINCT:
-            return PartedGroups.of(core, [(item, item.alias_or_name) for item in core.expressions])
+            return PartedGroups.of(core, names, list(zip(core.expressions, names, strict=True)))
         groups = [key for key, _ in _group_keys(core)] if self.kind == GROUPS else [exp.Literal.number(0)]
-        keys = [_bare(_unaliased(core, key, columns)) for key in groups]
-        return PartedGroups.of(core, list(zip(keys, _add_keys(core, [(key, None) for key in keys]), strict=True)))
+        # Of a window, only the start is stored, so only the start can be replaced by the key's column.
+        keys = [_stored(_bare(_unaliased(core, key, columns))) for key in groups]
+        return PartedGroups.of(
+            core, names, list(zip(keys, _add_keys(core, [(key, None) for key in keys]), strict=True))
+        )
 
     def touched_groups(self, keys: Sequence[str], columns: Sequence[str]) -> str | None:
         """A query that returns the group of each input row, in columns whose names are ``keys``; None if the query is
@@ -195,7 +199,7 @@ class ViewQuery:
         """
         from sqlglot import exp
 
-        if self.kind != GROUPS:
+        if self.kind != GROUPS or _renames(self._chain[-1]):
             return None
         core = copy_of(self._chain[-1])
         groups = [_unaliased(core, key, columns) for key, _ in _group_keys(core)]
@@ -347,6 +351,13 @@ def _unaliased(core: exp.Select, key: exp.Expr, columns: Sequence[str]) -> exp.E
         return node if item is None else exp.paren(item.copy())
 
     return key.copy().transform(replaced)
+
+
+def _renames(core: exp.Select) -> bool:
+    """True if the FROM clause gives the columns of its relation other names, or makes columns."""
+    relation = read_by(core)
+    alias = relation.args.get("alias")
+    return bool(relation.args.get("pivots") or (alias is not None and alias.args.get("columns")))
 
 
 def _bare(key: exp.Expr) -> exp.Expr:

@@ -40,7 +40,7 @@ def analyzed(request: AnalyzedQuery) -> QueryAnalysis:
     """As Spark would, for the queries of this module."""
     is_group = "GROUP BY k" in request.query and "HAVING" not in request.query
     written = request.query.replace("rand()", "rand")
-    is_lifted = "CAST(" in request.query
+    is_lifted = "CAST(" in request.query or "_rw_groups" in request.query
     if (
         request.form == STREAM
         and not is_group
@@ -56,6 +56,9 @@ def analyzed(request: AnalyzedQuery) -> QueryAnalysis:
     found = schema(*names)
     if request.query.startswith("SELECT x AS a0"):
         found = found.replace("long", "double")
+    if "COLLATE" in request.query and "_rw_part_0" in names:
+        collations = '"metadata": {"__COLLATIONS": {"_rw_part_0": "spark.UTF8_LCASE"}}'
+        found = found.replace('"metadata": {}', collations)
     return QueryAnalysis(
         schema=found,
         keys=keys,
@@ -93,6 +96,13 @@ def made(world: CannedWorld, query: str) -> MaterializedViewRecord:
         ("SELECT count(n) AS n FROM s", COMBINED, ("_rw_key_0",), "incremental: new rows are combined"),
         ("SELECT max_by(n, x) AS n FROM s", UPSERT, ("_rw_key_0",), "incremental: one row is kept"),
         ("SELECT k, max_by(n, x) AS n FROM s GROUP BY k", "", ("k",), "incremental: the groups are kept"),
+        ("SELECT k, round(sum(n)) AS n FROM s GROUP BY k", COMBINED, ("k",), "incremental: new rows are combined"),
+        (
+            "SELECT k, length(max(k COLLATE UTF8_LCASE)) AS n FROM s GROUP BY k",
+            "",
+            ("k",),
+            "incremental: the groups are",
+        ),
         ("SELECT max(n) AS n FROM s GROUP BY k HAVING max(n) > 1", UPSERT, ("_rw_key_0",), "incremental: the groups"),
         ("SELECT k FROM v WHERE n > 1", CHANGES, ("k",), "incremental: the changed rows of v"),
         ("SELECT n FROM v", CHANGES, ("_rw_key_0",), "incremental: the changed rows of v"),

@@ -137,3 +137,22 @@ def test_groups_without_other_columns_are_distinct_rows() -> None:
     found = required(table([known], schema), table([new, known, new, empty], schema), functions)
     assert by_key(found.groups) == by_key(table([known, new, empty], schema))
     assert by_key(found.changed) == by_key(table([new, empty], schema))
+
+
+def test_a_group_that_a_batch_does_not_touch_is_not_combined() -> None:
+    """Its values may be of those that are left to Spark."""
+    schema = pa.schema([("k", pa.string()), ("x", pa.float64()), ("n", pa.int64())])
+    functions = {"k": "key", "x": "max", "n": "sum"}
+    groups = table([{"k": "a", "x": float("nan"), "n": 2**63 - 1}, {"k": "b", "x": 1.0, "n": 1}], schema)
+    found = required(groups, table([{"k": "b", "x": 2.0, "n": 1}], schema), functions)
+    assert found.changed.to_pylist() == [{"k": "b", "x": 2.0, "n": 2}]
+    untouched, touched = sorted(found.groups.to_pylist(), key=lambda row: str(row["k"]))
+    assert (untouched["n"], repr(untouched["x"]), touched) == (2**63 - 1, "nan", {"k": "b", "x": 2.0, "n": 2})
+
+
+def test_a_key_may_have_the_name_of_an_aggregate() -> None:
+    schema = pa.schema([("n_sum", pa.string()), ("n", pa.int64()), ("c0", pa.string()), ("k0", pa.int64())])
+    functions = {"n_sum": "key", "n": "sum", "c0": "key", "k0": "count"}
+    row = {"n_sum": "a", "n": 1, "c0": "b", "k0": 1}
+    found = required(table([row], schema), table([row, row | {"c0": None}], schema), functions)
+    assert found.changed.to_pylist() == [row | {"n": 2, "k0": 2}, row | {"c0": None}]

@@ -64,6 +64,11 @@ def lifted(query: str, **types: str) -> Lifted | None:
         ),
         ("SELECT DISTINCT k, n FROM s", "SELECT k, n FROM s", "k:key n:key"),
         (
+            "SELECT window(a, '1 hour').start AS k, count(*) AS n FROM s GROUP BY window(a, '1 hour')",
+            "SELECT window(a, '1 hour').start AS k, CAST(1 AS BIGINT) AS `n` FROM s",
+            "k:key n:count",
+        ),
+        (
             "SELECT a % 2 AS n, count(*) AS d FROM s GROUP BY n",
             "SELECT a % 2 AS n, CAST(1 AS BIGINT) AS `d` FROM s",
             "n:key d:count",
@@ -108,6 +113,10 @@ def test_other_columns_are_derived_from_hidden_ones() -> None:
         "SELECT k, max(raw) AS raw FROM s GROUP BY k",
         "SELECT upper(a) AS k, a || count(*) AS n FROM s GROUP BY upper(a)",
         "SELECT k, count(*) FROM s GROUP BY k",
+        "SELECT k, count(* EXCEPT (a)) AS n FROM s GROUP BY k",
+        "SELECT left(b, 1) AS k, count(*) AS n FROM s AS t(a, b) GROUP BY k",
+        "SELECT left(b, 1) AS k, sum(n) AS n FROM s UNPIVOT (n FOR b IN (x, y)) GROUP BY k",
+        "SELECT CAST(window(a, '1 hour') AS STRING) AS k, count(*) AS n FROM s GROUP BY window(a, '1 hour')",
         "SELECT k FROM s",
         "SELECT DISTINCT * FROM s",
     ],
@@ -123,6 +132,13 @@ def test_a_constant_key_does_not_replace_equal_constants() -> None:
     found = lifted("SELECT sum(x) + 0 AS x FROM s")
     assert found is not None
     assert found.derived == "SELECT (`_rw_part_0` + 0) AS `x`, `_rw_key_0`, `_rw_part_0` FROM _rw_groups"
+
+
+def test_the_column_of_an_include_clause_is_a_visible_key() -> None:
+    parted = read_view_query("SELECT _rw_kafka_partition, count(*) AS n FROM s GROUP BY 1, 1").parted([])
+    assert parted is not None
+    assert (parted.columns, parted.keys) == (("_rw_kafka_partition", "n"), ("_rw_kafka_partition",))
+    assert parted.is_whole
 
 
 def test_an_average_of_decimals_is_not_derived() -> None:
