@@ -111,6 +111,22 @@ def test_a_thread_combines_small_batches(
     require_rows(session, records)
 
 
+def test_a_thread_follows_a_backfill(session: AttachedSession, records: Records) -> None:
+    """The log has some records twice, so that a new view copies its history into a table of its own."""
+    session.allow_unsafe()
+    session.run(f"CREATE MATERIALIZED VIEW first AS {QUERY}")
+    records.add(20)
+    session.run("FLUSH", "PAUSE SOURCE s")
+    splits = ", ".join(f"'{split}' = 0" for split in session.positions("s"))
+    session.run(f"INJECT SOURCE OFFSETS s VALUES ({splits})", "RESUME SOURCE s", "FLUSH")
+    session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}", f"CREATE MATERIALIZED VIEW one AS {ONE}")
+    for count in (4, 30):
+        records.add(count)
+        require_rows(session, records)
+        require_rows(session, records, "one", ONE)
+    wait_until(lambda: has_thread(session, "v") and has_thread(session, "one"), "the threads have begun")
+
+
 def test_a_query_combines_large_batches(
     session: AttachedSession, records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,11 @@ def number_rows(session: AttachedSession, relation: str) -> int:
 
 
 @pytest.mark.long
+def other_case(name: str) -> str:
+    """The name in upper case, unless Unicode writes it with other letters there (``ß``)."""
+    return name.upper() if name.upper().lower() == name.lower() and len(name.upper()) == len(name) else name
+
+
 def test_objects_with_odd_names_are_read_by_name(session: AttachedSession) -> None:
     for at, name in enumerate(NAMES):
         word = quoted(name)
@@ -47,7 +52,7 @@ def test_objects_with_odd_names_are_read_by_name(session: AttachedSession) -> No
         assert number_rows(session, f"{spark_word} AS x WHERE x.id >= 0") == 3, name
         assert number_rows(session, quoted_for_spark(name + " s")) == 3, name
         assert session.spark.table(spark_word).count() == 3, name
-        assert session.spark.read.table(quoted_for_spark(name.upper() if name != "İ" else name)).count() == 3, name
+        assert session.spark.read.table(quoted_for_spark(other_case(name))).count() == 3, name
         if at % 4 == 0:
             assert number_rows(session, f"next{at}") == 1
             assert number_rows(session, quoted_for_spark(name + " t")) == 3

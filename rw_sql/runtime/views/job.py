@@ -298,6 +298,8 @@ class View:
 
         If ``tables`` is given, a query reads these tables in place of its inputs and ends after reading them.
         """
+        if self.streaming.query is not None:
+            self._end_query()  # It has read the tables of the backfill to their end.
         self.rows = self._row_mode()
         if tables or not self.rows.begin():
             self._start_query(tables)
