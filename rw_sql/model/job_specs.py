@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector, sink_connector
 from rw_sql.metastore.records import (
     DEFAULT_GROUP,
+    OVERWRITE,
     PARALLELISM,
     Maintenance,
     MaterializedViewRecord,
@@ -132,6 +133,11 @@ class KeyedRows:
     is_append_only: bool
     paths: tuple[tuple[str, str], ...] = ()
     is_computed: bool = False
+
+    @property
+    def is_overwritten(self) -> bool:
+        """True if each record just replaces the row with its key."""
+        return self.conflict == OVERWRITE and not self.version_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

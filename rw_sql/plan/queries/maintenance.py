@@ -87,8 +87,8 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
             if streamed.varies is not None and (streamed.keys or streamed.varies_in or closes_windows):
                 return Maintained(refused=_varying(streamed.varies))
             combined = None
-            if streamed.keys and not closes_windows and _is_read_alike(inspector, text, relations):
-                combined = _combined(inspector, read_view_query(text), streamed.schema, relations, streamed.keys)
+            if streamed.keys and not closes_windows:
+                combined = _combined(inspector, read_view_query(text), streamed.schema, relations, streamed.keys, text)
             return combined or _streamed(streamed, closes_windows=closes_windows)
     if closes_windows:
         return Maintained(
@@ -173,39 +173,47 @@ def visible_keys(view: MaterializedViewRecord) -> tuple[str, ...]:
 
 
 def _combined(
-    inspector: Inspector, query: ViewQuery, schema: str, relations: tuple[Relation, ...], keys: tuple[str, ...] = ()
+    inspector: Inspector,
+    query: ViewQuery,
+    schema: str,
+    relations: tuple[Relation, ...],
+    keys: tuple[str, ...] = (),
+    text: str = "",
 ) -> Maintained | None:
     """Maintenance that combines the groups of each batch with the view's rows; None if the query has no such form.
 
-    ``schema`` is the query's own schema. ``keys``, if given, are its key columns. With a watermark, Spark must keep the
+    ``schema`` is the query's own schema. ``keys``, if given, are its key columns. ``text``, if given, is the query as
+    it was written, which may have another meaning than ``query``. With a watermark, Spark must keep the
     groups, because it drops late rows.
     """
     if len(relations) != 1 or relations[0].watermark is not None or any(word in schema for word in _NOT_COMBINED):
         return None
-    parted = query.parted([name for name, _ in relations[0].columns])
-    if parted is None or (keys and {*keys} != {*parted.keys}):
+    parts = query.decomposed([name for name, _ in relations[0].columns])
+    if parts is None or (keys and {*keys} != {*parts.keys}):
+        return None
+    if text and not inspector.queries.analyze(text, relations, form=WHOLE, same_as=query.text).is_same:
         return None
     typed = schema
-    if not parted.is_whole:
-        found = inspector.queries.analyze(parted.typed_text, relations, form=WHOLE)
+    if not parts.is_whole:
+        found = inspector.queries.analyze(parts.typed_text, relations, form=WHOLE)
         if found.refusal is not None or any(word in found.schema for word in _NOT_COMBINED):
             return None
         typed = found.schema
     types = dict(schema_columns(typed))
-    lifted = parted.lifted(types)
-    if lifted is None or not _returns(inspector, lifted.text, relations, {name: types[name] for name in parted.names}):
+    lifted = parts.lifted(types)
+    if lifted is None or not _returns(inspector, lifted.text, relations, {name: types[name] for name in parts.names}):
         return None
-    groups = Relation(name=GROUPS_RELATION, columns=tuple((name, types[name]) for name in parted.names))
+    groups = Relation(name=GROUPS_RELATION, columns=tuple((name, types[name]) for name in parts.names))
     stored = {**dict(schema_columns(schema)), **dict(groups.columns)}
     if lifted.derived and not _returns(inspector, lifted.derived, (groups,), stored):
         return None
     fields = {field["name"]: field for text in (typed, schema) for field in json.loads(text)["fields"]}
-    hidden = [fields[name] for name in stored if name not in parted.columns]
+    hidden = [fields[name] for name in stored if name not in parts.columns]
     is_one_row = query.kind == ONE_ROW
     by_key = f" by key ({', '.join(keys)})" if keys else ""
     return Maintained(
         schema=nullable_schema(schema),
-        keys=keys or parted.keys,
+        keys=keys or parts.keys,
         maintenance=Maintenance(
             strategy=COMBINED,
             reason=f"new rows are combined with the view's {'row' if is_one_row else 'groups' + by_key}",
@@ -226,14 +234,6 @@ def _returns(inspector: Inspector, text: str, relations: tuple[Relation, ...], c
     """True if a row-by-row query returns these columns, in any order."""
     found = inspector.queries.analyze(text, relations)
     return found.refusal is None and not found.keys and dict(schema_columns(found.schema)) == columns
-
-
-def _is_read_alike(inspector: Inspector, text: str, relations: tuple[Relation, ...]) -> bool:
-    """True if Spark considers the query as rw_sql has parsed it equivalent to the query."""
-    query = read_view_query(text)
-    if query.kind not in (GROUPS, DISTINCT) or not query.is_direct:
-        return False
-    return inspector.queries.analyze(text, relations, form=WHOLE, same_as=query.text).is_same
 
 
 def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:

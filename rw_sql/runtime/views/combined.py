@@ -6,6 +6,8 @@ computed row by row and has no state in the checkpoint. Few rows are combined by
 
 from __future__ import annotations
 
+import logging
+import operator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
@@ -28,6 +30,7 @@ from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.spark.row_query import RowQuery
 from rw_sql.runtime.spark.sessions import plain_sql, register_view
 from rw_sql.runtime.views.group_rows import combine
+from rw_sql.runtime.views.recomputed import same_values
 from rw_sql.runtime.views.streamed import Streamed, expected_rows
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.combined_groups import COUNT, DERIVED, FUNCTIONS, GROUPS_RELATION, KEY
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from deltalake import DeltaTable
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.runtime.delta.row_counts import Expected
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.positions.planned_rows import Planned
     from rw_sql.runtime.views.group_rows import Combination
     from rw_sql.runtime.views.strategy import ViewRun
+
+logger = logging.getLogger(__name__)
 
 _MOST_HELD_BYTES = 8 * 2**20
 """The maximum size in bytes of the files of a table whose rows are kept in memory, where they are several times as
@@ -83,14 +88,17 @@ class GroupTable:
         return pa.schema([self.run.schema.field(name) for name in self.functions])
 
     def prepare(self, session: SparkSession, _kinds: Mapping[str, str]) -> bool:
-        """Sets the session that computes derived columns, and prepares their query. Always returns True (see
-        :class:`rw_sql.runtime.views.row_writers.RowWriter`)."""
+        """See :class:`rw_sql.runtime.views.row_writers.RowWriter`."""
+        self.prepare_derived(session)
+        return True
+
+    def prepare_derived(self, session: SparkSession) -> None:
+        """Sets the session that computes derived columns, and prepares their query."""
         self._session, self._deriving = session, None
         if self.run.spec.maintenance.derived:
             # Other versions of Spark may lack what a prepared query needs.
             with suppress(PySparkException, Py4JError, pa.ArrowException):
                 self._deriving = RowQuery.of(session, self.schema, self.derived)
-        return True
 
     def derived(self, groups: DataFrame) -> DataFrame:
         """Groups with their derived columns, by Spark."""
@@ -106,6 +114,7 @@ class GroupTable:
             found = None if known is None else combine(known, rows, self.functions)
             return found and replace(found, changed=self._with_derived(found.changed))
         except (pa.ArrowException, PySparkException, Py4JError, OSError):
+            logger.debug("%s leaves groups to Spark", self.run.spec.job, exc_info=True)
             return None
 
     def take(self, rows: pa.Table) -> Callable[[int], None] | None:
@@ -148,8 +157,8 @@ class GroupTable:
             return found
         if not self.run.context.warehouse.is_local:
             return None
-        condition = reduce(pc.and_, (pc.field(name).isin(pc.unique(rows[name])) for name in self.keys))
-        return self._files(table).to_table(filter=condition)
+        conditions = [pc.field(name).isin(pc.unique(rows[name])) for name in self.keys]
+        return self._files(table).to_table(filter=reduce(operator.and_, conditions))
 
     def _all(self, table: DeltaTable) -> pa.Table:
         if not table.file_uris():
@@ -213,7 +222,7 @@ class Combined:
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The stream of input rows, each as a group."""
-        self.groups.prepare(spark, {})
+        self.groups.prepare_derived(spark)
         return self.lifted.stream(spark)
 
     def write(self, frame: DataFrame, batch: int) -> None:
@@ -282,7 +291,7 @@ class Combined:
         """Combines groups with the table's rows by Spark."""
         columns, keys = list(self.groups.functions), self.groups.keys
         own = rows_now(added.sparkSession, self.run.output.path)
-        before = own.alias("t").join(added.alias("s"), _same(keys), "left_semi")
+        before = own.alias("t").join(added.alias("s"), same_values("t", "s", keys), "left_semi")
         both = before.select(*map(quoted_for_spark, columns)).unionByName(added.select(*map(quoted_for_spark, columns)))
         grouped = self._grouped(both).select(*map(quoted_for_spark, columns))
         rows = self.groups.derived(grouped) if self.run.spec.maintenance.derived else grouped
@@ -293,10 +302,3 @@ class Combined:
                 self.run.output.upsert_frame(held, keys, batch, rows=count)
         finally:
             held.unpersist()
-
-
-def _same(keys: list[str]) -> Column:
-    from pyspark.sql import functions as f
-
-    conditions = [f.col(f"t.{quoted_for_spark(key)}").eqNullSafe(f.col(f"s.{quoted_for_spark(key)}")) for key in keys]
-    return reduce(lambda one, other: one & other, conditions)

@@ -11,7 +11,6 @@ from functools import reduce
 from typing import TYPE_CHECKING, cast
 
 from rw_sql.connectors.delta.plain_files import rows_now
-from rw_sql.metastore.records import OVERWRITE
 from rw_sql.model.definitions import INDEX_COLUMN
 from rw_sql.runtime.delta.held_rows import may_hold
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
@@ -78,7 +77,7 @@ class Keyed:
         if self._is_idle:
             return  # The log has only records of other tables.
         form = self._form = self._form or _Form(tuple(frame.columns), is_exact(frame, self.rows.primary_key))
-        has_last = form.is_captured or (self.rows.conflict == OVERWRITE and not self.rows.version_columns)
+        has_last = form.is_captured or self.rows.is_overwritten
         if has_last and planned.is_small and self._has_written_few(frame, batch, form):
             return
         if UNCHANGED in form.columns:

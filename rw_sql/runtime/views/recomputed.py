@@ -36,12 +36,15 @@ EXACT_JSON = {
 """The options of ``to_json`` with which only equal rows have equal texts. By default, Spark omits microseconds."""
 
 
-def _same(one: str, other: str, names: Sequence[str]) -> Column:
+def same_values(one: str, other: str, names: Sequence[str]) -> Column:
+    """True if two aliased frames have equal values in these columns; NULL equals NULL."""
     from pyspark.sql import functions
 
     condition = functions.lit(True)
     for name in names:
-        condition = condition & functions.col(f"{one}.`{name}`").eqNullSafe(functions.col(f"{other}.`{name}`"))
+        condition = condition & functions.col(f"{one}.{quoted_for_spark(name)}").eqNullSafe(
+            functions.col(f"{other}.{quoted_for_spark(name)}")
+        )
     return condition
 
 
@@ -94,7 +97,7 @@ class Changed:
             fresh = spark.sql(self.run.spec.query).withColumn(KEEP, functions.lit(True))
             own = self.run.spec.keys
             changed = last.select(*(functions.col(f"`{key}`").alias(name) for key, name in zip(keys, own, strict=True)))
-            gone = changed.alias("t").join(fresh.alias("f"), _same("t", "f", own), "left_anti")
+            gone = changed.alias("t").join(fresh.alias("f"), same_values("t", "f", own), "left_anti")
             gone = gone.withColumn(KEEP, functions.lit(False))
             write_changes(self.run, fresh.unionByName(gone, allowMissingColumns=True), batch, own)
         finally:
@@ -135,12 +138,12 @@ class Recomputed:
         touched = frame.toDF(*partition).distinct().persist() if partition and batch > 0 else None
         try:
             if touched is not None:
-                fresh = fresh.alias("f").join(touched.alias("t"), _same("f", "t", partition), "left_semi")
+                fresh = fresh.alias("f").join(touched.alias("t"), same_values("f", "t", partition), "left_semi")
             if ROW in spec.keys:
                 fresh = _numbered(fresh)
             own = rows_now(spark, run.output.path)
             if touched is not None:
-                own = own.alias("f").join(touched.alias("t"), _same("f", "t", partition), "left_semi")
+                own = own.alias("f").join(touched.alias("t"), same_values("f", "t", partition), "left_semi")
             columns = own.columns
             new = fresh.select(functions.struct(*(f"`{name}`" for name in columns)).alias("new"))
             old = own.select(functions.struct(*(f"`{name}`" for name in columns)).alias("old"))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from rw_sql.metastore.records import COMBINED, OVERWRITE
+from rw_sql.metastore.records import COMBINED
 from rw_sql.runtime.views.combined import GroupTable
 from rw_sql.runtime.views.key_records import UNCHANGED
 from rw_sql.runtime.views.last_records import are_exact, last_of_rows
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from rw_sql.model.job_specs import ViewSpec
     from rw_sql.runtime.views.strategy import ViewRun
 
 
@@ -40,17 +39,12 @@ class RowWriter(Protocol):
 
 def writer_of(run: ViewRun) -> RowWriter | None:
     """How small batches of a view are written without Spark; None if only a query can write them."""
-    spec = run.spec
-    if spec.maintenance.strategy == COMBINED:
+    keyed = run.spec.keyed
+    if run.spec.maintenance.strategy == COMBINED:
         return GroupTable.of(run)
-    if spec.keyed is not None:
-        return LastRows(run) if _is_overwritten(spec) else None
-    return None if spec.keys else AppendedRows(run)
-
-
-def _is_overwritten(spec: ViewSpec) -> bool:
-    keyed = spec.keyed
-    return keyed is not None and keyed.conflict == OVERWRITE and not keyed.version_columns and not keyed.is_append_only
+    if keyed is not None:
+        return LastRows(run, keyed.primary_key) if keyed.is_overwritten and not keyed.is_append_only else None
+    return None if run.spec.keys else AppendedRows(run)
 
 
 @dataclass(slots=True)
@@ -79,22 +73,21 @@ class LastRows:
     """Replaces the rows of a table by the last record of each key."""
 
     run: ViewRun
-    _keys: tuple[str, ...] = field(default=(), init=False)
+    keys: tuple[str, ...]
 
     def prepare(self, _session: SparkSession, kinds: dict[str, str]) -> bool:
         """See :class:`RowWriter`."""
-        self._keys = self.run.spec.keyed.primary_key if self.run.spec.keyed is not None else ()
-        return are_exact(kinds, self._keys)
+        return are_exact(kinds, self.keys)
 
     def take(self, rows: pa.Table) -> Callable[[int], None] | None:
         """See :class:`RowWriter`. A record that omits values needs the table's rows, which only a query reads."""
         if UNCHANGED in rows.column_names and rows[UNCHANGED].null_count < rows.num_rows:
             return None
-        last = last_of_rows(rows, self._keys) if rows.num_rows else rows
+        last = last_of_rows(rows, self.keys) if rows.num_rows else rows
         changed = self.run.fitted(last)
 
         def commit(batch: int) -> None:
             if changed.num_rows:
-                self.run.output.upsert_rows(changed, self._keys, batch)
+                self.run.output.upsert_rows(changed, self.keys, batch)
 
         return commit

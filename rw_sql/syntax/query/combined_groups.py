@@ -2,7 +2,9 @@
 
 Each input row is *lifted* to a group of its own: ``count(*)`` becomes 1, ``sum(x)`` and ``max(x)`` become ``x``. The
 result of the aggregation is the combination of all these groups, and two groups with the same key are combined column
-by column, in any order: counts and sums are added, of minima the smaller is taken, of maxima the larger one.
+by column, in any order: counts and sums are added, of minima the smaller is taken, of maxima the larger one. (These are
+the functions *lift* and *combine* of K. Tangwongsan et al., "General Incremental Sliding-Window Aggregation", PVLDB 8,
+2015.)
 
 A column such as ``round(avg(x), 1)`` cannot be combined. It is *derived*: hidden columns contain the sum and the count,
 and an expression computes the column from them.
@@ -13,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.trees import aggregates_of, copy_of, spark_sql, spent_sql
 
 if TYPE_CHECKING:
@@ -44,8 +47,8 @@ _AVERAGE = "_rw_average_"
 
 
 @dataclass(slots=True)
-class PartedGroups:
-    """An aggregation, divided into columns that can be combined and columns that are derived from them.
+class DecomposedAggregation:
+    """An aggregation or DISTINCT, decomposed into columns that can be combined and columns derived from them.
 
     ``columns`` are the names of the query's own columns, ``keys`` those of the columns that identify a group.
     """
@@ -58,15 +61,17 @@ class PartedGroups:
     _averages: list[exp.Expr] = field(default_factory=list)
 
     @staticmethod
-    def of(core: exp.Select, columns: Sequence[str], keys: Sequence[tuple[exp.Expr, str]]) -> PartedGroups | None:
-        """Divides an aggregation or DISTINCT of a single relation, and takes over its tree. ``columns`` are the names
-        of its own columns, ``keys`` the grouping expressions with the names of their columns. The caller has added
-        hidden keys to the select items. Returns None if the query cannot be divided."""
+    def of(
+        core: exp.Select, columns: Sequence[str], keys: Sequence[tuple[exp.Expr, str]]
+    ) -> DecomposedAggregation | None:
+        """Decomposes a query of a single relation, and takes over its tree. ``columns`` are the names of its own
+        columns, ``keys`` the grouping expressions with the names of their columns. The caller has added hidden keys to
+        the select items. Returns None if the query cannot be decomposed."""
         names = [item.alias_or_name for item in core.expressions]
         of_key = {name for _, name in keys}
         if not all(names) or len({*names}) < len(names):
             return None
-        parted = PartedGroups(
+        parts = DecomposedAggregation(
             columns=tuple(columns),
             keys=tuple(dict.fromkeys(name for _, name in keys)),
             _parts=core,
@@ -79,12 +84,12 @@ class PartedGroups:
             if name in of_key or (id(_inner(item)) in calls and _function_of(_inner(item)) is not None):
                 kept.append(item)
                 continue
-            derived = parted._taken_apart(_inner(item), keys, hidden)
+            derived = parts._over_parts(_inner(item), keys, hidden)
             if derived is None:
                 return None
-            parted._derived[name] = derived
+            parts._derived[name] = derived
         core.set("expressions", [*kept, *hidden])
-        return parted
+        return parts
 
     @property
     def is_whole(self) -> bool:
@@ -141,12 +146,14 @@ class PartedGroups:
             return ""
         hidden = [name for name in self.names if name not in self.columns]
         listed = [
-            f"{spark_sql(self._derived[name])} AS {_quoted(name)}" if name in self._derived else _quoted(name)
+            f"{spark_sql(self._derived[name])} AS {quoted_for_spark(name)}"
+            if name in self._derived
+            else quoted_for_spark(name)
             for name in (*self.columns, *hidden)
         ]
         return f"SELECT {', '.join(listed)} FROM {GROUPS_RELATION}"
 
-    def _taken_apart(
+    def _over_parts(
         self, item: exp.Expr, keys: Sequence[tuple[exp.Expr, str]], hidden: list[exp.Expr]
     ) -> exp.Expr | None:
         """An expression over the columns of keys and aggregates that has the value of a select item; None if there is
@@ -264,7 +271,3 @@ def _is_not_null(part: exp.Expr) -> exp.Expr:
 
 def _has_type(kind: str, names: Sequence[str]) -> bool:
     return kind in names or kind.startswith("DECIMAL")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

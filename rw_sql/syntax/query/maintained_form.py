@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from rw_sql.syntax.query.combined_groups import PartedGroups
+from rw_sql.syntax.query.combined_groups import DecomposedAggregation
 from rw_sql.syntax.query.signed_aggregates import SIGN, count_distinct_by_sets, signable, signed
 from rw_sql.syntax.query.tables_read import shared_tree
 from rw_sql.syntax.query.trees import (
@@ -171,8 +171,8 @@ class ViewQuery:
         names = _add_keys(core, _group_keys(core) if self.kind == GROUPS else [(exp.Literal.number(0), None)])
         return _formed(chain, names, has_keep=None)
 
-    def parted(self, columns: Sequence[str]) -> PartedGroups | None:
-        """The parts of an aggregation or DISTINCT of a single relation whose groups can be combined; None for other
+    def decomposed(self, columns: Sequence[str]) -> DecomposedAggregation | None:
+        """Decomposes an aggregation or DISTINCT of a single relation so that its groups can be combined; None for other
         queries. ``columns`` are the columns of the input."""
         from sqlglot import exp
 
@@ -183,11 +183,11 @@ class ViewQuery:
         if core.args.get("having") or _renames(core) or any(item.is_star for item in core.expressions):
             return None
         if self.kind == DISTINCT:
-            return PartedGroups.of(core, names, list(zip(core.expressions, names, strict=True)))
+            return DecomposedAggregation.of(core, names, list(zip(core.expressions, names, strict=True)))
         groups = [key for key, _ in _group_keys(core)] if self.kind == GROUPS else [exp.Literal.number(0)]
         # Of a window, only the start is stored, so only the start can be replaced by the key's column.
         keys = [_stored(_bare(_unaliased(core, key, columns))) for key in groups]
-        return PartedGroups.of(
+        return DecomposedAggregation.of(
             core, names, list(zip(keys, _add_keys(core, [(key, None) for key in keys]), strict=True))
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,12 @@ from rw_sql.runtime.views.combined import GroupTable
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
+SCHEMA = pa.schema([("k", pa.string()), ("day", pa.date32()), ("n", pa.int64())])
+DAY = date(2026, 1, 1)
 
 
 def rows_of(**counts: int) -> pa.Table:
-    return pa.Table.from_pylist([{"k": k, "n": n} for k, n in counts.items()], schema=SCHEMA)
+    return pa.Table.from_pylist([{"k": k, "day": DAY, "n": n} for k, n in counts.items()], schema=SCHEMA)
 
 
 class Written:
@@ -35,13 +37,13 @@ class Written:
             output=self,
             schema=SCHEMA,
             context=SimpleNamespace(warehouse=SimpleNamespace(is_local=is_local)),
-            spec=SimpleNamespace(keys=("k",), maintenance=SimpleNamespace(derived="")),
+            spec=SimpleNamespace(job="mv-1", keys=("k", "day"), maintenance=SimpleNamespace(derived="")),
             fitted=lambda rows: as_stored(rows, SCHEMA),
         )
-        self.groups = GroupTable(run, {"k": "key", "n": "count"})
+        self.groups = GroupTable(run, {"k": "key", "day": "key", "n": "count"})
 
     def upsert_rows(self, rows: pa.Table, _keys: object, batch: int) -> None:
-        self.commits.append((batch, rows.to_pylist()))
+        self.commits.append((batch, rows.drop_columns(["day"]).to_pylist()))
 
     def write(self, batch: int, **counts: int) -> bool:
         commit = self.groups.take(rows_of(**counts))
@@ -69,7 +71,7 @@ def test_of_a_large_table_only_the_groups_of_the_batch_are_read(
     written = Written(tmp_path / "a b")
     known = written.groups._known(rows_of(b=1, x=1))
     assert known is not None
-    assert known.to_pylist() == [{"k": "b", "n": 2}]
+    assert known.to_pylist() == [{"k": "b", "day": DAY, "n": 2}]
     assert written.write(1, b=1, x=1)
     assert written.groups._held is None
     assert written.commits == [(1, [{"k": "b", "n": 3}, {"k": "x", "n": 1}])]

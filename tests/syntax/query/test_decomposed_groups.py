@@ -22,8 +22,8 @@ TYPES = {
 
 
 def lifted(query: str, **types: str) -> Lifted | None:
-    parted = read_view_query(query).parted(["a", "b", "k", "s", "x", "x y", "d"])
-    return None if parted is None else parted.lifted(TYPES | types)
+    parts = read_view_query(query).decomposed(["a", "b", "k", "s", "x", "x y", "d"])
+    return None if parts is None else parts.lifted(TYPES | types)
 
 
 @pytest.mark.parametrize(
@@ -135,10 +135,10 @@ def test_a_constant_key_does_not_replace_equal_constants() -> None:
 
 
 def test_the_column_of_an_include_clause_is_a_visible_key() -> None:
-    parted = read_view_query("SELECT _rw_kafka_partition, count(*) AS n FROM s GROUP BY 1, 1").parted([])
-    assert parted is not None
-    assert (parted.columns, parted.keys) == (("_rw_kafka_partition", "n"), ("_rw_kafka_partition",))
-    assert parted.is_whole
+    parts = read_view_query("SELECT _rw_kafka_partition, count(*) AS n FROM s GROUP BY 1, 1").decomposed([])
+    assert parts is not None
+    assert (parts.columns, parts.keys) == (("_rw_kafka_partition", "n"), ("_rw_kafka_partition",))
+    assert parts.is_whole
 
 
 def test_an_average_of_decimals_is_not_derived() -> None:
