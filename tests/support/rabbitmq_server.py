@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.connectors.rabbitmq import frames
-from rw_sql.connectors.rabbitmq.client import RabbitClient, require_ok
+from rw_sql.connectors.rabbitmq.client import RabbitClient, UnavailableError, require_ok
 from rw_sql.connectors.rabbitmq.frames import Command, Request
 from tests.support.missing_servers import register
 from tests.support.waits import LAST_RESORT_SECONDS
@@ -85,7 +85,7 @@ class RabbitServer:
         client = self.client()
         try:
             for request in requests:
-                require_ok(client.ask(request)[0], stream)
+                _ask(client, stream, request)
         finally:
             client.close()
 
@@ -116,7 +116,7 @@ class RabbitServer:
         client = self.client()
         try:
             declared = Request(Command.DECLARE_PUBLISHER, b"\x01" + frames.text("") + frames.text(stream))
-            require_ok(client.ask(declared)[0], stream)
+            _ask(client, stream, declared)
             at = 0
             while at < len(entries):
                 upto, size = at, 0
@@ -190,6 +190,19 @@ class RabbitServer:
             assert self.process.poll() is None, log.read_text(errors="replace")
             assert time.monotonic() < deadline, log.read_text(errors="replace")
             never.wait(0.05)
+
+
+def _ask(client: RabbitClient, stream: str, request: Request) -> None:
+    """Sends a request about a stream until it succeeds: a server that has just started may not serve it yet."""
+    never, deadline = threading.Event(), time.monotonic() + LAST_RESORT_SECONDS
+    while True:
+        try:
+            require_ok(client.ask(request)[0], stream)
+        except UnavailableError:
+            assert time.monotonic() < deadline, stream
+            never.wait(0.05)
+        else:
+            return
 
 
 def program() -> str | None:

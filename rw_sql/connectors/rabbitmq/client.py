@@ -57,8 +57,8 @@ class RefusedError(RabbitError):
     """The user may not read a stream."""
 
 
-class LeaderlessError(RabbitError):
-    """The servers have not elected a leader of the stream yet, for example just after they have started."""
+class UnavailableError(RabbitError):
+    """The servers cannot serve the stream now, for example because they have not elected a leader after a start."""
 
 
 class _ElsewhereError(Exception):
@@ -354,7 +354,7 @@ def _why(error: Exception) -> str:
 POOL: ConnectionPool[tuple[Address, Node | None], RabbitClient] = ConnectionPool(
     lambda target: RabbitClient(*target),
     failed=RabbitError,
-    answered=(StreamMissingError, RefusedError, LeaderlessError, _ElsewhereError),
+    answered=(StreamMissingError, RefusedError, UnavailableError, _ElsewhereError),
 )
 
 
@@ -369,9 +369,9 @@ def anywhere(address: Address, timeout: float, ask: Callable[[RabbitClient], T])
 
 
 def at_leader(address: Address, stream: str, timeout: float, ask: Callable[[RabbitClient], T]) -> T:
-    """Calls ``ask`` with a connection to the leader of a stream. Waits some seconds for the election of a leader.
+    """Calls ``ask`` with a connection to the leader of a stream. Waits some seconds if the stream is not available.
 
-    Raises StreamMissingError, RabbitError.
+    ``ask`` may be called again after an UnavailableError. Raises StreamMissingError, RabbitError.
     """
     node: Node | None = None
     deadline = time.monotonic() + min(timeout, _ELECTION_SECONDS)
@@ -388,7 +388,7 @@ def at_leader(address: Address, stream: str, timeout: float, ask: Callable[[Rabb
     while moves < _MOST_MOVES:
         try:
             return POOL.use((address, node), connected)
-        except LeaderlessError:
+        except UnavailableError:
             if time.monotonic() >= deadline:
                 raise
             time.sleep(_PAUSE_SECONDS)
@@ -401,17 +401,20 @@ def at_leader(address: Address, stream: str, timeout: float, ask: Callable[[Rabb
 
 
 def leader_of(stream: str, metadata: Reply) -> Node:
-    """The leader of a stream according to a response to METADATA. Raises StreamMissingError, LeaderlessError."""
+    """The leader of a stream according to a response to METADATA. Raises StreamMissingError, UnavailableError."""
     found = frames.stream_nodes(metadata.fields).get(stream)
     if found is None or found.code == Code.STREAM_MISSING:
         raise StreamMissingError(stream)
     if found.code != Code.OK or found.leader is None:
-        raise LeaderlessError(f"stream {stream} has no leader now")
+        raise UnavailableError(f"stream {stream} has no leader now")
     return found.leader
 
 
 def require_ok(reply: Reply, stream: str) -> None:
-    """Checks the response to a request about a stream. Raises StreamMissingError, RefusedError, RabbitError."""
+    """Checks the response to a request about a stream.
+
+    Raises StreamMissingError, RefusedError, UnavailableError, RabbitError.
+    """
     match reply.code:
         case Code.OK:
             return
@@ -420,6 +423,6 @@ def require_ok(reply: Reply, stream: str) -> None:
         case Code.ACCESS_REFUSED:
             raise RefusedError(f"the user may not read stream {stream}")
         case Code.STREAM_UNAVAILABLE:
-            raise RabbitError(f"stream {stream} is not available now")
+            raise UnavailableError(f"stream {stream} is not available now")
         case code:
             raise RabbitError(f"the server refuses a request about stream {stream} (code {code})")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.connectors.rabbitmq import client as rabbit_client
+from rw_sql.connectors.rabbitmq.frames import Code, Fields, Reply
 from rw_sql.errors import SqlError
 from tests.connectors.rabbitmq.test_rabbit_source import RABBIT, offsets, options, read
 from tests.support.certificates import issue, make_authority
@@ -16,6 +17,8 @@ from tests.support.rabbitmq_server import GUEST, RabbitServer, rabbit_running
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rw_sql.connectors.rabbitmq.client import RabbitClient
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -72,6 +75,23 @@ def test_logins_and_permissions(rabbit_server: RabbitServer, stream: str) -> Non
         f'127.0.0.1:{rabbit_server.port}: virtual host "other" does not exist, or user "guest" may not use it'
     )
     assert "0ther" not in repr(rabbit_client.POOL._idle)
+
+
+def test_a_stream_that_becomes_available(rabbit_server: RabbitServer, stream: str) -> None:
+    rabbit_server.create(stream)
+    address = rabbit_client.address_of(options(rabbit_server, stream))
+    codes = [Code.STREAM_UNAVAILABLE, Code.STREAM_UNAVAILABLE, Code.OK]
+    answered = iter(codes)
+
+    def ask(client: RabbitClient) -> bool:
+        rabbit_client.require_ok(Reply(next(answered), Fields(b"")), stream)
+        return client.is_open
+
+    assert rabbit_client.at_leader(address, stream, 5, ask)
+    assert next(answered, None) is None
+    refused = Reply(Code.STREAM_UNAVAILABLE, Fields(b""))
+    with pytest.raises(rabbit_client.UnavailableError, match=f"stream {stream} is not available now"):
+        rabbit_client.at_leader(address, stream, 0.3, lambda client: rabbit_client.require_ok(refused, stream))
 
 
 def test_a_server_that_was_started_again_a_user_s_permissions_and_tls(stream: str, tmp_path: Path) -> None:
