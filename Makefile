@@ -72,8 +72,11 @@ $(JARS): $(READY) tests/support/jars.py tests/support/java.py rw_sql/spark_jars.
 # Of the tests that take long, one in so many, drawn by the commit's day (tests/support/seeds.py).
 TEST_DRAW ?= 10
 
+# Busy processes beside the tests: make test BUSY=4.
+BUSY ?= 0
+
 test: setup $(JARS) ## the tests, and a tenth of the long ones; they start their own brokers, and PostgreSQL, MariaDB, NATS and RabbitMQ where installed
-	$(BIN)/python -m pytest --draw $(TEST_DRAW) --numprocesses $(ALL_WORKERS) --light $(LIGHT_WORKERS) $(BY_FILES)
+	$(BIN)/python -m pytest --draw $(TEST_DRAW) --busy $(BUSY) --numprocesses $(ALL_WORKERS) --light $(LIGHT_WORKERS) $(BY_FILES)
 
 test-all: setup $(JARS) ## every test, the long ones too
 	$(BIN)/python -m pytest --numprocesses $(ALL_WORKERS) --light $(LIGHT_WORKERS) $(BY_FILES)

@@ -6,6 +6,7 @@ If both have statements that begin with the same words, clauses and object names
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rw_sql.errors import SqlError
@@ -165,33 +166,50 @@ _TABLE_CLAUSES = (
     ("FORMAT", "*", "ENCODE"),
     ("ENGINE", "="),
 )
-_CONNECTOR_OPTION = re.compile(r"\bWITH\s*\((?:[^()']|'[^']*')*?\bconnector'?\s*=", re.IGNORECASE)
-"""Matches, in the text after an error, a WITH list with a connector, which only rw_sql's statements have."""
-
 _ALTER_CLAUSES = (("UNSAFE",), ("CONNECTOR",), ("SWAP",), ("ALTER", "WATERMARK"))
 
 
 def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
     """True if an rw_sql clause or name precedes the error in a text whose first words also begin a Spark statement."""
-    from rw_sql.syntax.lexing.tokens import WORD, scan
+    from rw_sql.syntax.lexing.tokens import WORD
 
     if error.span is None:
         return False
-    try:
-        tokens = [token for token in scan(text[: error.span.start]) if token.text]
-    except SqlError:
-        return False
+    tokens = _tokens(text[: error.span.start])
     words = [token.upper if token.kind == WORD else token.text for token in tokens]
     if words[:1] == ["EXPLAIN"]:
         tokens, words = tokens[1:], words[1:]
     if words[:1] == ["CREATE"]:
-        return _has_any(words, _TABLE_CLAUSES) or _CONNECTOR_OPTION.search(text, error.span.start) is not None
+        return _has_any(words, _TABLE_CLAUSES) or _has_connector(_tokens(text[error.span.start :]))
     if words[:2] == ["ALTER", "TABLE"] and _has_any(words, _ALTER_CLAUSES):
         return True
     if words[:1] == ["SET"]:
         is_dotted = text[error.span.start : error.span.end] == "."
         return len(words) > 1 and not is_dotted and catalog.has_parameter(tokens[1].value)
     return _names_ours(tokens, words, catalog)
+
+
+def _tokens(text: str) -> list[Token]:
+    """The tokens of a text up to its end, or to a token without an end."""
+    from rw_sql.syntax.lexing.tokens import scan
+
+    try:
+        return [token for token in scan(text) if token.text]
+    except SqlError as error:
+        return _tokens(text[: error.span.start]) if error.span is not None and error.span.start else []
+
+
+def _has_connector(tokens: list[Token]) -> bool:
+    """True if a text has a WITH list with a connector, which only rw_sql's statements have."""
+    for at, (word, bracket) in enumerate(pairwise(tokens)):
+        if word.upper != "WITH" or bracket.text != "(":
+            continue
+        for name, sign in pairwise(tokens[at + 2 :]):
+            if name.text == ")":
+                break
+            if name.value.lower() == "connector" and sign.text == "=":
+                return True
+    return False
 
 
 def _has_any(words: list[str], clauses: tuple[tuple[str, ...], ...]) -> bool:
