@@ -49,7 +49,7 @@ def test_appends_flow_without_a_change_feed_and_anything_else_says_what_to_type(
         wait_until(lambda: session.job("seen").state == "STALLED", "the view stands still")
         reason = session.job("seen").reason
         assert reason.startswith("CHANGED shop_events: ")
-        enable, drop = reason.partition("shows: ")[2].removesuffix(" and create it again").split("; ")
+        enable, drop = reason.partition("shows which: ")[2].removesuffix(" and create it again").split("; ")
         session.run(enable, drop, "CREATE MATERIALIZED VIEW seen AS SELECT id FROM shop_events")
         assert session.flushed_rows_of("seen") == [(1,), (3,)]
         session.run("DELETE FROM shop_events WHERE id = 1")
