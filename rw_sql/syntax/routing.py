@@ -6,7 +6,6 @@ If both have statements that begin with the same words, clauses and object names
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rw_sql.errors import SqlError
@@ -166,21 +165,26 @@ _TABLE_CLAUSES = (
     ("FORMAT", "*", "ENCODE"),
     ("ENGINE", "="),
 )
+_WITH_LIST = re.compile(r"\bWITH\s*+\(([^()]*+)", re.IGNORECASE)
+_CONNECTOR = re.compile(r"""\bconnector['"]?\s*+=""", re.IGNORECASE)
 _ALTER_CLAUSES = (("UNSAFE",), ("CONNECTOR",), ("SWAP",), ("ALTER", "WATERMARK"))
 
 
 def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
     """True if an rw_sql clause or name precedes the error in a text whose first words also begin a Spark statement."""
-    from rw_sql.syntax.lexing.tokens import WORD
+    from rw_sql.syntax.lexing.tokens import WORD, scan
 
     if error.span is None:
         return False
-    tokens = _tokens(text[: error.span.start])
+    try:
+        tokens = [token for token in scan(text[: error.span.start]) if token.text]
+    except SqlError:
+        return False
     words = [token.upper if token.kind == WORD else token.text for token in tokens]
     if words[:1] == ["EXPLAIN"]:
         tokens, words = tokens[1:], words[1:]
     if words[:1] == ["CREATE"]:
-        return _has_any(words, _TABLE_CLAUSES) or _has_connector(_tokens(text[error.span.start :]))
+        return _has_table_clause(text, tokens, error.span.start)
     if words[:2] == ["ALTER", "TABLE"] and _has_any(words, _ALTER_CLAUSES):
         return True
     if words[:1] == ["SET"]:
@@ -189,27 +193,21 @@ def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
     return _names_ours(tokens, words, catalog)
 
 
-def _tokens(text: str) -> list[Token]:
-    """The tokens of a text up to its end, or to a token without an end."""
-    from rw_sql.syntax.lexing.tokens import scan
+def _has_table_clause(text: str, tokens: list[Token], end: int) -> bool:
+    """True if a text has a clause of rw_sql before the position ``end``, or a WITH list with a connector after it.
 
-    try:
-        return [token for token in scan(text) if token.text]
-    except SqlError as error:
-        return _tokens(text[: error.span.start]) if error.span is not None and error.span.start else []
+    Only rw_sql's statements have such a list. ``tokens`` are those before ``end``. What Spark reads as a string or a
+    comment does not count.
+    """
+    from rw_sql.syntax.parsing.script import without_strings
 
-
-def _has_connector(tokens: list[Token]) -> bool:
-    """True if a text has a WITH list with a connector, which only rw_sql's statements have."""
-    for at, (word, bracket) in enumerate(pairwise(tokens)):
-        if word.upper != "WITH" or bracket.text != "(":
-            continue
-        for name, sign in pairwise(tokens[at + 2 :]):
-            if name.text == ")":
-                break
-            if name.value.lower() == "connector" and sign.text == "=":
-                return True
-    return False
+    shown = without_strings(text)
+    words = [token.upper for token in tokens if shown[token.start] == text[token.start]]
+    return _has_any(words, _TABLE_CLAUSES) or any(
+        shown[option.end() - 1] == "="
+        for listed in _WITH_LIST.finditer(shown, end)
+        for option in _CONNECTOR.finditer(text, *listed.span(1))
+    )
 
 
 def _has_any(words: list[str], clauses: tuple[tuple[str, ...], ...]) -> bool:

@@ -35,7 +35,9 @@ _MOST_FRAME = 1 << 30
 _SEED_TRIES = 4
 _MOST_MOVES = 3
 _PAUSE_SECONDS = 0.2
-_ELECTION_SECONDS = 5.0
+_UNAVAILABLE_SECONDS = 5.0
+"""The maximum time in seconds for which a request waits for a stream that is not available."""
+
 _OTHER_PROTOCOLS = (b"AMQP", b"HTTP")
 
 Node = tuple[str, int]
@@ -374,7 +376,7 @@ def at_leader(address: Address, stream: str, timeout: float, ask: Callable[[Rabb
     ``ask`` may be called again after an UnavailableError. Raises StreamMissingError, RabbitError.
     """
     node: Node | None = None
-    deadline = time.monotonic() + min(timeout, _ELECTION_SECONDS)
+    deadline = time.monotonic() + min(timeout, _UNAVAILABLE_SECONDS)
 
     def connected(client: RabbitClient) -> T:
         client.connect(timeout)

@@ -80,8 +80,7 @@ def test_logins_and_permissions(rabbit_server: RabbitServer, stream: str) -> Non
 def test_a_stream_that_becomes_available(rabbit_server: RabbitServer, stream: str) -> None:
     rabbit_server.create(stream)
     address = rabbit_client.address_of(options(rabbit_server, stream))
-    codes = [Code.STREAM_UNAVAILABLE, Code.STREAM_UNAVAILABLE, Code.OK]
-    answered = iter(codes)
+    answered = iter([Code.STREAM_UNAVAILABLE, Code.STREAM_UNAVAILABLE, Code.OK])
 
     def ask(client: RabbitClient) -> bool:
         rabbit_client.require_ok(Reply(next(answered), Fields(b"")), stream)
