@@ -46,6 +46,7 @@ from rw_sql.model.relations import (
 from rw_sql.model.sink_shape import shape_of
 from rw_sql.model.source_readers import is_read
 from rw_sql.model.view_inputs import keyed_query, view_inputs
+from rw_sql.syntax.query.signed_aggregates import SIGN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -178,6 +179,11 @@ class ViewSpec:
     def object_id(self) -> int:
         """The id of the object that the job belongs to."""
         return self.view_id
+
+    @property
+    def is_signed(self) -> bool:
+        """True if the job's query reads signed rows: the changes of its input, with the column SIGN."""
+        return SIGN in self.query
 
     def reader_of(self, source_id: int) -> ReaderSpec | None:
         """The view's direct reader of a source; None if it reads the source's log, or does not read the source."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.kafka_topics import Record, create_topic
+from rw_sql.cli.kafka_topics import produce as produce_records
 from rw_sql.metastore.records import COMBINED
 from rw_sql.runtime.jobs import batch_mode
 from rw_sql.runtime.positions import planned_rows
@@ -230,6 +232,75 @@ def test_an_error_of_a_group_is_told_as_by_a_query(
     wait_until(lambda: error in session.job("v").reason, "the error in SHOW JOBS")
 
 
+OVER = {
+    "sums": "SELECT n % 3 AS class, count(*) AS groups, sum(total) AS total, sum(paid) FILTER (WHERE n > 1) AS paid, "
+    "avg(most) AS most, count_if(mean > 0) AS positive, round(avg(total), 2) || '' AS text FROM v GROUP BY n % 3",
+    "days": "SELECT DISTINCT day, n > 2 AS large FROM v",
+    "one": "SELECT count(*) AS groups, sum(total) AS total, avg(n) AS n FROM v WHERE total > 0",
+    "kept": "SELECT day, k, n * 2 AS twice, upper(name) AS name, r FROM v WHERE n % 3 > 0",
+    "totals": "SELECT total FROM v WHERE known > 1",
+}
+"""Queries over the view ``v``, whose groups change."""
+
+
+def require_over(session: AttachedSession) -> None:
+    """Requires that the views of OVER equal their queries over the rows of ``v``."""
+    session.sql("FLUSH")
+    for name, query in OVER.items():
+        wanted = [tuple(row) for row in session.sql(query)]
+        assert sorted(map(repr, session.rows_of(name))) == sorted(map(repr, wanted)), name
+
+
+def test_a_thread_follows_groups_that_change(
+    session: AttachedSession, records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = [f"CREATE MATERIALIZED VIEW {name} AS {query}" for name, query in OVER.items()]
+    session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}", *created)
+    for count in (7, 1):
+        records.add(count)
+        require_over(session)
+    wait_until(lambda: all(has_thread(session, name) for name in OVER), "threads write the views")
+    monkeypatch.setattr(View, "_start_query", None)
+    for count in (20, 1, 60, 3):
+        records.add(count)
+        require_over(session)
+        assert all(has_thread(session, name) for name in OVER)
+    assert session.sql("SELECT count(*) FROM days")[0][0] > 0
+
+
+def test_groups_whose_last_row_goes_are_removed(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    session.run(
+        f"CREATE TABLE t (id INT PRIMARY KEY, k VARCHAR, v INT) WITH (connector = 'kafka', topic = '{topic_name}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT UPSERT ENCODE JSON",
+        "CREATE MATERIALIZED VIEW sums AS SELECT k, sum(v) AS v, avg(v) AS mean FROM t GROUP BY k",
+        "CREATE MATERIALIZED VIEW ks AS SELECT DISTINCT k FROM t",
+        "CREATE MATERIALIZED VIEW one AS SELECT sum(v) AS v, count(*) AS n FROM t",
+    )
+
+    def put(*rows: tuple[int, str | None, int | None]) -> None:
+        given = [
+            Record(
+                value=None if k is None else json.dumps({"id": id_, "k": k, "v": v}).encode(),
+                key=json.dumps({"id": id_}).encode(),
+            )
+            for id_, k, v in rows
+        ]
+        produce_records(broker.bootstrap, topic_name, given)
+
+    for rows, sums, one in (
+        ([(1, "a", 5), (2, "b", 7), (3, "a", None)], [("a", 5, 5.0), ("b", 7, 7.0)], (12, 3)),
+        ([(2, "a", 1)], [("a", 6, 3.0)], (6, 3)),
+        ([(1, None, None), (2, None, None)], [("a", None, None)], (None, 1)),
+        ([(3, None, None), (4, "c", 2), (4, None, None)], [], (None, 0)),
+        ([(5, "a", 9)], [("a", 9, 9.0)], (9, 1)),
+    ):
+        put(*rows)
+        assert session.flushed_rows_of("sums") == sums
+        assert session.rows_of("ks") == [(k,) for k, _, _ in sums]
+        assert session.rows_of("one") == [one]
+
+
 @pytest.mark.long
 def test_random_sizes_restarts_and_moves(
     session: AttachedSession, records: Records, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -240,8 +311,8 @@ def test_random_sizes_restarts_and_moves(
     monkeypatch.setattr(combined, "SMALL_ROWS", random.choice((5, 1_000)))
     monkeypatch.setattr(combined, "may_hold", lambda _held, count: count <= 20)
     monkeypatch.setattr(batch_mode, "MOST_NEEDED", 2)
-    over = "SELECT n, count(*) AS groups FROM v GROUP BY n"
-    session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}", f"CREATE MATERIALIZED VIEW w AS {over}")
+    created = [f"CREATE MATERIALIZED VIEW {name} AS {query}" for name, query in OVER.items()]
+    session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}", *created)
     for _ in range(25):
         records.add(random.choice((0, 1, 5, 20, 29, 60, 200)))
         if random.random() < 0.15:
@@ -249,5 +320,4 @@ def test_random_sizes_restarts_and_moves(
         elif random.random() < 0.6:
             session.run("FLUSH")
     require_rows(session, records)
-    groups = session.rows_of("v", "n")
-    assert dict(session.flushed_rows_of("w")) == {n: groups.count((n,)) for (n,) in groups}
+    require_over(session)

@@ -41,13 +41,24 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 QUERIES = {
     "filtered": ("changes", "SELECT total * 2 AS twice FROM best WHERE n % 2 = 0"),
-    "signed": (
-        "signed",
+    "combined": (
+        "combined",
         "SELECT n % 3 AS class, count(*) AS items, sum(total) AS total, avg(n) AS mean FROM best GROUP BY n % 3",
     ),
-    "one_row": ("signed", "SELECT count(total) AS items, sum(n) AS n FROM best WHERE n > 1"),
+    "filtered_sums": (
+        "combined",
+        "SELECT n > 1 AS large, sum(total) FILTER (WHERE total > 5) AS total, "
+        "round(avg(total) FILTER (WHERE n < 4), 1) AS mean, count(total) AS items FROM best GROUP BY n > 1",
+    ),
+    "one_row": ("combined", "SELECT count(total) AS items, sum(n) AS n FROM best WHERE n > 1"),
+    "signed": (
+        "signed",
+        "SELECT n % 3 AS class, count(*) AS items, sum(total) AS total, avg(n) AS mean FROM best GROUP BY n % 3 "
+        "HAVING count(*) > 1",
+    ),
     "lowest": ("keys", "SELECT n % 3 AS class, min(total) AS low FROM best GROUP BY n % 3 HAVING min(total) > 0"),
-    "different": ("keys", "SELECT DISTINCT n FROM best"),
+    "different": ("combined", "SELECT DISTINCT n FROM best"),
+    "different_floats": ("keys", "SELECT DISTINCT CAST(n AS DOUBLE) AS n FROM best"),
     "first_two": ("diff", "SELECT item, total FROM best ORDER BY total DESC, item LIMIT 2"),
 }
 WITHIN = {

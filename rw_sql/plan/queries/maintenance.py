@@ -179,16 +179,19 @@ def _combined(
     relations: tuple[Relation, ...],
     keys: tuple[str, ...] = (),
     text: str = "",
+    *,
+    follows: str = "",
 ) -> Maintained | None:
     """Maintenance that combines the groups of each batch with the view's rows; None if the query has no such form.
 
     ``schema`` is the query's own schema. ``keys``, if given, are its key columns. ``text``, if given, is the query as
-    it was written, which may have another meaning than ``query``. With a watermark, Spark must keep the
-    groups, because it drops late rows.
+    it was written, which may have another meaning than ``query``. ``follows``, if given, is the name of the input,
+    whose rows change: the view reads signed rows. With a watermark, Spark must keep the groups, because it drops late
+    rows.
     """
     if len(relations) != 1 or relations[0].watermark is not None or any(word in schema for word in _NOT_COMBINED):
         return None
-    parts = query.decomposed([name for name, _ in relations[0].columns])
+    parts = query.decomposed([name for name, _ in relations[0].columns], is_signed=bool(follows))
     if parts is None or (keys and {*keys} != {*parts.keys}):
         return None
     if text and not inspector.queries.analyze(text, relations, form=WHOLE, same_as=query.text).is_same:
@@ -201,7 +204,10 @@ def _combined(
         typed = found.schema
     types = dict(schema_columns(typed))
     lifted = parts.lifted(types)
-    if lifted is None or not _returns(inspector, lifted.text, relations, {name: types[name] for name in parts.names}):
+    read = relations
+    if follows:
+        read = (replace(relations[0], columns=(*relations[0].columns, (SIGN, "BIGINT"))),)
+    if lifted is None or not _returns(inspector, lifted.text, read, {name: types[name] for name in parts.names}):
         return None
     groups = Relation(name=GROUPS_RELATION, columns=tuple((name, types[name]) for name in parts.names))
     stored = {**dict(schema_columns(schema)), **dict(groups.columns)}
@@ -211,12 +217,17 @@ def _combined(
     hidden = [fields[name] for name in stored if name not in parts.columns]
     is_one_row = query.kind == ONE_ROW
     by_key = f" by key ({', '.join(keys)})" if keys else ""
+    reason = f"new rows are combined with the view's {'row' if is_one_row else 'groups' + by_key}"
+    if follows and query.kind == DISTINCT:
+        reason = f"the numbers of equal rows follow the changes of {follows}: a row without equals is removed"
+    elif follows:
+        reason = f"counts and sums follow the changes of {follows}: removed values are subtracted"
     return Maintained(
         schema=nullable_schema(schema),
         keys=keys or parts.keys,
         maintenance=Maintenance(
             strategy=COMBINED,
-            reason=f"new rows are combined with the view's {'row' if is_one_row else 'groups' + by_key}",
+            reason=reason,
             query=lifted.text,
             hidden=nullable_fields(hidden) if hidden else "",
             is_one_row=is_one_row,
@@ -314,6 +325,9 @@ def _following(
             query=form.text,
         )
         return _fitted(form, found, whole, maintenance)
+    combined = _combined(inspector, query, whole.schema, (relation,), follows=view.name)
+    if combined is not None:
+        return combined
     arguments = query.signed_arguments()
     if arguments is None:
         return None

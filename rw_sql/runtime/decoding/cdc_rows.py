@@ -19,13 +19,14 @@ from rw_sql.runtime.decoding.change_formats.events import (
     change_of,
     no_fields,
 )
-from rw_sql.runtime.decoding.change_formats.rows import OP, ROW, rows_of
+from rw_sql.runtime.decoding.change_formats.rows import CHANGE, OP, ROW, rows_of
 from rw_sql.runtime.decoding.change_formats.unchanged import MOVED
 from rw_sql.runtime.decoding.change_formats.values import ValueRules
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, ERROR, OFFSET, RUN, SINCE, SPLIT
 from rw_sql.runtime.decoding.json_text import last_of_each, once
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
     from rw_sql.syntax.statements import CreateSource, IncludeColumn
@@ -44,16 +45,22 @@ INDEX, UNCHANGED = INDEX_COLUMN[0], UNCHANGED_COLUMN[0]
 RULES = ValueRules(needs_zone=True, bytes_as="hex", booleans=(("t", "true", "1"), ("f", "false", "0")))
 """The rules for the text form of PostgreSQL's values."""
 
+NUMBER = "_rw_change_number"
+"""The column that :func:`numbered` adds."""
+
 _FIELDS, _KEYS = "_rw_fields", "_rw_key_fields"
 _MAP = "MAP<STRING, STRING>"
 
 
-def cdc_frame(log: DataFrame, statement: CreateSource, live_from: tuple[int, int, int]) -> DataFrame:
+def cdc_frame(
+    log: DataFrame, statement: CreateSource, live_from: tuple[int, int, int], *, is_numbered: bool = False
+) -> DataFrame:
     """The rows of a table, decoded from the log. They have the table's columns, the columns that order the rows,
     ``_rw_op``, ``_rw_unchanged`` and ``_rw_error``.
 
     ``statement`` defines the form of the rows (:func:`rw_sql.model.definitions.cdc_rows`). ``live_from`` is the
-    source's position when the table was created, as (epoch of the position, position, hour).
+    source's position when the table was created, as (epoch of the position, position, hour). ``is_numbered``: ``log``
+    is the result of :func:`numbered`, so that each row is computed from one row of it.
     """
     if statement.cdc_table is None:
         raise TypeError("the statement names no upstream table")
@@ -61,8 +68,14 @@ def cdc_frame(log: DataFrame, statement: CreateSource, live_from: tuple[int, int
     own = log.where(f.col("table_name") == statement.cdc_table.table).where(f.col(BUCKET) >= hour)
     own = own.where((f.col(SINCE) > since) | (f.col(OFFSET) > offset))
     key = primary_key(statement)
-    told = own.withColumn(_FIELDS, once(_members("row"))).withColumn(_KEYS, once(_members("key")))
-    told = told.withColumn(CHANGES, _changes())
+    fields, keys = _members("row"), _members("key")
+    if not is_numbered:
+        fields, keys = once(fields), once(keys)
+    told = own.withColumn(_FIELDS, fields).withColumn(_KEYS, keys).withColumn(CHANGES, _changes())
+    if is_numbered:
+        told = told.where(f.col(NUMBER) < f.size(CHANGES)).withColumn(CHANGE, f.get(CHANGES, NUMBER))
+    else:
+        told = told.withColumn(CHANGE, f.explode(CHANGES))
     rows, error = rows_of(told, statement, EventKey(columns=key), RULES)
     return rows.select(
         *(f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns),
@@ -72,6 +85,21 @@ def cdc_frame(log: DataFrame, statement: CreateSource, live_from: tuple[int, int
         error.alias(ERROR),
         f.coalesce("row", "key").cast("binary").alias("_rw_raw"),
     )
+
+
+def numbered(log: pa.Table, table: str) -> pa.Table:
+    """The rows of the log that belong to an upstream table, once for each change that a row may represent. A column
+    NUMBER has the number of the change, from 0."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    own = log.filter(pc.equal(log["table_name"], table))
+    moved = own.filter(pc.and_(pc.equal(own["op"], "u"), pc.is_valid(own["key"])))
+    parts = [
+        rows.append_column(NUMBER, pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows))
+        for number, rows in enumerate((own, moved))
+    ]
+    return pa.concat_tables(parts)
 
 
 def _members(column: str) -> Column:

@@ -115,18 +115,20 @@ def input_frame(
         # returns the same rows, but Spark need not run jobs to compute the snapshot.
         reader = reader.option("startingVersion", "0")
     frame = reader.load(path)
-    if given.live_from is not None:
-        rows = cdc_frame(frame, source_definition(given.decoded_by), given.live_from)
-        return rows.where("_rw_error IS NULL").selectExpr(*given.selected)
     frame = selected_rows(spark, given, frame, is_live=bool(given.history) and table is None)
     return frame if given.watermark is None else frame.withWatermark(*given.watermark)
 
 
-def selected_rows(spark: SparkSession, given: ViewInput, rows: DataFrame, *, is_live: bool) -> DataFrame:
+def selected_rows(
+    spark: SparkSession, given: ViewInput, rows: DataFrame, *, is_live: bool, is_numbered: bool = False
+) -> DataFrame:
     """The rows of an input's files as queries see them: without undecodable records, with the input's columns.
 
-    ``is_live``: without the rows that the view reads in its backfill.
+    ``is_live``: without the rows that the view reads in its backfill. ``is_numbered``: for a change data capture
+    source, see :func:`cdc_frame`.
     """
+    if given.live_from is not None:
+        rows = cdc_frame(rows, source_definition(given.decoded_by), given.live_from, is_numbered=is_numbered)
     if given.kind == "source":
         rows = rows.where("_rw_error IS NULL")
         if is_live:
@@ -169,14 +171,24 @@ def feed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataF
     if young is not None and young.feed_begin is not None:
         reader = reader.option("startingVersion", str(young.feed_begin))
     frame = reader.load(path)
-    return frame.selectExpr(*given.selection((*given.columns, *_hidden(given))), CHANGE, VERSION)
+    return frame.selectExpr(*feed_columns(given), CHANGE, VERSION)
+
+
+def feed_columns(given: ViewInput) -> tuple[str, ...]:
+    """The columns of a view whose rows change, with hidden keys, as expressions over the columns of its files."""
+    return given.selection((*given.columns, *(key for key in given.keys if key not in given.columns)))
 
 
 def signed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
-    """The stream of a view's changes with the columns visible to queries, and a column SIGN: 1 for an added row, -1 for
-    a removed row."""
+    """The stream of a view's changes, as :func:`signed_rows` returns them."""
+    return signed_rows(given, feed_frame(context, spark, given))
+
+
+def signed_rows(given: ViewInput, changes: DataFrame) -> DataFrame:
+    """Rows with CHANGE, with the columns visible to queries and a column SIGN: 1 for an added row, -1 for a removed
+    row."""
     comes = f"CAST(CASE WHEN {CHANGE} IN ('insert', 'update_postimage') THEN 1 ELSE -1 END AS BIGINT) AS {SIGN}"
-    return feed_frame(context, spark, given).selectExpr(*_quoted(given.columns), comes)
+    return changes.selectExpr(*_quoted(given.columns), comes)
 
 
 def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
@@ -196,10 +208,6 @@ def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: i
     if given.kind == "source":
         rows = rows.where("_rw_error IS NULL")
     return rows.selectExpr(*given.selected)
-
-
-def _hidden(given: ViewInput) -> tuple[str, ...]:
-    return tuple(key for key in given.keys if key not in given.columns)
 
 
 def _quoted(names: Iterable[str]) -> list[str]:

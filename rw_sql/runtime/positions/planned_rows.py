@@ -89,9 +89,13 @@ def planned_changes(warehouse: Warehouse, table: str, checkpoint: str, batch: in
     stretch = planned_stretch(warehouse, checkpoint, batch)
     if stretch is None:
         return Planned()
+    return changes_of_commits(read_actions(warehouse, table, version) for version in stretch[0])
+
+
+def changes_of_commits(commits: Iterable[list[dict[str, Any]]]) -> Planned:
+    """Like :func:`planned_changes`, for a batch that consists of ``commits``."""
     most = size = 0
-    for version in stretch[0]:
-        actions = read_actions(warehouse, table, version)
+    for actions in commits:
         changed = changed_rows(actions)
         if changed is None:
             return Planned()

@@ -7,6 +7,7 @@ in the plan are replaced, and the rule is applied. All expressions are therefore
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +26,17 @@ from rw_sql.runtime.spark.row_by_row import steps_by_row
 from rw_sql.runtime.spark.sessions import activate_in_jvm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
 _EXCLUDED = "spark.sql.optimizer.excludedRules"
-_COMPUTING_RULES = ",".join(f"{_OPTIMIZER}.{rule}" for rule in ("ConvertToLocalRelation", "PropagateEmptyRelation"))
+_COMPUTING_RULES = ("ConvertToLocalRelation", "PropagateEmptyRelation")
 """The rules that would replace the query by its result for the rows with which it is prepared."""
+
+_MERGING_RULES = ("CollapseProject", "PushDownPredicates")
+"""The rules that merge the steps of a query."""
 
 _LOCAL = "LocalRelation"
 _COMPUTED = frozenset({"Project", "Filter"})
@@ -53,6 +57,7 @@ class RowQuery:
 
     spark: SparkSession
     query: Callable[[DataFrame], DataFrame]
+    is_stepwise: bool
     steps: tuple[str, ...]
     kinds: tuple[tuple[str, str], ...]
     """The columns of the result: their names and Spark's names of their types."""
@@ -69,24 +74,20 @@ class RowQuery:
     """The result's columns as a StructType."""
 
     @staticmethod
-    def of(spark: SparkSession, schema: pa.Schema, query: Callable[[DataFrame], DataFrame]) -> RowQuery | None:
+    def of(
+        spark: SparkSession, schema: pa.Schema, query: Callable[[DataFrame], DataFrame], *, is_stepwise: bool = False
+    ) -> RowQuery | None:
         """Prepares ``query``, a function that returns the result for a DataFrame of input rows. ``schema`` are the
-        input's columns.
+        input's columns. ``is_stepwise``: the query's steps are not merged, because a merged step would compute a value
+        again for each of its uses.
 
         Returns None if the query has other steps than projections and filters, or if its result does not depend on the
         rows alone.
         """
         nothing = local_frame(spark, schema.empty_table())
-        given = spark.conf.get(_EXCLUDED, None)
-        spark.conf.set(_EXCLUDED, _COMPUTING_RULES)
-        try:
+        with _without(spark, *_COMPUTING_RULES, *(_MERGING_RULES if is_stepwise else ())):
             frame = query(nothing)
             plan = optimized_plan(frame)
-        finally:
-            if given is None:
-                spark.conf.unset(_EXCLUDED)
-            else:
-                spark.conf.set(_EXCLUDED, given)
         steps = steps_by_row(frame, is_streaming=False)
         nodes, leaf = [], plan
         while leaf.nodeName() in _COMPUTED and leaf.deterministic():
@@ -98,6 +99,7 @@ class RowQuery:
         return RowQuery(
             spark=spark,
             query=query,
+            is_stepwise=is_stepwise,
             steps=steps,
             kinds=tuple((column.name, column.dataType.simpleString()) for column in frame.schema.fields),
             _nodes=tuple(reversed(nodes)),
@@ -115,7 +117,8 @@ class RowQuery:
         Raises PySparkException or Py4JError if an expression fails.
         """
         if given.nbytes > _MOST_COPIED_BYTES:
-            return self.query(local_frame(self.spark, given)).toArrow()
+            with _without(self.spark, *(_MERGING_RULES if self.is_stepwise else ())):
+                return self.query(local_frame(self.spark, given)).toArrow()
         activate_in_jvm(self.spark)
         data = self._few(given) if given.num_rows <= _FEW_ROWS else self._many(given)
         if data is None:
@@ -149,6 +152,20 @@ class RowQuery:
     def _many(self, given: pa.Table) -> Any | None:
         brought = analyzed_plan(local_frame(self.spark, given))
         return brought.data() if brought.nodeName() == _LOCAL else None
+
+
+@contextmanager
+def _without(spark: SparkSession, *rules: str) -> Iterator[None]:
+    """A context manager in which the optimizer does not apply some of its rules."""
+    given = spark.conf.get(_EXCLUDED, None)
+    spark.conf.set(_EXCLUDED, ",".join((*((given,) if given else ()), *(f"{_OPTIMIZER}.{rule}" for rule in rules))))
+    try:
+        yield
+    finally:
+        if given is None:
+            spark.conf.unset(_EXCLUDED)
+        else:
+            spark.conf.set(_EXCLUDED, given)
 
 
 def _depends_on_time(spark: SparkSession, frame: DataFrame) -> bool:

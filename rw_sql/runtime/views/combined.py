@@ -33,7 +33,8 @@ from rw_sql.runtime.views.group_rows import combine
 from rw_sql.runtime.views.recomputed import same_values
 from rw_sql.runtime.views.streamed import Streamed, expected_rows
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
-from rw_sql.syntax.query.combined_groups import COUNT, DERIVED, FUNCTIONS, GROUPS_RELATION, KEY
+from rw_sql.syntax.query.combined_groups import COUNT, DERIVED, FUNCTIONS, GROUPS_RELATION, KEY, ROWS
+from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -135,12 +136,20 @@ class GroupTable:
     def _with_derived(self, groups: pa.Table) -> pa.Table:
         if not self.run.spec.maintenance.derived or not groups.num_rows:
             return self.run.fitted(groups)
-        found = None if self._deriving is None else self._deriving.rows(groups)
+        combined = groups.select(self.schema.names)
+        found = None if self._deriving is None else self._deriving.rows(combined)
         if found is None:
             if self._session is None:
                 raise ValueError("no session was set")
-            found = self.derived(local_frame(self._session, groups)).toArrow()
+            found = self.derived(local_frame(self._session, combined)).toArrow()
+        if KEEP in groups.column_names:
+            found = found.append_column(groups.field(KEEP), groups[KEEP])
         return self.run.fitted(found)
+
+    @property
+    def number_of_rows(self) -> str | None:
+        """The column with the number of a group's rows; None if groups are never removed."""
+        return next((name for name, function in self.functions.items() if function == ROWS), None)
 
     def _known(self, rows: pa.Table) -> pa.Table | None:
         """The table's rows, at least those with the keys of ``rows``; None if they cannot be read here."""
@@ -295,6 +304,9 @@ class Combined:
         both = before.select(*map(quoted_for_spark, columns)).unionByName(added.select(*map(quoted_for_spark, columns)))
         grouped = self._grouped(both).select(*map(quoted_for_spark, columns))
         rows = self.groups.derived(grouped) if self.run.spec.maintenance.derived else grouped
+        number = self.groups.number_of_rows
+        if number is not None:
+            rows = rows.withColumn(KEEP, rows[number] > 0)
         held = in_any_order(rows).persist()
         try:
             count = held.count()

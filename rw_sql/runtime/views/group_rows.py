@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rw_sql.syntax.query.combined_groups import FUNCTIONS, KEY, SUM
+from rw_sql.syntax.query.combined_groups import FUNCTIONS, KEY, ROWS, SUM
+from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +27,8 @@ _LARGEST_BIGINT = float(2**63)
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """The result of combining groups: all groups, and those that are new or differ from before."""
+    """The result of combining groups: all groups, and those that are new or differ from before. If groups have a number
+    of rows, ``changed`` has a column KEEP: false if a group has no row any more and is not one of ``groups``."""
 
     groups: pa.Table
     changed: pa.Table
@@ -54,7 +56,16 @@ def combine(groups: pa.Table, added: pa.Table, functions: Mapping[str, str]) -> 
     was = known.take(before)
     for name in others:
         differs = pc.or_(differs, _differ(touched[name], was[name]))
-    return Combination(groups=pa.concat_tables([groups.filter(others_at), touched]), changed=touched.filter(differs))
+    rows = next((name for name, function in functions.items() if function == ROWS), None)
+    if rows is None:
+        return Combination(
+            groups=pa.concat_tables([groups.filter(others_at), touched]), changed=touched.filter(differs)
+        )
+    is_kept = pc.greater(touched[rows], 0)
+    kept = pa.concat_tables([groups.filter(others_at), touched.filter(is_kept)])
+    is_known = pc.is_valid(before)
+    changed = touched.append_column(pa.field(KEEP, pa.bool_()), is_kept)
+    return Combination(groups=kept, changed=changed.filter(pc.and_(differs, pc.or_(is_kept, is_known))))
 
 
 def _rows_with_keys(groups: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.Array:

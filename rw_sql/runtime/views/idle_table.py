@@ -25,7 +25,7 @@ process that waits for the table may wait this much longer."""
 _LOOK_SECONDS = 0.02
 """The interval in seconds between two checks of the log; each check is one call to the file system."""
 
-_ASKED_SECONDS = 2.0
+ASKED_SECONDS = 2.0
 """The time in seconds after a statement's last request for the table's job during which the statement counts as
 waiting. A waiting FLUSH repeats its request several times within this time."""
 
@@ -43,7 +43,7 @@ def await_own_rows(run: ViewRun, batch: int, is_over: Callable[[], bool]) -> Non
         return
     seen, deadline = stretch[0].stop - 1, time.monotonic() + MOST_SECONDS
     while time.monotonic() < deadline and not is_over():
-        if run.context.wakes.is_asked(run.spec.job, _ASKED_SECONDS):
+        if run.context.wakes.is_asked(run.spec.job, ASKED_SECONDS):
             return
         newest = latest_version(warehouse, table)
         for version in range(seen + 1, newest + 1):

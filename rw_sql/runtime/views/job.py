@@ -347,7 +347,8 @@ class View:
             write(frame, batch)
             if isinstance(self.strategy, Keyed):
                 self.strategy.await_rows(batch, lambda: self.streaming.is_stopping)
-            if isinstance(self.strategy, Streamed | Combined | Keyed) and not self.strategy.run.tables:
+            by_row = Streamed | Combined | Keyed | recomputed.Changed
+            if isinstance(self.strategy, by_row) and not self.strategy.run.tables:
                 self.rows.after_batch(batch, self.strategy.last)
 
         return write_and_wait

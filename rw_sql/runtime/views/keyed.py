@@ -17,10 +17,10 @@ from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files
 from rw_sql.runtime.positions.planned_rows import Planned
 from rw_sql.runtime.spark.sessions import register_view
-from rw_sql.runtime.views.emptied import emptied, empties
+from rw_sql.runtime.views.emptied import emptied
 from rw_sql.runtime.views.idle_table import await_own_rows
 from rw_sql.runtime.views.key_records import DELETE, OP, UNCHANGED, is_kept, later, nullable, order, then_of, visible
-from rw_sql.runtime.views.last_records import is_exact, last_of_each, last_rows
+from rw_sql.runtime.views.last_records import is_exact, last_of_each, last_rows, rows_alone
 from rw_sql.runtime.views.recomputed import exact_text, write_changes, write_held
 from rw_sql.runtime.views.streamed import Streamed
 from rw_sql.runtime.views.unchanged import filled, recomputed, settled_moves, with_unknown
@@ -29,7 +29,6 @@ from rw_sql.syntax.query.maintained_form import KEEP
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import ArrayType, StructType
 
@@ -117,10 +116,10 @@ class Keyed:
         Returns False if nothing was written.
         """
         keys = self.rows.primary_key
-        rows = last_rows(frame, keys, (OP,) if form.is_captured else (), is_exact=form.is_exact)
-        if _has_unchanged(rows) or (OP in rows.column_names and empties(rows)):
+        last = rows_alone(last_rows(frame, keys, (OP,) if form.is_captured else (), is_exact=form.is_exact))
+        if last is None:
             return False
-        rows = self.run.fitted(rows.drop_columns([OP]) if OP in rows.column_names else rows)
+        rows = self.run.fitted(last)
         if rows.num_rows:
             with self.run.turn():
                 self.run.output.upsert_rows(rows, keys, batch)
@@ -164,10 +163,6 @@ class Keyed:
                     self.run.output.append_frame(held, batch, expected=exactly(count))
         finally:
             held.unpersist()
-
-
-def _has_unchanged(rows: pa.Table) -> bool:
-    return UNCHANGED in rows.column_names and rows[UNCHANGED].null_count < rows.num_rows
 
 
 def settled(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.runtime.views.emptied import empties
 from rw_sql.runtime.views.key_records import DELETE, OP, ORDER, UNCHANGED, is_kept, order, order_of, visible
 from rw_sql.syntax.query.maintained_form import KEEP
 
@@ -48,7 +49,7 @@ def last_of_rows(rows: pa.Table, key: Sequence[str], more: Sequence[str] = ()) -
     import pyarrow.compute as pc
 
     names = rows.column_names
-    rows = _last(rows, key, order_of(names))
+    rows = last_row_of_each(rows, key, order_of(names))
     kept = pc.not_equal(rows[OP], DELETE) if OP in names else pa.repeat(pa.scalar(True), rows.num_rows)
     told = [name for name in names if name not in (*ORDER, OP, UNCHANGED)]
     return rows.select([*told, *([UNCHANGED] if UNCHANGED in names else []), *more]).append_column(
@@ -56,8 +57,19 @@ def last_of_rows(rows: pa.Table, key: Sequence[str], more: Sequence[str] = ()) -
     )
 
 
-def _last(rows: pa.Table, key: Sequence[str], sorted_by: Sequence[str]) -> pa.Table:
-    """The last row of each key."""
+def rows_alone(last: pa.Table) -> pa.Table | None:
+    """The last records of keys as rows of their table, with KEEP; None if a record omits values or empties the table,
+    so that the result depends on the table's rows."""
+    names = last.column_names
+    if UNCHANGED in names and last[UNCHANGED].null_count < last.num_rows:
+        return None
+    if OP in names and empties(last):
+        return None
+    return last.drop_columns([name for name in (UNCHANGED, OP) if name in names])
+
+
+def last_row_of_each(rows: pa.Table, key: Sequence[str], sorted_by: Sequence[str]) -> pa.Table:
+    """The last row of each key, in the order of the columns ``sorted_by``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -7,7 +7,7 @@ these versions, so a repeated batch yields the same rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.delta.plain_files import rows_now
@@ -16,6 +16,7 @@ from rw_sql.runtime.delta.delta_log import table_id
 from rw_sql.runtime.delta.held_rows import may_hold
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import CHANGE, VERSION, feed_frame, frame_at, path_of, touched_frame
+from rw_sql.runtime.positions.planned_rows import Planned, planned_changes
 from rw_sql.runtime.positions.progress import end_versions
 from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
@@ -69,12 +70,14 @@ def write_held(run: ViewRun, held: DataFrame, batch: int, keys: Sequence[str], c
             run.output.upsert_frame(held, keys, batch, rows=count)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Changed:
     """The strategy for a filter or projection of a single view whose rows change: the query is applied again to each
     changed row."""
 
     run: ViewRun
+    last: Planned = field(default_factory=Planned, init=False)
+    """The number of rows that the newest batch reads."""
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The changes of the view's rows, deletes included."""
@@ -87,6 +90,8 @@ class Changed:
         from pyspark.sql import Window, functions
 
         (given,) = self.run.spec.inputs
+        table, checkpoint = self.run.table_of(given), self.run.checkpoint
+        self.last = planned_changes(self.run.context.warehouse, table, checkpoint, batch)
         keys = list(given.keys)
         spark = frame.sparkSession
         order = [functions.col(VERSION).desc(), (functions.col(CHANGE) == "delete").asc()]

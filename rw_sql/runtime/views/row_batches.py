@@ -10,82 +10,79 @@ from __future__ import annotations
 
 import errno
 import json
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
+import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from rw_sql.connectors.delta.plain_files import is_plain
-from rw_sql.runtime.delta.delta_log import latest_version, read_actions, table_id
+from rw_sql.metastore.records import CHANGES, COMBINED
+from rw_sql.runtime.delta.delta_log import has_new_data, latest_version, read_actions, table_id
 from rw_sql.runtime.delta.job_output import FencedError
-from rw_sql.runtime.delta.row_counts import RowCount
+from rw_sql.runtime.delta.row_counts import Expected, RowCount
 from rw_sql.runtime.delta.young_table import YoungTable
 from rw_sql.runtime.jobs.batch_mode import LeftToSparkError
-from rw_sql.runtime.jobs.inputs import as_in_files, selected_rows
+from rw_sql.runtime.jobs.inputs import CHANGE, as_in_files
 from rw_sql.runtime.positions.checkpoint_batches import CheckpointBatches
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
-from rw_sql.runtime.positions.planned_rows import rows_of_commits
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.spark.row_query import RowQuery
 from rw_sql.runtime.spark.sessions import plain_sql, register_view
+from rw_sql.runtime.views.changed_rows import DELETED, last_changes, with_removed
+from rw_sql.runtime.views.commit_rows import CommitRows
+from rw_sql.runtime.views.idle_table import ASKED_SECONDS, MOST_SECONDS
 from rw_sql.runtime.views.streamed import expected_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.model.job_specs import ViewSpec
-    from rw_sql.model.view_inputs import ViewInput
     from rw_sql.runtime.positions.planned_rows import Planned
     from rw_sql.runtime.support.warehouse import Warehouse
+    from rw_sql.runtime.views.commit_rows import Actions
     from rw_sql.runtime.views.strategy import ViewRun
-
-_ACTIONS = frozenset({"add", "remove", "commitInfo", "txn", "cdc", "metaData", "protocol"})
-"""The actions that this module knows."""
 
 _MOST_COMMITS = 200
 """The maximum number of commits that are read for one batch."""
 
 
 def may_have_row_batches(warehouse: Warehouse, spec: ViewSpec) -> bool:
-    """True if a view's job may be a row-by-row query over the appended rows of one table of the warehouse."""
+    """True if the job of a view or table may be a row-by-row query over the appended or changed rows of one table
+    of the warehouse."""
     if not warehouse.is_local or len(spec.inputs) != 1 or spec.readers:
         return False
     (given,) = spec.inputs
-    return not given.is_changing and not given.path and given.watermark is None and given.live_from is None
+    strategy = spec.maintenance.strategy
+    may_read = not given.is_changing or strategy == CHANGES or (strategy == COMBINED and spec.is_signed)
+    return may_read and not given.path and given.watermark is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRows:
-    """A view's query, prepared for batches of a few rows. ``schema`` are the columns of the input's table, and
-    ``delta_schema`` is the schema in the form of Delta's log."""
+    """A view's query, prepared for batches of a few rows, and the reader of its input's commits."""
 
     query: RowQuery
-    schema: pa.Schema
-    delta_schema: Any
-    table: str
+    commits: CommitRows
 
     @staticmethod
     def of(run: ViewRun, spark: SparkSession) -> PreparedRows | None:
         """Prepares the query of a view for which :func:`may_have_row_batches` is true; None if the query is not
         row-by-row."""
         (given,) = run.spec.inputs
-        known = DeltaTable(run.table_of(given)).schema()
-        schema = pa.schema(known.to_arrow())
+        commits = CommitRows.of(run, given)
 
         def result(rows: DataFrame) -> DataFrame:
-            register_view(selected_rows(spark, given, rows, is_live=bool(given.history)), given.name)
+            register_view(commits.selected(spark, rows), given.name)
             return as_in_files(plain_sql(spark, run.spec.query), run.spec)
 
         try:
-            query = RowQuery.of(spark, schema, result)
+            query = RowQuery.of(spark, commits.empty.schema, result, is_stepwise=commits.upstream is not None)
             # Other versions of Spark may lack the rule, or a method that is used to apply it.
-            if query is None or query.rows(schema.empty_table()) is None:
+            if query is None or query.rows(commits.empty) is None:
                 return None
         except (PySparkException, Py4JError, pa.ArrowException):
             return None
@@ -93,9 +90,7 @@ class PreparedRows:
         kinds = {column.name: column.dataType.simpleString() for column in columns}
         if any(kinds.get(name, kind) != kind for name, kind in query.kinds):
             return None
-        return PreparedRows(
-            query=query, schema=schema, delta_schema=json.loads(known.to_json()), table=run.table_of(given)
-        )
+        return PreparedRows(query=query, commits=commits)
 
 
 @dataclass(slots=True)
@@ -103,13 +98,15 @@ class RowBatches:
     """The batches of one run of a view. Not thread-safe; the view's streaming query must not run."""
 
     run: ViewRun
-    given: ViewInput
     prepared: PreparedRows
     batches: CheckpointBatches
     _read: int
     """The first version that was not checked for rows yet."""
-    _pending: list[list[dict[str, Any]]] = field(default_factory=list)
-    """The commits from ``batches.begin`` to ``_read`` that add rows."""
+    _pending: list[Actions] = field(default_factory=list)
+    """The commits from ``batches.begin`` to ``_read`` with rows to read."""
+    _skipped_at: float | None = None
+    """The time, by ``time.monotonic()``, at which the first commit after ``batches.begin`` was read that adds only rows
+    of other tables; None if there is none."""
 
     @staticmethod
     def may_begin(run: ViewRun) -> bool:
@@ -121,7 +118,7 @@ class RowBatches:
         if newest_planned(warehouse, run.checkpoint) >= 0:
             return bool(warehouse.list_names(f"{run.checkpoint}/commits"))
         warehouse.remove(f"{run.checkpoint}/commits")
-        return YoungTable.of(warehouse, run.table_of(run.spec.inputs[0])) is not None
+        return _first_version(run) is not None
 
     @staticmethod
     def of(run: ViewRun, prepared: PreparedRows) -> RowBatches | None:
@@ -130,11 +127,14 @@ class RowBatches:
 
         Returns None if only Spark can continue there.
         """
-        warehouse, table = run.context.warehouse, table_id(run.context.warehouse, prepared.table)
+        warehouse, table = run.context.warehouse, table_id(run.context.warehouse, prepared.commits.table)
         if newest_planned(warehouse, run.checkpoint) < 0:
-            begin_at(warehouse, run.checkpoint, table, 0, run.spec.parallelism)
+            first = _first_version(run)
+            if first is None:
+                return None
+            begin_at(warehouse, run.checkpoint, table, first, run.spec.parallelism)
         batches = CheckpointBatches.of(warehouse, run.checkpoint, table)
-        return None if batches is None else RowBatches(run, run.spec.inputs[0], prepared, batches, batches.begin)
+        return None if batches is None else RowBatches(run, prepared, batches, batches.begin)
 
     @property
     def number(self) -> int:
@@ -146,34 +146,58 @@ class RowBatches:
 
         Raises LeftToSparkError if the batch is not small, or if a commit does more than add rows or remove old ones.
         """
-        warehouse, table = self.run.context.warehouse, self.prepared.table
-        newest = latest_version(warehouse, table) if self.batches.planned is None else self.batches.planned - 1
+        warehouse, commits = self.run.context.warehouse, self.prepared.commits
+        newest = latest_version(warehouse, commits.table) if self.batches.planned is None else self.batches.planned - 1
         if newest - self._read > _MOST_COMMITS:
             raise LeftToSparkError("there are many commits")
         while self._read <= newest:
             try:
-                actions = read_actions(warehouse, table, self._read)
+                actions = read_actions(warehouse, commits.table, self._read)
             except FileNotFoundError as error:
                 raise LeftToSparkError(f"version {self._read} was cleaned up") from error
-            self._require_plain(actions)
-            if any(map(_is_new, actions)):
-                self._pending.append(actions)
+            commits.require_plain(self._read, actions)
+            if commits.has_rows(actions):
+                self._note(actions)
             self._read += 1
         if not self._planned_rows().is_small:
             raise LeftToSparkError("the batch is not small")
-        return self.batches.planned is not None or bool(self._pending)
+        return self.batches.planned is not None or bool(self._pending) or self._must_advance()
+
+    def _note(self, actions: Actions) -> None:
+        """Adds a commit with new rows to the next batch, unless all rows belong to other tables."""
+        if self.prepared.commits.has_only_others(actions):
+            self._skipped_at = self._skipped_at or time.monotonic()
+        else:
+            self._pending.append(actions)
+
+    def _must_advance(self) -> bool:
+        """True if a batch without rows must be planned, so that the checkpoint shows which commits were read: at once
+        if a statement waits for the table, otherwise once a second."""
+        if self._skipped_at is None:
+            return False
+        is_due = time.monotonic() - self._skipped_at >= MOST_SECONDS
+        return is_due or self.run.context.wakes.is_asked(self.run.spec.job, ASKED_SECONDS)
 
     def compute(self) -> pa.Table:
         """The rows that the view's query returns for the next batch. Raises LeftToSparkError, StalledError."""
         try:
-            rows = self.prepared.query.rows(self._input())
+            given = self.prepared.commits.rows(self._pending)
+            is_replaced = self.run.spec.maintenance.strategy == CHANGES
+            last = last_changes(given, self.prepared.commits.keys) if is_replaced else None
+            read = given if last is None else last.filter(pc.not_equal(last[CHANGE], DELETED))
+            rows = self.prepared.query.rows(read)
             if rows is None:
                 raise LeftToSparkError("Spark does not compute the rows in its memory")
+            if last is not None:
+                changed = last.select(self.prepared.commits.keys).rename_columns(self.run.spec.keys)
+                rows = with_removed(rows, changed, self.run.schema)
         except (PySparkException, Py4JError, pa.ArrowException, OSError) as error:
             raise LeftToSparkError(f"the rows cannot be computed here: {error}") from error
-        expected_rows(self.run, self._planned_rows(), self.prepared.query.steps).require(
-            RowCount(written=rows.num_rows)
-        )
+        expected = expected_rows(self.run, self._planned_rows(), self.prepared.query.steps)
+        if self.prepared.commits.upstream is not None or self.prepared.commits.given.is_changing:
+            # A commit does not count these rows exactly, and a row of a captured table may represent no change.
+            expected = Expected(most=given.num_rows, limits_of="its input")
+        expected.require(RowCount(written=rows.num_rows))
         return rows
 
     def plan(self) -> None:
@@ -196,58 +220,28 @@ class RowBatches:
         """Completes the batch in the checkpoint, once its rows are in the view's table."""
         self.batches.complete()
         self._pending.clear()
+        self._skipped_at = None
 
     def _planned_rows(self) -> Planned:
         """The number of rows that the next batch reads."""
-        return rows_of_commits(self._pending, is_log=self.given.kind == "source", is_exact=not self.given.history)
+        return self.prepared.commits.planned(self._pending)
 
-    def _require_plain(self, actions: list[dict[str, Any]]) -> None:
-        """Raises LeftToSparkError for a commit that does more than add rows, remove old ones, rewrite files, or change
-        settings that do not matter to a reader."""
-        version, adds = self._read, any(map(_is_new, actions))
-        for action in actions:
-            changed, protocol = action.get("metaData"), action.get("protocol")
-            is_changed = changed is not None and json.loads(changed["schemaString"]) != self.prepared.delta_schema
-            is_newer = protocol is not None and not is_plain(
-                protocol["minReaderVersion"], protocol.get("readerFeatures") or ()
-            )
-            if is_changed or is_newer or not _ACTIONS.issuperset(action):
-                raise LeftToSparkError(f"version {version} changes the table")
-            if "add" in action and action["add"].get("deletionVector"):
-                raise LeftToSparkError(f"version {version} has deletion vectors")
-            if adds and "remove" in action and action["remove"].get("dataChange", True):
-                raise LeftToSparkError(f"version {version} replaces rows")
 
-    def _input(self) -> pa.Table:
-        parts = [
-            self._rows_of(action["add"])
-            for actions in self._pending
-            for action in actions
-            if "add" in action and action["add"].get("dataChange", True)
-        ]
-        return pa.concat_tables(parts) if parts else self.prepared.schema.empty_table()
-
-    def _rows_of(self, file: dict[str, Any]) -> pa.Table:
-        """The rows of a data file, with the values of the table's partition columns."""
-        root = self.prepared.table.removeprefix("file://")
-        stored = pq.ParquetFile(f"{root}/{unquote(file['path'])}").read()
-        values = file.get("partitionValues") or {}
-        columns = []
-        for column in self.prepared.schema:
-            if column.name in values:
-                value = pa.scalar(values[column.name], pa.string()).cast(column.type)
-                columns.append(pa.repeat(value, stored.num_rows))
-            elif column.name in stored.column_names:
-                columns.append(stored[column.name].cast(column.type))
-            else:
-                columns.append(pa.nulls(stored.num_rows, column.type))
-        return pa.table(columns, schema=self.prepared.schema)
+def _first_version(run: ViewRun) -> int | None:
+    """The version at which a view without a checkpoint may begin to read its input; None if Spark must read the table's
+    rows first."""
+    (given,) = run.spec.inputs
+    warehouse, table = run.context.warehouse, run.table_of(given)
+    young = YoungTable.of(warehouse, table)
+    if young is None:
+        return None
+    if not given.is_changing:
+        return 0
+    # To continue there, Spark reads the feed of the version before, which must have one.
+    begin = young.feed_begin
+    return begin + 1 if begin is not None and not has_new_data(read_actions(warehouse, table, begin)) else None
 
 
 def _has_no_links(error: OSError) -> bool:
     """True if a file system has no hard links, with which a file is written without replacing another one."""
     return error.errno in (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
-
-
-def _is_new(action: dict[str, Any]) -> bool:
-    return "add" in action and bool(action["add"].get("dataChange", True))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from rw_sql.metastore.records import COMBINED
+from rw_sql.metastore.records import CHANGES, COMBINED
 from rw_sql.runtime.views.combined import GroupTable
-from rw_sql.runtime.views.key_records import UNCHANGED
-from rw_sql.runtime.views.last_records import are_exact, last_of_rows
+from rw_sql.runtime.views.key_records import OP
+from rw_sql.runtime.views.last_records import are_exact, last_of_rows, rows_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,10 @@ def writer_of(run: ViewRun) -> RowWriter | None:
     if run.spec.maintenance.strategy == COMBINED:
         return GroupTable.of(run)
     if keyed is not None:
-        return LastRows(run, keyed.primary_key) if keyed.is_overwritten and not keyed.is_append_only else None
+        is_replaced = keyed.is_overwritten or any(given.live_from is not None for given in run.spec.inputs)
+        return LastRows(run, keyed.primary_key) if is_replaced and not keyed.is_append_only else None
+    if run.spec.maintenance.strategy == CHANGES:
+        return ReplacedRows(run)
     return None if run.spec.keys else AppendedRows(run)
 
 
@@ -69,6 +72,22 @@ class AppendedRows:
 
 
 @dataclass(slots=True)
+class ReplacedRows:
+    """Replaces the rows of a view by rows with KEEP."""
+
+    run: ViewRun
+
+    def prepare(self, _session: SparkSession, kinds: dict[str, str]) -> bool:
+        """See :class:`RowWriter`."""
+        return are_exact(kinds, self.run.spec.keys)
+
+    def take(self, rows: pa.Table) -> Callable[[int], None] | None:
+        """See :class:`RowWriter`."""
+        changed = self.run.fitted(rows)
+        return lambda batch: self.run.output.upsert_rows(changed, self.run.spec.keys, batch)
+
+
+@dataclass(slots=True)
 class LastRows:
     """Replaces the rows of a table by the last record of each key."""
 
@@ -80,10 +99,12 @@ class LastRows:
         return are_exact(kinds, self.keys)
 
     def take(self, rows: pa.Table) -> Callable[[int], None] | None:
-        """See :class:`RowWriter`. A record that omits values needs the table's rows, which only a query reads."""
-        if UNCHANGED in rows.column_names and rows[UNCHANGED].null_count < rows.num_rows:
+        """See :class:`RowWriter`. A record that omits values or empties the table needs the table's rows, which only a
+        query reads."""
+        more = [OP] if OP in rows.column_names else []
+        last = rows_alone(last_of_rows(rows, self.keys, more) if rows.num_rows else rows)
+        if last is None:
             return None
-        last = last_of_rows(rows, self.keys) if rows.num_rows else rows
         changed = self.run.fitted(last)
 
         def commit(batch: int) -> None:

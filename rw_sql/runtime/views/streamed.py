@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import Schema
 
-from rw_sql.metastore.records import SIGNED
 from rw_sql.model.definitions import source_definition
 from rw_sql.model.relations import relation_of
 from rw_sql.runtime.delta.held_rows import in_any_order, may_hold
@@ -47,7 +46,7 @@ class Streamed:
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The query over its inputs' streams."""
-        is_signed = self.run.spec.maintenance.strategy == SIGNED
+        is_signed = self.run.spec.is_signed
         for given in self.run.spec.inputs:
             frame = signed_frame(self.run.context, spark, given) if is_signed else self.run.input(spark, given)
             register_view(frame, given.name)
@@ -165,7 +164,7 @@ def rows_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
 
 def _rows_of_nothing(context: Context, spec: ViewSpec, spark: SparkSession) -> pa.Table:
     snapshot = context.metastore.snapshot()
-    signs = ((SIGN, "BIGINT"),) if spec.maintenance.strategy == SIGNED else ()
+    signs = ((SIGN, "BIGINT"),) if spec.is_signed else ()
     for given in spec.inputs:
         record = snapshot.get(given.id)
         if record is None:

@@ -8,6 +8,11 @@ the functions *lift* and *combine* of K. Tangwongsan et al., "General Incrementa
 
 A column such as ``round(avg(x), 1)`` cannot be combined. It is *derived*: hidden columns contain the sum and the count,
 and an expression computes the column from them.
+
+The input may also consist of *signed* rows: the rows that a commit adds to a table, with the sign 1, and those that it
+removes, with the sign -1. A removed row is lifted to a group with negative counts and sums. Minima and maxima cannot be
+combined then. A sum needs the number of its values, because it is NULL without values, and a group ends with its last
+row.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
+from rw_sql.syntax.query.signed_aggregates import SIGN
 from rw_sql.syntax.query.trees import aggregates_of, copy_of, spark_sql, spent_sql
 
 if TYPE_CHECKING:
@@ -23,11 +29,12 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
-KEY, COUNT, SUM, MIN, MAX, DERIVED = "key", "count", "sum", "min", "max", "derived"
+KEY, COUNT, SUM, MIN, MAX, DERIVED, ROWS = "key", "count", "sum", "min", "max", "derived", "rows"
 """How two groups are combined in a column: both have the same value (KEY), or the result is a function of their values.
-COUNT adds, as SUM does, but without values a count is 0 and a sum is NULL. DERIVED: computed from the other columns."""
+COUNT adds, as SUM does, but without values a count is 0 and a sum is NULL. DERIVED: computed from the other columns.
+ROWS adds the numbers of rows; a group without rows is removed."""
 
-FUNCTIONS = {COUNT: SUM, SUM: SUM, MIN: MIN, MAX: MAX}
+FUNCTIONS = {COUNT: SUM, SUM: SUM, MIN: MIN, MAX: MAX, ROWS: SUM}
 """The aggregate function that combines the values of a column."""
 
 PART = "_rw_part_"
@@ -39,9 +46,15 @@ GROUPS_RELATION = "_rw_groups"
 _KEY_TYPES = ("BIGINT", "INT", "SMALLINT", "TINYINT", "STRING", "BOOLEAN", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 _BOUND_TYPES = (*_KEY_TYPES, "FLOAT", "DOUBLE")
 _SUM_TYPES = ("BIGINT", "DOUBLE")
-_TYPES = {KEY: _KEY_TYPES, COUNT: ("BIGINT",), SUM: _SUM_TYPES, MIN: _BOUND_TYPES, MAX: _BOUND_TYPES}
+_TYPES = {
+    **dict.fromkeys((COUNT, ROWS), ("BIGINT",)),
+    **dict.fromkeys((MIN, MAX), _BOUND_TYPES),
+    KEY: _KEY_TYPES,
+    SUM: _SUM_TYPES,
+}
 """The types, besides DECIMAL, whose values Arrow combines as Spark does. FLOAT and DOUBLE are no keys, because Arrow
-groups NaN and the two zeros in another way; of minima and maxima, only those without NaN are combined by Arrow."""
+groups NaN and the two zeros in another way; of minima and maxima, only those without NaN are combined by Arrow. A
+signed sum is no DOUBLE, because subtraction would not restore the sum of the remaining values."""
 
 _AVERAGE = "_rw_average_"
 
@@ -51,22 +64,32 @@ class DecomposedAggregation:
     """An aggregation or DISTINCT, decomposed into columns that can be combined and columns derived from them.
 
     ``columns`` are the names of the query's own columns, ``keys`` those of the columns that identify a group.
+    ``is_signed``: the input consists of signed rows.
     """
 
     columns: tuple[str, ...]
     keys: tuple[str, ...]
+    is_signed: bool
     _parts: exp.Select
     """The aggregation with one column for each key and aggregate. The hidden ones are the last."""
     _derived: dict[str, exp.Expr]
     _averages: list[exp.Expr] = field(default_factory=list)
+    _rows: str | None = None
+    """The hidden column with the number of a group's rows."""
 
     @staticmethod
     def of(
-        core: exp.Select, columns: Sequence[str], keys: Sequence[tuple[exp.Expr, str]]
+        core: exp.Select,
+        columns: Sequence[str],
+        keys: Sequence[tuple[exp.Expr, str]],
+        *,
+        is_signed: bool = False,
+        has_rows: bool = False,
     ) -> DecomposedAggregation | None:
         """Decomposes a query of a single relation, and takes over its tree. ``columns`` are the names of its own
         columns, ``keys`` the grouping expressions with the names of their columns. The caller has added hidden keys to
-        the select items. Returns None if the query cannot be decomposed."""
+        the select items. ``has_rows``: adds the number of a group's rows. Returns None if the query cannot be
+        decomposed."""
         names = [item.alias_or_name for item in core.expressions]
         of_key = {name for _, name in keys}
         if not all(names) or len({*names}) < len(names):
@@ -74,6 +97,7 @@ class DecomposedAggregation:
         parts = DecomposedAggregation(
             columns=tuple(columns),
             keys=tuple(dict.fromkeys(name for _, name in keys)),
+            is_signed=is_signed,
             _parts=core,
             _derived={},
         )
@@ -81,13 +105,15 @@ class DecomposedAggregation:
         kept: list[exp.Expr] = []
         hidden: list[exp.Expr] = []
         for item, name in zip(core.expressions, names, strict=True):
-            if name in of_key or (id(_inner(item)) in calls and _function_of(_inner(item)) is not None):
+            if name in of_key or (id(_inner(item)) in calls and parts._is_combined(_inner(item))):
                 kept.append(item)
                 continue
             derived = parts._over_parts(_inner(item), keys, hidden)
             if derived is None:
                 return None
             parts._derived[name] = derived
+        if has_rows:
+            parts._rows = _added(_count_of(_star()), hidden)
         core.set("expressions", [*kept, *hidden])
         return parts
 
@@ -109,6 +135,11 @@ class DecomposedAggregation:
         core = copy_of(self._parts)
         for number, call in enumerate(self._averages):
             core.append("expressions", exp.alias_(call.copy(), f"{_AVERAGE}{number}"))
+        if self._rows is not None and core.args.get("distinct"):
+            # A DISTINCT cannot count its rows. The keys are the first columns.
+            core.set("distinct", None)
+            ordinals = [exp.Literal.number(number + 1) for number in range(len(self.keys))]
+            core.set("group", exp.Group(expressions=ordinals))
         return spent_sql(core)
 
     def lifted(self, types: Mapping[str, str]) -> Lifted | None:
@@ -126,9 +157,10 @@ class DecomposedAggregation:
                 items.append(item)
                 functions[name] = KEY
             else:
-                functions[name] = _function_of(_inner(item)) or KEY
-                items.append(exp.alias_(_lifted(_inner(item)), name, quoted=True))
-            if not _has_type(kind, _TYPES[functions[name]]):
+                functions[name] = ROWS if name == self._rows else _function_of(_inner(item)) or KEY
+                value = _lifted(_inner(item), kind if self.is_signed else None)
+                items.append(exp.alias_(value, name, quoted=True))
+            if not _has_type(kind, _TYPES[functions[name]]) or (self.is_signed and kind == "DOUBLE"):
                 return None
             if functions[name] != KEY:
                 items[-1].set("this", exp.cast(items[-1].this, kind, dialect="spark"))
@@ -170,8 +202,10 @@ class DecomposedAggregation:
             call = node.this if isinstance(node, exp.Filter) else node
             if isinstance(call, exp.Avg) and not isinstance(call.this, exp.Distinct):
                 return self._average(node, hidden)
+            if self.is_signed and isinstance(call, exp.Sum) and _function_of(node) is not None:
+                return self._sum_of_values(node, hidden)
             if isinstance(call, exp.AggFunc):
-                unknown = unknown or _function_of(node) is None
+                unknown = unknown or not self._is_combined(node)
                 return exp.column(_added(node, hidden), quoted=True)
             unknown = unknown or isinstance(node, exp.Column | exp.Window)
             return node
@@ -179,22 +213,35 @@ class DecomposedAggregation:
         found = exp.paren(item.copy()).transform(replaced)
         return None if unknown else found
 
+    def _is_combined(self, found: exp.Expr) -> bool:
+        """True if the values of an aggregate are combined without other columns."""
+        function = _function_of(found)
+        return function == COUNT if self.is_signed else function is not None
+
     def _average(self, found: exp.Expr, hidden: list[exp.Expr]) -> exp.Expr:
         """An average by its sum and its count, as Spark computes it for all numbers except decimals."""
         from sqlglot import exp
 
-        call = found.this if isinstance(found, exp.Filter) else found
         self._averages.append(found)
-        parts: list[exp.Expr] = [
-            exp.Sum(this=exp.cast(call.this.copy(), "DOUBLE", dialect="spark")),
-            exp.Count(this=call.this.copy(), big_int=True),  # as a parsed one, which may be the same
-        ]
-        if isinstance(found, exp.Filter):
-            parts = [exp.Filter(this=part, expression=found.expression.copy()) for part in parts]
-        total, count = (exp.column(_added(part, hidden), quoted=True) for part in parts)
-        ratio = exp.Div(this=total, expression=exp.cast(count.copy(), "DOUBLE", dialect="spark"))
-        has_values = exp.GT(this=count, expression=exp.Literal.number(0))
-        return exp.paren(exp.Case(ifs=[exp.If(this=has_values, true=ratio)]))
+        value = (found.this if isinstance(found, exp.Filter) else found).this
+        # Spark adds the values as DOUBLE. Signed ones are added exactly, because removed values are subtracted.
+        summed = exp.Sum(this=value.copy() if self.is_signed else exp.cast(value.copy(), "DOUBLE", dialect="spark"))
+        total, count = (
+            exp.column(_added(_in_place(found, part), hidden), quoted=True) for part in (summed, _count_of(value))
+        )
+        ratio = exp.Div(
+            this=exp.cast(total, "DOUBLE", dialect="spark") if self.is_signed else total,
+            expression=exp.cast(count.copy(), "DOUBLE", dialect="spark"),
+        )
+        return _if_positive(count, ratio)
+
+    def _sum_of_values(self, found: exp.Expr, hidden: list[exp.Expr]) -> exp.Expr:
+        """A sum of signed values, which is NULL without values."""
+        from sqlglot import exp
+
+        call = found.this if isinstance(found, exp.Filter) else found
+        count = exp.column(_added(_in_place(found, _count_of(call.this)), hidden), quoted=True)
+        return _if_positive(count, exp.column(_added(found, hidden), quoted=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +262,32 @@ def _inner(item: exp.Expr) -> exp.Expr:
 
     inner: exp.Expr = item.this if isinstance(item, exp.Alias) else item
     return inner
+
+
+def _in_place(found: exp.Expr, call: exp.Expr) -> exp.Expr:
+    """Another aggregate, with the filter of ``found``."""
+    from sqlglot import exp
+
+    return exp.Filter(this=call, expression=found.expression.copy()) if isinstance(found, exp.Filter) else call
+
+
+def _count_of(value: exp.Expr) -> exp.Expr:
+    from sqlglot import exp
+
+    return exp.Count(this=value.copy(), big_int=True)  # as a parsed one, which may be the same
+
+
+def _star() -> exp.Expr:
+    from sqlglot import exp
+
+    return exp.Star()
+
+
+def _if_positive(count: exp.Expr, value: exp.Expr) -> exp.Expr:
+    from sqlglot import exp
+
+    has_values = exp.GT(this=count.copy(), expression=exp.Literal.number(0))
+    return exp.paren(exp.Case(ifs=[exp.If(this=has_values, true=value)]))
 
 
 def _added(call: exp.Expr, hidden: list[exp.Expr]) -> str:
@@ -245,8 +318,8 @@ def _function_of(found: exp.Expr) -> str | None:
             return None
 
 
-def _lifted(found: exp.Expr) -> exp.Expr:
-    """The value of an aggregate for a single row."""
+def _lifted(found: exp.Expr, signed_as: str | None) -> exp.Expr:
+    """The value of an aggregate for a single row. ``signed_as`` is the type of the aggregate if the row is signed."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found
@@ -256,11 +329,23 @@ def _lifted(found: exp.Expr) -> exp.Expr:
     elif isinstance(call, exp.Count) and not isinstance(call.this, exp.Star):
         conditions += [_is_not_null(part) for part in (call.this, *call.expressions)]
     is_count = isinstance(call, exp.Count | exp.CountIf)
-    value = exp.Literal.number(1) if is_count else call.this.copy()
+    value: exp.Expr = exp.Literal.number(1) if is_count else call.this.copy()
+    if signed_as is not None:
+        value = _with_sign(value, signed_as)
     if not conditions:
         return value
     condition = exp.and_(*(exp.paren(part.copy()) for part in conditions))
     return exp.Case(ifs=[exp.If(this=condition, true=value)], default=exp.Literal.number(0) if is_count else None)
+
+
+def _with_sign(value: exp.Expr, kind: str) -> exp.Expr:
+    """The value of a row that was added, or its negation for a row that was removed. The cast comes first, because the
+    least value of a smaller type has no negation there."""
+    from sqlglot import exp
+
+    given = exp.cast(value, kind, dialect="spark")
+    is_added = exp.GT(this=exp.column(SIGN), expression=exp.Literal.number(0))
+    return exp.Case(ifs=[exp.If(this=is_added, true=given)], default=exp.Neg(this=given.copy()))
 
 
 def _is_not_null(part: exp.Expr) -> exp.Expr:

@@ -171,9 +171,9 @@ class ViewQuery:
         names = _add_keys(core, _group_keys(core) if self.kind == GROUPS else [(exp.Literal.number(0), None)])
         return _formed(chain, names, has_keep=None)
 
-    def decomposed(self, columns: Sequence[str]) -> DecomposedAggregation | None:
+    def decomposed(self, columns: Sequence[str], *, is_signed: bool = False) -> DecomposedAggregation | None:
         """Decomposes an aggregation or DISTINCT of a single relation so that its groups can be combined; None for other
-        queries. ``columns`` are the columns of the input."""
+        queries. ``columns`` are the columns of the input. ``is_signed``: the input consists of signed rows."""
         from sqlglot import exp
 
         if len(self._chain) != 1 or not self.is_direct or self.kind not in (GROUPS, ONE_ROW, DISTINCT):
@@ -183,12 +183,17 @@ class ViewQuery:
         if core.args.get("having") or _renames(core) or any(item.is_star for item in core.expressions):
             return None
         if self.kind == DISTINCT:
-            return DecomposedAggregation.of(core, names, list(zip(core.expressions, names, strict=True)))
+            items = list(zip(core.expressions, names, strict=True))
+            return DecomposedAggregation.of(core, names, items, is_signed=is_signed, has_rows=is_signed)
         groups = [key for key, _ in _group_keys(core)] if self.kind == GROUPS else [exp.Literal.number(0)]
         # Of a window, only the start is stored, so only the start can be replaced by the key's column.
         keys = [_stored(_bare(_unaliased(core, key, columns))) for key in groups]
         return DecomposedAggregation.of(
-            core, names, list(zip(keys, _add_keys(core, [(key, None) for key in keys]), strict=True))
+            core,
+            names,
+            list(zip(keys, _add_keys(core, [(key, None) for key in keys]), strict=True)),
+            is_signed=is_signed,
+            has_rows=is_signed and self.kind == GROUPS,
         )
 
     def touched_groups(self, keys: Sequence[str], columns: Sequence[str]) -> str | None:

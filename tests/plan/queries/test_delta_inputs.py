@@ -50,7 +50,7 @@ def test_with_a_change_feed_its_rows_change() -> None:
     assert len(world.answers("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM orders")) == 1
     spec = view_spec(world, "mv-2")
     assert spec.inputs[0].is_changing
-    assert spec.maintenance.strategy == "signed"
+    assert spec.maintenance.strategy == "combined"
     world.run("CREATE MATERIALIZED VIEW w AS SELECT id FROM orders")
     assert view_spec(world, "mv-3").maintenance.strategy == "diff"
     assert view_spec(world, "mv-3").inputs[0].id == spec.inputs[0].id

@@ -54,7 +54,7 @@ def analyzed(request: AnalyzedQuery) -> QueryAnalysis:
     keys = ("k",) if is_group and request.form == STREAM else ()
     varies = "rand()" if "rand()" in request.query else None
     found = schema(*names)
-    if request.query.startswith("SELECT x AS a0"):
+    if request.query.startswith("SELECT x AS a0") or "SUM(x) AS _rw_part_1" in request.query:
         found = found.replace("long", "double")
     if "COLLATE" in request.query and "_rw_part_0" in names:
         collations = '"metadata": {"__COLLATIONS": {"_rw_part_0": "spark.UTF8_LCASE"}}'
@@ -106,11 +106,18 @@ def made(world: CannedWorld, query: str) -> MaterializedViewRecord:
         ("SELECT max(n) AS n FROM s GROUP BY k HAVING max(n) > 1", UPSERT, ("_rw_key_0",), "incremental: the groups"),
         ("SELECT k FROM v WHERE n > 1", CHANGES, ("k",), "incremental: the changed rows of v"),
         ("SELECT n FROM v", CHANGES, ("_rw_key_0",), "incremental: the changed rows of v"),
-        ("SELECT n, count(*) AS c FROM v GROUP BY n", SIGNED, ("n",), "incremental: counts and sums"),
-        ("SELECT sum(n) AS c FROM v", SIGNED, ("_rw_key_0",), "incremental: counts and sums"),
+        ("SELECT n, count(*) AS c FROM v GROUP BY n", COMBINED, ("n",), "incremental: counts and sums"),
+        ("SELECT sum(n) AS c FROM v", COMBINED, ("_rw_key_0",), "incremental: counts and sums"),
+        (
+            "SELECT n, count(*) AS c FROM v GROUP BY n HAVING count(*) > 1",
+            SIGNED,
+            ("n",),
+            "incremental: counts and sums",
+        ),
         ("SELECT n, sum(x) AS c FROM v GROUP BY n", KEYS, ("n",), "recomputed: the groups of changed rows"),
         ("SELECT n, max(k) AS c FROM v GROUP BY n", KEYS, ("n",), "recomputed: the groups of changed rows"),
-        ("SELECT DISTINCT n FROM v", KEYS, ("n",), "recomputed: the results of changed rows"),
+        ("SELECT DISTINCT n FROM v", COMBINED, ("n",), "incremental: the numbers of equal rows follow"),
+        ("SELECT DISTINCT x FROM v", KEYS, ("x",), "recomputed: the results of changed rows"),
         (
             "SELECT r.k AS k, v.n AS n FROM r LEFT JOIN v ON r.k = v.k",
             KEYS,

@@ -156,3 +156,30 @@ def test_a_key_may_have_the_name_of_an_aggregate() -> None:
     row = {"n_sum": "a", "n": 1, "c0": "b", "k0": 1}
     found = required(table([row], schema), table([row, row | {"c0": None}], schema), functions)
     assert found.changed.to_pylist() == [row | {"n": 2, "k0": 2}, row | {"c0": None}]
+
+
+def test_groups_without_rows_are_removed(seed: int) -> None:
+    random = Random(seed)
+    schema = pa.schema([("k", pa.string()), ("n", pa.int64()), ("rows", pa.int64())])
+    functions = {"k": "key", "n": "sum", "rows": "rows"}
+    for _ in range(30):
+        there: list[tuple[str, int]] = []
+        groups = schema.empty_table()
+        for _ in range(6):
+            changes: list[Row] = []
+            for _ in range(random.choice((1, 3, 12))):
+                if there and random.random() < 0.5:
+                    key, n = there.pop(random.randrange(len(there)))
+                    changes.append({"k": key, "n": -n, "rows": -1})
+                else:
+                    there.append((random.choice("abc"), random.randint(-5, 5)))
+                    changes.append({"k": there[-1][0], "n": there[-1][1], "rows": 1})
+            found = required(groups, table(changes, schema), functions)
+            wanted = {key: (sum(n for k, n in there if k == key), [k for k, _ in there].count(key)) for key, _ in there}
+            assert {row["k"]: (row["n"], row["rows"]) for row in found.groups.to_pylist()} == wanted
+            before = {row["k"]: (row["n"], row["rows"]) for row in groups.to_pylist()}
+            written = {row["k"]: (row["n"], row["rows"]) for row in found.changed.to_pylist() if row["_rw_keep"]}
+            deleted = {row["k"] for row in found.changed.to_pylist() if not row["_rw_keep"]}
+            assert written == {key: group for key, group in wanted.items() if before.get(key) != group}
+            assert deleted == before.keys() - wanted.keys()
+            groups = found.groups

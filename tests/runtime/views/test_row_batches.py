@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from rw_sql.metastore.records import Maintenance
 from rw_sql.runtime.delta import young_table
 from rw_sql.runtime.delta.delta_log import commit_path, latest_version, read_actions
 from rw_sql.runtime.delta.job_output import FencedError
@@ -21,6 +22,7 @@ from rw_sql.runtime.jobs.batch_mode import LeftToSparkError
 from rw_sql.runtime.positions.checkpoint_batches import CheckpointBatches
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.views import row_batches
+from rw_sql.runtime.views.commit_rows import CommitRows
 from rw_sql.runtime.views.row_batches import PreparedRows, RowBatches
 
 if TYPE_CHECKING:
@@ -59,14 +61,16 @@ class Input:
         return pa.table({"id": [id_ for id_ in given["id"].to_pylist() for _ in range(self.factor)]}, schema=VIEW)
 
     def _prepared(self, query: Any) -> PreparedRows:
+        (given,) = self.run().spec.inputs
         schema = json.loads(DeltaTable(self.table).schema().to_json())
-        return PreparedRows(query=query, schema=SCHEMA, delta_schema=schema, table=self.table)
+        commits = CommitRows(given=given, table=self.table, schema=SCHEMA, delta_schema=schema)
+        return PreparedRows(query=query, commits=commits)
 
     def run(self) -> Any:
         given = SimpleNamespace(id=7, kind="materialized_view", history="", is_changing=False)
         return SimpleNamespace(
             context=SimpleNamespace(warehouse=self.warehouse),
-            spec=SimpleNamespace(inputs=(given,), keys=(), name="v", parallelism=2),
+            spec=SimpleNamespace(inputs=(given,), keys=(), name="v", parallelism=2, maintenance=Maintenance()),
             readers=None,
             checkpoint=self.checkpoint,
             fitted=lambda table: as_stored(table, VIEW),

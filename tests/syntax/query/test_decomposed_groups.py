@@ -97,6 +97,57 @@ def test_other_columns_are_derived_from_hidden_ones() -> None:
     )
 
 
+def test_signed_rows_are_added_and_subtracted() -> None:
+    query = "SELECT k, count(*) AS n, sum(d) AS d, avg(a) FILTER (WHERE b > 1) AS x FROM s GROUP BY k"
+    parts = read_view_query(query).decomposed(["a", "b", "d", "k"], is_signed=True)
+    assert parts is not None
+    assert parts.names == ("k", "n", *(f"_rw_part_{number}" for number in range(5)))
+    kinds = {0: "BIGINT", 1: "DECIMAL(20,2)", 2: "BIGINT", 3: "BIGINT", 4: "BIGINT"}
+    types = {"k": "STRING", "n": "BIGINT", "_rw_average_0": "DOUBLE"} | {
+        f"_rw_part_{number}": kind for number, kind in kinds.items()
+    }
+    found = parts.lifted(types)
+    assert found is not None
+    signed = "CASE WHEN _rw_sign > 0 THEN CAST({0} AS {1}) ELSE -CAST({0} AS {1}) END"
+    one = signed.format("1", "BIGINT")
+    assert found.text == (
+        f"SELECT k, CAST({one} AS BIGINT) AS `n`, "
+        f"CAST(CASE WHEN (NOT (d) IS NULL) THEN {one} ELSE 0 END AS BIGINT) AS `_rw_part_0`, "
+        f"CAST({signed.format('d', 'DECIMAL(20, 2)')} AS DECIMAL(20, 2)) AS `_rw_part_1`, "
+        f"CAST(CASE WHEN (b > 1) THEN {signed.format('a', 'BIGINT')} END AS BIGINT) AS `_rw_part_2`, "
+        f"CAST(CASE WHEN (b > 1) AND (NOT (a) IS NULL) THEN {one} ELSE 0 END AS BIGINT) AS `_rw_part_3`, "
+        f"CAST({one} AS BIGINT) AS `_rw_part_4` FROM s"
+    )
+    assert [found.functions[name] for name in parts.names] == ["key", "count", "count", "sum", "sum", "count", "rows"]
+    assert found.derived == (
+        "SELECT `k`, `n`, ((CASE WHEN `_rw_part_0` > 0 THEN `_rw_part_1` END)) AS `d`, "
+        "((CASE WHEN `_rw_part_3` > 0 THEN CAST(`_rw_part_2` AS DOUBLE) / CAST(`_rw_part_3` AS DOUBLE) END)) AS `x`, "
+        + ", ".join(f"`_rw_part_{number}`" for number in range(5))
+        + " FROM _rw_groups"
+    )
+    assert parts.lifted(types | {"_rw_part_2": "DOUBLE"}) is None  # Subtraction would not be exact.
+    assert parts.lifted(types | {"_rw_average_0": "DECIMAL(14,6)"}) is None
+
+
+@pytest.mark.parametrize("call", ["min(a)", "max(a)", "1 + max(a)", "count(DISTINCT a)", "collect_list(a)"])
+def test_what_cannot_be_subtracted_is_not_combined(call: str) -> None:
+    query = read_view_query(f"SELECT k, {call} AS n FROM s GROUP BY k")
+    assert query.decomposed(["a", "k"], is_signed=True) is None
+
+
+def test_only_groups_have_a_number_of_rows() -> None:
+    distinct = read_view_query("SELECT DISTINCT k FROM s").decomposed(["k"], is_signed=True)
+    assert distinct is not None
+    assert distinct.names == ("k", "_rw_part_0")
+    assert distinct.typed_text == "SELECT k, COUNT(*) AS _rw_part_0 FROM s GROUP BY 1"
+    found = distinct.lifted({"k": "STRING", "_rw_part_0": "BIGINT"})
+    assert found is not None
+    assert dict(found.functions) == {"k": "key", "_rw_part_0": "rows"}
+    one_row = read_view_query("SELECT count(*) AS n FROM s").decomposed(["k"], is_signed=True)
+    assert one_row is not None
+    assert one_row.names == ("n", "_rw_key_0")
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -57,8 +57,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, CreateSource
 
 OP, UNCHANGED = CHANGE_COLUMN[0], UNCHANGED_COLUMN[0]
-ROW = "_rw_row"
-_CHANGE = "_rw_change"
+ROW, CHANGE = "_rw_row", "_rw_change"
 _BARE = ("BOOLEAN", "SMALLINT", "INT", "BIGINT", "SERIAL", *FLOATING, *TEMPORAL)
 """The types, besides decimals, whose JSON values need not be quoted."""
 _TEXTS, _PREPARED, _COUNTS = "_rw_texts", "_rw_prepared", "_rw_counts"
@@ -91,11 +90,12 @@ def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Colum
             told = canal_changes(records, key)
         case other:
             raise ValueError(f"FORMAT {other} has no changes")
-    return rows_of(told, statement, key, rules, placeholder, has_types=has_types)
+    changes = told.withColumn(CHANGE, f.explode(CHANGES))
+    return rows_of(changes, statement, key, rules, placeholder, has_types=has_types)
 
 
 def rows_of(
-    told: StepsT,
+    rows: StepsT,
     statement: CreateSource,
     key: EventKey,
     rules: ValueRules,
@@ -103,9 +103,9 @@ def rows_of(
     *,
     has_types: bool = False,
 ) -> tuple[StepsT, Column]:
-    """The rows of records whose changes are in the column CHANGES, as :func:`change_rows` returns them."""
-    rows = told.withColumn(_CHANGE, f.explode(CHANGES))
-    change = f.col(_CHANGE)
+    """The rows for changes in the column CHANGE, as :func:`change_rows` returns them. The column CHANGES has all
+    changes of the same record."""
+    change = f.col(CHANGE)
     # Proceeds in steps, because Spark computes a value that is referenced several times only once if the value is a
     # column of its own.
     names = [column.name for column in statement.columns]
@@ -133,7 +133,7 @@ def _with_unchanged(rows: StepsT, statement: CreateSource, key: EventKey, placeh
             paths.append(found)
         texts.append(known.alias(column.name))
     is_moved = f.size(CHANGES) > 1
-    all_paths = f.when(f.col(_CHANGE)["op"] == UPSERT, unchanged.unchanged(paths, is_moved))
+    all_paths = f.when(f.col(CHANGE)["op"] == UPSERT, unchanged.unchanged(paths, is_moved))
     return rows.withColumn(UNCHANGED, all_paths).withColumn(_TEXTS, f.struct(*texts))
 
 
@@ -193,7 +193,7 @@ def _rules(statement: CreateSource, format: str) -> ValueRules:
 
 
 def _text(column: ColumnDefinition, key: EventKey, names: Sequence[str]) -> Column:
-    change = f.col(_CHANGE)
+    change = f.col(CHANGE)
     found = field_of(change["fields"], column.name, names)
     if column.name in key.columns:
         of_key = field_of(change["keys"], column.name, key.columns)
@@ -212,6 +212,6 @@ def _misfit(column: ColumnDefinition, key: EventKey) -> Column:
     wrong = misfit(column, text, f.col(ROW)[column.name])
     if column.name not in key.columns:
         return wrong
-    is_change = f.col(_CHANGE)["op"].isin(UPSERT, DELETE)
+    is_change = f.col(CHANGE)["op"].isin(UPSERT, DELETE)
     missing = f.lit(f'the primary key column "{column.name}" is missing')
     return f.coalesce(wrong, f.when(is_change & text.isNull(), missing))

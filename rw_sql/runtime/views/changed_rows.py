@@ -1,0 +1,58 @@
+"""The rows that changes of an input leave in a view whose query filters and projects that input, by Arrow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rw_sql.runtime.delta.stored_rows import as_stored
+from rw_sql.runtime.jobs.inputs import CHANGE, VERSION
+from rw_sql.runtime.views.last_records import last_row_of_each
+from rw_sql.syntax.query.maintained_form import KEEP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DELETED = "delete"
+"""The value of CHANGE for a deleted row."""
+
+_IS_KEPT = "_rw_is_kept"
+
+
+def last_changes(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The last change of each key, out of the rows of a change feed.
+
+    If a commit deletes a key and adds it again, the added row is the last one.
+    """
+    rows = changes.filter(pc.not_equal(changes[CHANGE], "update_preimage"))
+    ordered = rows.append_column(_IS_KEPT, pc.not_equal(rows[CHANGE], DELETED))
+    return last_row_of_each(ordered, keys, (VERSION, _IS_KEPT)).drop_columns([_IS_KEPT])
+
+
+def with_removed(fresh: pa.Table, changed: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows of a view to write, with KEEP.
+
+    ``fresh`` are the rows that the view's query returns for changed rows of its input, ``changed`` are the values that
+    these have in the view's key columns, whether or not the query returns them. ``schema`` are the view's columns.
+    """
+    keys = changed.column_names
+    kept = as_stored(fresh, schema).append_column(pa.field(KEEP, pa.bool_()), _repeated(fresh.num_rows, value=True))
+    known = pa.table(
+        [column.cast(schema.field(name).type) for name, column in zip(keys, changed.columns, strict=True)], keys
+    )
+    both = pa.concat_tables(
+        [
+            known.append_column(_IS_KEPT, _repeated(known.num_rows, value=False)),
+            kept.select(keys).append_column(_IS_KEPT, _repeated(kept.num_rows, value=True)),
+        ]
+    )
+    found = both.group_by(keys, use_threads=False).aggregate([(_IS_KEPT, "max")])
+    gone = found.filter(pc.invert(found[f"{_IS_KEPT}_max"])).select(keys)
+    removed = as_stored(gone, schema).append_column(pa.field(KEEP, pa.bool_()), _repeated(gone.num_rows, value=False))
+    return pa.concat_tables([kept, removed])
+
+
+def _repeated(count: int, *, value: bool) -> pa.Array:
+    return pa.repeat(pa.scalar(value), count)

@@ -1,0 +1,167 @@
+"""Tables of a captured database whose small batches are written by a thread, and large ones by a streaming query."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.runtime.positions import planned_rows
+from rw_sql.runtime.positions.checkpoint_batches import CheckpointBatches
+from rw_sql.runtime.support.secrets import KEY_VARIABLE
+from rw_sql.runtime.views.job import View
+from tests.integration.attached import AttachedSession, has_thread, restarted, wait_until
+from tests.integration.captured_database import Database
+from tests.support.ageing import PAUSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.postgres import PostgresInfo
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+COLUMNS = "id, word, amount, CAST(at AS DATE) AS day, words, big"
+
+
+@pytest.fixture
+def database(session: AttachedSession, postgres: PostgresInfo, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    monkeypatch.setenv(KEY_VARIABLE, base64.b64encode(os.urandom(32)).decode())
+    made = Database(session, postgres)
+    made.run(
+        "CREATE TABLE {s}.a (id INT PRIMARY KEY, word TEXT, amount NUMERIC(10, 2), at TIMESTAMPTZ, words TEXT[], "
+        "big TEXT)",
+        "CREATE TABLE {s}.b (id INT PRIMARY KEY, word TEXT)",
+    )
+    yield made
+    made.session.detach()
+    made.drop()
+
+
+class Writer:
+    """Makes random changes to the table ``a``."""
+
+    def __init__(self, database: Database, seed: int) -> None:
+        self.database, self.random = database, Random(seed)
+        self.made = 0
+
+    def change(self, count: int) -> None:
+        """Makes some changes in one transaction."""
+        statements = [self._statement() for _ in range(count)]
+        self.database.run(";".join(["BEGIN", *statements, "COMMIT"]))
+
+    def _statement(self) -> str:
+        random, some = self.random, self.random.randrange(max(1, self.made))
+        match random.choice("iiiuuumds"):
+            case "i":
+                self.made += 1
+                word = random.choice(["NULL", "'ü \"x\"'", f"'w{self.made}'"])
+                return (
+                    f"INSERT INTO {{s}}.a VALUES ({self.made}, {word}, {self.made}.25, "
+                    f"'2026-01-01 00:00:00+00'::timestamptz + interval '{self.made} hours', "
+                    f"ARRAY['x', NULL, 'y{some}'], NULL)"
+                )
+            case "u":
+                return (
+                    f"UPDATE {{s}}.a SET word = 'u{random.randrange(100)}', amount = -amount WHERE id % 7 = {some % 7}"
+                )
+            case "m":
+                self.made += 1
+                return f"UPDATE {{s}}.a SET id = {self.made} WHERE id = {some}"
+            case "d":
+                return f"DELETE FROM {{s}}.a WHERE id = {some}"
+            case _:
+                return (
+                    f"SAVEPOINT x; DELETE FROM {{s}}.a; ROLLBACK TO x; UPDATE {{s}}.a SET word = NULL WHERE id = {some}"
+                )
+
+
+def test_a_thread_writes_random_changes_of_every_kind(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, writer = database.session, Writer(database, seed=37)
+    writer.change(30)
+    database.create_source()
+    session.run(f"CREATE TABLE a (*) FROM pg TABLE '{database.schema}.a'")
+    database.wait_equal("a", COLUMNS)
+    for _ in range(3):
+        writer.change(5)
+        database.wait_equal("a", COLUMNS)
+    wait_until(lambda: has_thread(session, "a"), "a thread writes")
+    monkeypatch.setattr(View, "_start_query", None)
+    for size in (1, 2, 40, 1, 7, 150, 3):
+        writer.change(size)
+        database.wait_equal("a", COLUMNS)
+    assert has_thread(session, "a")
+    assert session.job("a").restarts == 0
+
+
+def test_changes_of_other_tables_need_no_batch_each(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, planned, plan = database.session, Counter[str](), CheckpointBatches.plan
+
+    def counting(batches: CheckpointBatches, end: int) -> int:
+        planned[batches.checkpoint] += 1
+        return plan(batches, end)
+
+    monkeypatch.setattr(CheckpointBatches, "plan", counting)
+    database.create_source()
+    for name in ("a", "b"):
+        session.run(f"CREATE TABLE {name} (*) FROM pg TABLE '{database.schema}.{name}'")
+    for id_ in range(3):
+        database.run(f"INSERT INTO {{s}}.b VALUES ({id_}, 'x')", f"INSERT INTO {{s}}.a VALUES ({id_}, 'y')")
+        database.wait_equal("b")
+        database.wait_equal("a", COLUMNS)
+    wait_until(lambda: has_thread(session, "a") and has_thread(session, "b"), "threads write both")
+    planned.clear()
+    for id_ in range(10, 20):
+        database.run(f"INSERT INTO {{s}}.b VALUES ({id_}, 'x')")
+        database.wait_equal("b")
+    # A statement that waits for the table sees at once that nothing is left to read.
+    session.sql("FLUSH")
+    assert database.is_equal("a", COLUMNS)
+    few, many = sorted(planned.values())
+    assert few < many == 10
+
+
+def test_a_truncation_and_unchanged_values_are_left_to_a_query(database: Database) -> None:
+    session, writer = database.session, Writer(database, seed=3)
+    database.create_source()
+    session.run(f"CREATE TABLE a (*) FROM pg TABLE '{database.schema}.a'")
+    big = "(SELECT string_agg(md5(g::text), '') FROM generate_series(1, 500) g)"
+    for number, statement in enumerate(
+        (
+            f"INSERT INTO {{s}}.a VALUES (90000, 'toast', 1, NULL, NULL, {big})",
+            "UPDATE {s}.a SET word = 'changed' WHERE id = 90000",
+            "UPDATE {s}.a SET id = 90001 WHERE id = 90000",
+            "TRUNCATE {s}.a; INSERT INTO {s}.a VALUES (90000, 'again')",
+        )
+    ):
+        for _ in range(number + 2):
+            writer.change(4)
+            database.wait_equal("a", COLUMNS)
+        database.run(statement)
+        database.wait_equal("a", COLUMNS)
+    assert session.job("a").restarts == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_histories_with_restarts_and_large_transactions(
+    database: Database, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(planned_rows, "SMALL_ROWS", 60)
+    session, writer, random = database.session, Writer(database, seed), Random(seed)
+    writer.change(50)
+    database.create_source()
+    session.run(f"CREATE TABLE a (*) FROM pg TABLE '{database.schema}.a'")
+    for _ in range(12):
+        writer.change(random.choice([1, 3, 10, 30, 100]))
+        if random.random() < 0.5:
+            database.wait_equal("a", COLUMNS)
+        if random.random() < 0.25:
+            database.session = session = restarted(session, random.choice(list(PAUSES.values())))
+    database.wait_equal("a", COLUMNS)
+    session.sql("FLUSH")
+    assert database.is_equal("a", COLUMNS)
