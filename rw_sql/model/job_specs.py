@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, sink_connector
 from rw_sql.metastore.records import (
+    COMBINED,
     DEFAULT_GROUP,
     OVERWRITE,
     PARALLELISM,
+    SIGNED,
     Maintenance,
     MaterializedViewRecord,
     RebuildRecord,
@@ -183,7 +185,9 @@ class ViewSpec:
     @property
     def is_signed(self) -> bool:
         """True if the job's query reads signed rows: the changes of its input, with the column SIGN."""
-        return SIGN in self.query
+        strategy = self.maintenance.strategy
+        follows = strategy == COMBINED and SIGN in self.query and any(given.is_changing for given in self.inputs)
+        return strategy == SIGNED or follows
 
     def reader_of(self, source_id: int) -> ReaderSpec | None:
         """The view's direct reader of a source; None if it reads the source's log, or does not read the source."""

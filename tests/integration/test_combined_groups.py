@@ -268,12 +268,18 @@ def test_a_thread_follows_groups_that_change(
     assert session.sql("SELECT count(*) FROM days")[0][0] > 0
 
 
-def test_groups_whose_last_row_goes_are_removed(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_groups_whose_last_row_goes_are_removed(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch, by_spark: bool
+) -> None:
+    if by_spark:
+        monkeypatch.setattr(combined, "combine", lambda *_: None)
     create_topic(broker.bootstrap, topic_name, 1)
     session.run(
         f"CREATE TABLE t (id INT PRIMARY KEY, k VARCHAR, v INT) WITH (connector = 'kafka', topic = '{topic_name}', "
         f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT UPSERT ENCODE JSON",
         "CREATE MATERIALIZED VIEW sums AS SELECT k, sum(v) AS v, avg(v) AS mean FROM t GROUP BY k",
+        "CREATE MATERIALIZED VIEW parts AS SELECT k, 100 * count_if(v > 5) / count(*) AS part FROM t GROUP BY k",
         "CREATE MATERIALIZED VIEW ks AS SELECT DISTINCT k FROM t",
         "CREATE MATERIALIZED VIEW one AS SELECT sum(v) AS v, count(*) AS n FROM t",
     )
@@ -297,6 +303,7 @@ def test_groups_whose_last_row_goes_are_removed(session: AttachedSession, broker
     ):
         put(*rows)
         assert session.flushed_rows_of("sums") == sums
+        assert [k for k, _ in session.rows_of("parts")] == [k for k, _, _ in sums]
         assert session.rows_of("ks") == [(k,) for k, _, _ in sums]
         assert session.rows_of("one") == [one]
 

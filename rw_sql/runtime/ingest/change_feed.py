@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rw_sql.runtime.jobs.batch_thread import INTERVAL_FACTOR, MOST_INTERVAL_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -22,11 +24,6 @@ logger = logging.getLogger(__name__)
 WAIT_SECONDS = 0.05
 """The time in seconds for which one request waits for changes. A batch contains the changes that arrive during this
 time."""
-
-APART_SECONDS = 0.25
-"""The minimum time in seconds between two batches of few rows. A batch of a table's job takes longer than this time.
-More frequent commits of the source would therefore make no row visible earlier, and would take CPU time from the
-jobs of its tables."""
 
 FEW_ROWS = 5_000
 """The maximum number of rows of a batch that counts as small."""
@@ -48,6 +45,8 @@ class ChangeFeed:
 
     ``position`` and ``progress`` are those of the newest commit. ``is_new``: the first batch is added at once, even
     without a change, so that the position is recorded. ``wanted`` is the position that a FLUSH waits for.
+    ``batch_seconds`` is the duration of the newest batch. Batches of few rows are kept apart by INTERVAL_FACTOR times
+    this duration, at most by MOST_INTERVAL_SECONDS.
     """
 
     reader: ChangeReader
@@ -56,6 +55,7 @@ class ChangeFeed:
     most_rows: int
     is_new: bool = False
     wanted: Callable[[], int] = lambda: 0
+    batch_seconds: float = 0.0
     _add: Callable[[], None] | None = None
     _batches: dict[int, Taken] = field(default_factory=dict)
     _added: int = -1
@@ -117,7 +117,8 @@ class ChangeFeed:
             if is_news or is_due or self.is_new:
                 self.is_new = False
                 position, progress, last = taken.position, dict(taken.progress), time.monotonic()
-                next_at = last + (APART_SECONDS if 0 < taken.records.num_rows <= FEW_ROWS else 0.0)
+                apart = min(INTERVAL_FACTOR * self.batch_seconds, MOST_INTERVAL_SECONDS)
+                next_at = last + (apart if 0 < taken.records.num_rows <= FEW_ROWS else 0.0)
                 self._offer(taken)
 
     def _offer(self, taken: Taken | None) -> None:

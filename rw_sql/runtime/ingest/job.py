@@ -4,6 +4,7 @@ the position after it are in one commit."""
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ from rw_sql.runtime.ingest.followed import FollowedSource
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
 from rw_sql.runtime.jobs.batch_mode import BatchMode
+from rw_sql.runtime.jobs.batch_thread import INTERVAL_FACTOR
 from rw_sql.runtime.jobs.log_terms import LogTerms
 from rw_sql.runtime.jobs.made_upstream import note_made
 from rw_sql.runtime.jobs.rate_limit import BatchLimits, Throttle
@@ -65,11 +67,6 @@ NOTE_EVERY = 100
 
 A start needs to read only the commits after the recorded positions.
 """
-
-_INTERVAL_FACTOR = 3.0
-"""The minimum interval between two small batches in multiples of a batch's duration. Each commit is also a batch of
-every view. Records that arrive continuously are therefore written up to twenty times a second on idle cores, and less
-often if the cores are busy; a record that arrives alone is written at once."""
 
 MOST_NAMED_SPLITS = 1000
 """Up to this number of splits, every commit contains the positions of all splits. With more splits, it contains only
@@ -263,7 +260,7 @@ class Ingest:
             write_next=self._write_followed,
             look_seconds=0.0,
             interval_seconds=self.pace.interval_ms / 1000,
-            interval_factor=_INTERVAL_FACTOR,
+            interval_factor=INTERVAL_FACTOR,
             is_possible=self.opening.may_follow,
         )
 
@@ -359,6 +356,7 @@ class Ingest:
             return
         if not self.throttle.take(sum(each.records.num_rows for each in taken)):
             raise FencedError(f"{self.spec.job} was stopped")
+        began = time.monotonic()
         with self.streaming.batch():
             (split,) = self.positions
             capture.require_known(taken)
@@ -375,6 +373,7 @@ class Ingest:
                 self.output.rows = rows_by_table(small)
                 self.output.append_rows(small, batch, ranges)
                 self.positions[split] = taken[-1].position
+                capture.feed.batch_seconds = time.monotonic() - began
                 capture.committed(taken, progress)
                 self.upkeep.run_if_due()
             if batch % NOTE_EVERY == NOTE_EVERY - 1:

@@ -20,8 +20,13 @@ _END_SECONDS = 1.0
 batch can commit nothing."""
 
 
-_MOST_INTERVAL_SECONDS = 0.25
-"""The maximum interval that a thread keeps between batches because of their durations, in seconds."""
+INTERVAL_FACTOR = 3.0
+"""The minimum interval between two small batches of a source, in multiples of a batch's duration. Each commit is also a
+batch of every view. Records that arrive continuously are therefore written up to twenty times a second on idle cores,
+and less often if the cores are busy; a record that arrives alone is written at once."""
+
+MOST_INTERVAL_SECONDS = 0.25
+"""The maximum interval that is kept between batches because of their durations, in seconds."""
 
 
 class BatchThread:
@@ -113,7 +118,7 @@ class InputThread(BatchThread):
         self._interval_factor = interval_factor
 
     def _interval_after(self, taken_seconds: float) -> float:
-        return max(self._interval_seconds, min(self._interval_factor * taken_seconds, _MOST_INTERVAL_SECONDS))
+        return max(self._interval_seconds, min(self._interval_factor * taken_seconds, MOST_INTERVAL_SECONDS))
 
     def _is_due(self, batch: int, at: float) -> bool:
         with self._changed:

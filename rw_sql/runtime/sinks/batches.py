@@ -42,6 +42,8 @@ def arranged(rows: pa.Table, shape: SinkShape, *, keys_move: bool = False) -> pa
 
 def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
     known = dict(_OPERATIONS)
+    if not keys_move:
+        rows = _without_equal(rows, list(shape.columns))
     if keys_move and shape.type != DEBEZIUM:
         known["update_preimage"] = DELETE
     operations = [known[change] for change in rows.column(CHANGE).to_pylist()]
@@ -56,6 +58,22 @@ def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
     is_before = pc.is_in(given.column(OP), value_set=pa.array([UPDATE_BEFORE, DELETE]))
     is_after = pc.cast(pc.invert(is_before), pa.int8())
     return _sorted(given.append_column("__after", is_after), (VERSION, "__after"))
+
+
+def _without_equal(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The rows without both images of each update that changes none of the columns, but a hidden one. Each row of the
+    table differs from the others in these columns."""
+    is_update = pc.is_in(rows[CHANGE], value_set=pa.array(["update_preimage", "update_postimage"]))
+    images = rows.append_column("__at", pa.array(range(rows.num_rows), pa.int64())).filter(is_update)
+    try:
+        found = images.group_by([*columns, VERSION], use_threads=False).aggregate([("__at", "count"), ("__at", "list")])
+    except pa.ArrowNotImplementedError:
+        return rows  # Arrow does not compare nested values. A repeated row does no harm.
+    equal = found.filter(pc.greater(found["__at_count"], 1))["__at_list"]
+    if not len(equal):
+        return rows
+    at = pc.list_flatten(equal.combine_chunks())
+    return rows.filter(pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), value_set=at)))
 
 
 def _sorted(rows: pa.Table, by: Sequence[str]) -> pa.Table:

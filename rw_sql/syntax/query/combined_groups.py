@@ -178,12 +178,19 @@ class DecomposedAggregation:
             return ""
         hidden = [name for name in self.names if name not in self.columns]
         listed = [
-            f"{spark_sql(self._derived[name])} AS {quoted_for_spark(name)}"
+            f"{spark_sql(self._of_group(self._derived[name]))} AS {quoted_for_spark(name)}"
             if name in self._derived
             else quoted_for_spark(name)
             for name in (*self.columns, *hidden)
         ]
         return f"SELECT {', '.join(listed)} FROM {GROUPS_RELATION}"
+
+    def _of_group(self, derived: exp.Expr) -> exp.Expr:
+        """A derived column; NULL for a group without rows, which is about to be removed, because the expression may
+        fail for it, as a division by the number of rows does."""
+        from sqlglot import exp
+
+        return derived if self._rows is None else _if_positive(exp.column(self._rows, quoted=True), derived)
 
     def _over_parts(
         self, item: exp.Expr, keys: Sequence[tuple[exp.Expr, str]], hidden: list[exp.Expr]

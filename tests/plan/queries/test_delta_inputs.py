@@ -51,9 +51,19 @@ def test_with_a_change_feed_its_rows_change() -> None:
     spec = view_spec(world, "mv-2")
     assert spec.inputs[0].is_changing
     assert spec.maintenance.strategy == "combined"
+    assert spec.is_signed
     world.run("CREATE MATERIALIZED VIEW w AS SELECT id FROM orders")
     assert view_spec(world, "mv-3").maintenance.strategy == "diff"
     assert view_spec(world, "mv-3").inputs[0].id == spec.inputs[0].id
+
+
+def test_a_column_with_a_similar_name_makes_no_signed_rows() -> None:
+    world = world_of(orders=False)
+    world.put_topic("t", (0, 10))
+    world.run(create_source("s", "t").replace("(id INT)", "(id INT, a_rw_sign INT)"))
+    world.run("CREATE MATERIALIZED VIEW v AS SELECT id FROM s WHERE a_rw_sign IS NOT NULL")
+    (record,) = world.snapshot.all("materialized_view")
+    assert not view_spec(world, f"mv-{record.id}").is_signed
 
 
 def test_names_of_several_parts_and_paths() -> None:

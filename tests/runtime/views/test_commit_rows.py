@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from rw_sql.runtime.delta.delta_log import latest_version, read_actions
+from rw_sql.runtime.decoding.cdc_rows import NUMBER
+from rw_sql.runtime.delta.delta_log import JobCommit, latest_version, read_actions
 from rw_sql.runtime.delta.row_counts import MiscountError
 from rw_sql.runtime.jobs.batch_mode import LeftToSparkError
 from rw_sql.runtime.support.warehouse import Warehouse
@@ -111,3 +112,43 @@ def test_more_changes_than_the_commit_counts_stall_the_view(table: Table) -> Non
             metrics["num_target_rows_updated"] = 0
     with pytest.raises(MiscountError, match="MISCOUNT 2 rows are to be written"):
         table.rows.rows([actions])
+
+
+LOG = pa.schema([("table_name", pa.string()), ("op", pa.string()), ("key", pa.string()), ("row", pa.string())])
+CAPTURED = [
+    ("public.a", "i", None, '{"id": 1}'),
+    ("public.b", "i", None, '{"id": 2}'),
+    ("public.a", "u", '{"id": 1}', '{"id": 3}'),
+    ("public.a", "u", None, '{"id": 3}'),
+    ("public.a", "d", '{"id": 3}', None),
+]
+
+
+@pytest.mark.parametrize("counts", [{"public.a": 4, "public.b": 1}, None])
+def test_the_rows_of_a_captured_table_are_numbered(tmp_path: Path, counts: dict[str, int] | None) -> None:
+    warehouse = Warehouse.at(str(tmp_path))
+    path = f"{warehouse.uri}/data/7/1"
+    rows = [dict(zip(LOG.names, row, strict=True)) for row in CAPTURED]
+    write_deltalake(path, pa.Table.from_pylist(rows, schema=LOG))
+    known = DeltaTable(path).schema()
+    given: Any = SimpleNamespace(is_changing=False, kind="source", aliases=(), keys=(), history="")
+    reader = CommitRows(
+        given=given,
+        table=path,
+        schema=pa.schema(known.to_arrow()),
+        delta_schema=json.loads(known.to_json()),
+        upstream="public.a",
+    )
+    actions = read_actions(warehouse, path, 0)
+    if counts is not None:
+        made = JobCommit(job="ingest-7", run=1, batch=0, epoch=1, ranges={}, rows=counts)
+        actions.append({"commitInfo": {"userMetadata": made.to_json()}})
+    found = reader.rows([actions]).select(["op", "key", NUMBER]).to_pylist()
+    assert [(row["op"], row["key"], row[NUMBER]) for row in found] == [
+        ("i", None, 0),
+        ("u", '{"id": 1}', 0),
+        ("u", None, 0),
+        ("d", '{"id": 3}', 0),
+        ("u", '{"id": 1}', 1),
+    ]
+    assert not reader.has_only_others([{"add": {"path": "x", "stats": '{"numRecords": 1}'}}])

@@ -120,10 +120,10 @@ def test_signed_rows_are_added_and_subtracted() -> None:
     )
     assert [found.functions[name] for name in parts.names] == ["key", "count", "count", "sum", "sum", "count", "rows"]
     assert found.derived == (
-        "SELECT `k`, `n`, ((CASE WHEN `_rw_part_0` > 0 THEN `_rw_part_1` END)) AS `d`, "
-        "((CASE WHEN `_rw_part_3` > 0 THEN CAST(`_rw_part_2` AS DOUBLE) / CAST(`_rw_part_3` AS DOUBLE) END)) AS `x`, "
-        + ", ".join(f"`_rw_part_{number}`" for number in range(5))
-        + " FROM _rw_groups"
+        "SELECT `k`, `n`, (CASE WHEN `_rw_part_4` > 0 THEN ((CASE WHEN `_rw_part_0` > 0 THEN `_rw_part_1` END)) END) "
+        "AS `d`, (CASE WHEN `_rw_part_4` > 0 THEN "
+        "((CASE WHEN `_rw_part_3` > 0 THEN CAST(`_rw_part_2` AS DOUBLE) / CAST(`_rw_part_3` AS DOUBLE) END)) END) "
+        "AS `x`, " + ", ".join(f"`_rw_part_{number}`" for number in range(5)) + " FROM _rw_groups"
     )
     assert parts.lifted(types | {"_rw_part_2": "DOUBLE"}) is None  # Subtraction would not be exact.
     assert parts.lifted(types | {"_rw_average_0": "DECIMAL(14,6)"}) is None
