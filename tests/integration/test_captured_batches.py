@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections import Counter
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -87,10 +88,14 @@ def test_a_thread_writes_random_changes_of_every_kind(database: Database, monkey
     database.create_source()
     session.run(f"CREATE TABLE a (*) FROM pg TABLE '{database.schema}.a'")
     database.wait_equal("a", COLUMNS)
-    for _ in range(3):
+
+    def has_begun() -> bool:
+        """A thread takes a query's place after a batch."""
         writer.change(5)
         database.wait_equal("a", COLUMNS)
-    wait_until(lambda: has_thread(session, "a"), "a thread writes")
+        return has_thread(session, "a")
+
+    wait_until(has_begun, "a thread writes")
     monkeypatch.setattr(View, "_start_query", None)
     for size in (1, 2, 40, 1, 7, 150, 3):
         writer.change(size)
@@ -110,11 +115,17 @@ def test_changes_of_other_tables_need_no_batch_each(database: Database, monkeypa
     database.create_source()
     for name in ("a", "b"):
         session.run(f"CREATE TABLE {name} (*) FROM pg TABLE '{database.schema}.{name}'")
-    for id_ in range(3):
+    ids = count(100)
+
+    def have_threads() -> bool:
+        """A thread takes a query's place after a batch."""
+        id_ = next(ids)
         database.run(f"INSERT INTO {{s}}.b VALUES ({id_}, 'x')", f"INSERT INTO {{s}}.a VALUES ({id_}, 'y')")
         database.wait_equal("b")
         database.wait_equal("a", COLUMNS)
-    wait_until(lambda: has_thread(session, "a") and has_thread(session, "b"), "threads write both")
+        return has_thread(session, "a") and has_thread(session, "b")
+
+    wait_until(have_threads, "threads write both")
     planned.clear()
     monkeypatch.setattr(row_batches, "MOST_SECONDS", 600.0)
     for id_ in range(10, 20):

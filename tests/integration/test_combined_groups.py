@@ -256,10 +256,16 @@ def test_a_thread_follows_groups_that_change(
 ) -> None:
     created = [f"CREATE MATERIALIZED VIEW {name} AS {query}" for name, query in OVER.items()]
     session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}", *created)
-    for count in (7, 1):
-        records.add(count)
+    records.add(7)
+    require_over(session)
+
+    def have_threads() -> bool:
+        """A thread takes a query's place after a batch."""
+        records.add(1)
         require_over(session)
-    wait_until(lambda: all(has_thread(session, name) for name in OVER), "threads write the views")
+        return all(has_thread(session, name) for name in OVER)
+
+    wait_until(have_threads, "threads write the views")
     monkeypatch.setattr(View, "_start_query", None)
     for count in (20, 1, 60, 3):
         records.add(count)
