@@ -44,11 +44,12 @@ def main(
     for proof in proofs:
         typer.echo(f"{proof.name}: {proof.claim}")
         number = min(workers, len(proof.seeds))
-        if number > 1:
-            _run_shares(proof, number)
-            trials = known_trials(proof, WORK, commit)
-        else:
-            trials = run_proof(proof, work=WORK, commit=commit, on_trial=_tell)
+        with proof.surroundings():
+            if number > 1:
+                _run_shares(proof, number)
+                trials = known_trials(proof, WORK, commit)
+            else:
+                trials = run_proof(proof, work=WORK, commit=commit, on_trial=_tell)
         write_page(proof, trials, HERE.parent / "docs" / "proof" / f"{proof.name}.md")
         has_failed = has_failed or any(trial.failure is not None for trial in trials.values())
     if has_failed:

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,8 @@ class Proof:
 
     ``check(seed, folder)`` works in a separate empty folder and returns its measurements (numbers are added up over all
     seeds). It raises AssertionError if the claim does not hold. A seed must give the same run every time.
+
+    ``surroundings()`` is entered once around all seeds, in the process that starts the workers.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Proof:
     method: str
     seeds: range
     check: Callable[[int, Path], Facts]
+    surroundings: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

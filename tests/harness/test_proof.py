@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proof import __main__ as command
 from proof.harness import TRIED, Proof, Trial, known_trials, run_proof, tried_commit, write_page
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
+
+    import pytest
 
 
 def proof(seen: list[int], *, bad: Collection[int] = ()) -> Proof:
@@ -94,3 +98,29 @@ def test_the_page(tmp_path: Path) -> None:
     assert "| kills | 4 |" in text
     assert "| failed | 1 |" in text
     assert "- seed 1: 1 is bad" in text
+
+
+def test_surroundings_are_entered_once_around_all_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int | str] = []
+
+    @contextmanager
+    def surroundings() -> Iterator[None]:
+        seen.append("begin")
+        yield
+        seen.append("end")
+
+    def check(seed: int, folder: Path) -> dict[str, int]:
+        seen.append(seed)
+        return {}
+
+    one = Proof(name="p", claim="it holds", method="by trying", seeds=range(3), check=check, surroundings=surroundings)
+    monkeypatch.setattr(command, "find_proofs", lambda _folder: [one])
+    monkeypatch.setattr(command, "tried_commit", lambda _root: "abc")
+    monkeypatch.setattr(command, "HERE", tmp_path / "proof")
+    monkeypatch.setattr(command, "WORK", tmp_path / "work")
+    monkeypatch.setattr(command, "keep_tidy", lambda: None)
+
+    command.main(only=None, show=False, workers=1, share=None)
+
+    assert seen == ["begin", 0, 1, 2, "end"]
+    assert "| held | 3 |" in (tmp_path / "docs" / "proof" / "p.md").read_text(encoding="utf-8")
