@@ -24,6 +24,7 @@ from rw_sql.cli.interface.completion import (
     prepare_completion,
     show_completion,
 )
+from rw_sql.cli.interface.error_report import remember_output, report_error
 from rw_sql.cli.interface.examples import add_examples
 from rw_sql.cli.interface.exit_codes import INTERRUPTED, exit_status
 from rw_sql.cli.interface.lost_interrupts import resent_interrupts
@@ -53,6 +54,7 @@ class _App(typer.Typer):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         prepare_completion()
+        remember_output("text")
         kwargs.setdefault("prog_name", "rw-sql")
         words = sys.argv[1:2] if not args and "args" not in kwargs else ()
         if words and words[0] not in _FULL:
@@ -65,28 +67,24 @@ class _App(typer.Typer):
             with usable_streams(), resent_interrupts():
                 return typer.Typer.__call__(self._only(words), *args, **kwargs)
         except SqlError as error:
-            from rw_sql.cli.output import print_error
-
-            print_error(error.render())
+            report_error(error)
             raise SystemExit(exit_status(error)) from None
         except ModuleNotFoundError as error:
-            from rw_sql.cli.output import print_error
             from rw_sql.packages import missing_package
 
             command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
             missing = missing_package(error, f"rw-sql {command}".rstrip(), is_full=command in _FULL)
             if missing is None:
                 raise
-            print_error(missing.render())
+            report_error(missing)
             raise SystemExit(exit_status(missing)) from None
         except OSError as error:
-            from rw_sql.cli.output import print_error
             from rw_sql.cli.text_input import unusable_file
 
             unusable = unusable_file(error)
             if unusable is None:
                 raise
-            print_error(unusable.render())
+            report_error(unusable)
             raise SystemExit(exit_status(unusable)) from None
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rw_sql.cli.deploy.execution import StatementRunner, carry_out, catalog_of
-from rw_sql.cli.interface.exit_codes import DIFFERS, FAILED
+from rw_sql.cli.interface.exit_codes import DIFFERS, FAILED, exit_status
 from rw_sql.cli.interface.options import (
     AllowRows,
     Confirm,
@@ -77,7 +77,8 @@ def diff_command(
 ) -> None:
     """Show the differences between a warehouse and a folder of CREATE statements. Needs no Spark and changes
     nothing."""
-    from rw_sql.cli.output import console_for, print_error
+    from rw_sql.cli.interface.error_report import report_error
+    from rw_sql.cli.output import console_for
     from rw_sql.plan.deploy.plan_file import saved_plan, to_json
 
     output, out = old_form or output, file or old_file
@@ -93,7 +94,7 @@ def diff_command(
     except SqlError as error:
         if not exit_code:
             raise
-        print_error(error.render())
+        report_error(error)
         raise typer.Exit(FAILED) from None
     plan = saved_plan(snapshot, location.uri, changes)
     if out is not None:
@@ -137,8 +138,8 @@ def apply_command(
     If a statement fails, run the same command again to continue. If the command applies a plan, write a new plan with
     rw-sql diff first.
     """
-    from rw_sql.cli.output import console_for
-    from rw_sql.cli.script.report import error_as_json
+    from rw_sql.cli.interface.error_report import error_as_json
+    from rw_sql.cli.output import console_for, print_error
     from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan
 
     require_output(output, OUTPUTS)
@@ -168,7 +169,10 @@ def apply_command(
             carry_out(runner, plan, chosen, made, keeping, again)
     except SqlError as failed:
         error = failed
-        raise
+        if output != "json":
+            raise
+        print_error(failed.render())
+        raise typer.Exit(exit_status(failed)) from None
     finally:
         if output == "json":
             reported = [_as_json(change, is_made=change in made) for change in plan.changes]
@@ -214,21 +218,21 @@ def rollback_command(
     from rich.text import Text
 
     from rw_sql.cli.output import console_for
-    from rw_sql.metastore import Metastore
     from rw_sql.metastore.codec import before_from_json
     from rw_sql.model.names import object_name, undefined
     from rw_sql.plan.statements.move.undo import History
     from rw_sql.plan.statements.view.rebuild import SWAP
+    from rw_sql.session.sparkless import sparkless
     from rw_sql.syntax.statements import Name
 
     require_output(output, OUTPUTS)
     console = console_for(sys.stderr if output == "json" else None)
-    location, snapshot = catalog_of(warehouse)
+    with sparkless(warehouse, only_reads=True) as context:
+        location, snapshot, records = context.warehouse, context.metastore.snapshot(), context.metastore.operations()
     name = Name.of(view)
     record = snapshot.find("materialized_view", object_name(name))
     if record is None:
         raise undefined(snapshot, "materialized_view", name)
-    records = Metastore.open(location.uri).operations()
     history = History.of(records)
     # Finds operations by the view's id, because an operation contains the name that the view had at the time.
     swaps = (r for r in records if r.kind == SWAP and record.id in before_from_json(r.before).objects)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rw_sql.cli.interface.completion import complete_words
+from rw_sql.cli.interface.error_report import remember_output
 from rw_sql.errors import INVALID_OPTION, SqlError
 
 if TYPE_CHECKING:
@@ -119,10 +120,12 @@ def output_option(*forms: str, help: str = "The form in which results are printe
 
 
 def require_output(output: str, forms: Sequence[str], option: str = "--output") -> None:
-    """Raises SqlError INVALID_OPTION if a command does not support the form."""
+    """Raises SqlError INVALID_OPTION if a command does not support the form; otherwise, errors are reported in this
+    form."""
     if output not in forms:
         listed = f"one of {', '.join(forms)}" if len(forms) > 2 else " or ".join(forms)
         raise SqlError(INVALID_OPTION, f"{option} must be {listed}, not {output!r}", hint=f"{option} {forms[-1]}")
+    remember_output(output)
 
 
 PICTURES = ("mermaid", "svg")

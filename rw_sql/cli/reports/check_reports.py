@@ -104,6 +104,8 @@ def write_report(report: Report, output: str) -> None:
         case "text":
             _write_text(report)
         case "json":
+            for path, error in report.unreadable:
+                sys.stdout.write(json.dumps(unreadable_json(path, error), ensure_ascii=False) + "\n")
             for checked in report.statements:
                 sys.stdout.write(json.dumps(statement_json(checked), ensure_ascii=False) + "\n")
         case "github":
@@ -148,6 +150,20 @@ def statement_json(checked: Checked) -> dict[str, Any]:
             "allow_accepts": list(checked.unsafe.accepts),
             "allow_names": list(checked.unsafe.allows),
         },
+    }
+
+
+def unreadable_json(path: str, error: SqlError) -> dict[str, Any]:
+    """A file that cannot be read as JSON: the keys of a statement, without those that only a statement has."""
+    return {
+        "file": path,
+        "line": error.line,
+        "column": error.column,
+        "kind": None,
+        "ok": False,
+        "code": error.code,
+        "message": error.message,
+        "hint": error.hint,
     }
 
 

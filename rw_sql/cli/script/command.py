@@ -41,7 +41,7 @@ def run_command(
     The exit status is 0 if all statements succeeded, 1 if one failed, 3 if a statement lacks a confirmation, and 130
     after Ctrl-C. It is 2 if nothing was run because the command line, a file or a variable is wrong.
     """
-    from rw_sql.cli.output import print_error
+    from rw_sql.cli.interface.error_report import report_error
     from rw_sql.cli.script.environments import environments_of
     from rw_sql.cli.script.loading import load_scripts, read_assignments
     from rw_sql.cli.script.running import RunOptions, run_scripts
@@ -50,7 +50,7 @@ def run_command(
     try:
         scripts, hide = load_scripts(files, read_assignments(variables or ()), environments_of(env))
     except SqlError as error:
-        print_error(error.render())
+        report_error(error)
         raise typer.Exit(UNUSABLE) from None
     options = RunOptions(
         warehouse=warehouse,

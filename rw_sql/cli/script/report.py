@@ -10,6 +10,7 @@ from decimal import Decimal
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
+from rw_sql.cli.interface.error_report import error_as_json
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED, is_refused
 from rw_sql.cli.junit import Case, Suite, render_junit
 
@@ -138,20 +139,6 @@ class RunReport:
             message=f"{run.error.code}: {self.hide(run.error.message)}",
             text=self.hide(run.error.render()),
         )
-
-
-def error_as_json(error: SqlError, hide: Callable[[str], str]) -> dict[str, Any]:
-    """An error for JSON. ``hide`` replaces secrets by asterisks."""
-    return {
-        "code": error.code,
-        "sqlstate": error.sqlstate,
-        "message": hide(error.message),
-        "hint": None if error.hint is None else hide(error.hint),
-        "detail": None if error.detail is None else hide(error.detail),
-        "file": error.file,
-        "line": error.line,
-        "column": error.column,
-    }
 
 
 def _dotted(file: str) -> str:

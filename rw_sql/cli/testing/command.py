@@ -14,7 +14,10 @@ from rw_sql.cli.text_input import write_text
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rw_sql.cli.testing.outcome import TestOutcome
+    from rw_sql.cli.testing.report import TestReport
 
 OUTPUTS = ("text", "json", "junit")
 
@@ -57,6 +60,7 @@ def run_test_command(
     The exit status is 0 if all tests passed, 1 if one failed, and 2 if none was run because the command line, a path or
     a file is wrong.
     """
+    from rw_sql.cli.interface.error_report import report_error
     from rw_sql.cli.output import console_for, print_error
     from rw_sql.cli.script.loading import hiding_of, read_assignments
     from rw_sql.cli.testing.outcome import WrongTestError
@@ -67,12 +71,16 @@ def run_test_command(
     try:
         known = read_assignments(variables or ())
         collected = collect(paths, known, env)
-    except (SqlError, WrongTestError) as error:
-        print_error(str(error))
+        unusable: Sequence[WrongTestError] = collected.wrong
+    except SqlError as error:
+        report_error(error)
         raise typer.Exit(UNUSABLE) from None
-    if collected.wrong:
-        for wrong in collected.wrong:
+    except WrongTestError as error:
+        unusable = (error,)
+    if unusable:
+        for wrong in unusable:
             print_error(str(wrong))
+        _write_report(TestReport(outcomes=[wrong.outcome for wrong in unusable], seconds=0.0), output)
         raise typer.Exit(UNUSABLE)
     hide = hiding_of(known)
     console = console_for() if output == "text" else console_for(sys.stderr)
@@ -94,7 +102,12 @@ def run_test_command(
     started = time.monotonic()
     outcomes = run_tests(collected.tests, options, tell)
     report = TestReport(outcomes=outcomes, seconds=time.monotonic() - started, hide=hide)
-    if output != "text":
-        sys.stdout.write(report.as_json() + "\n" if output == "json" else report.as_junit())
+    _write_report(report, output)
     console.print(report.summary)
     raise typer.Exit(FAILED if report.has_failures else DONE)
+
+
+def _write_report(report: TestReport, output: str) -> None:
+    """Writes the document of ``--output json`` or ``junit`` to standard output."""
+    if output != "text":
+        sys.stdout.write(report.as_json() + "\n" if output == "json" else report.as_junit())

@@ -31,6 +31,11 @@ class WrongTestError(Exception):
     def __str__(self) -> str:
         return f"{self.file}{'' if self.line is None else f':{self.line}'}: {self.message}"
 
+    @property
+    def outcome(self) -> TestOutcome:
+        """The file as an outcome for a report."""
+        return TestOutcome(file=self.file, name="", line=self.line or 1, status="error", message=self.message)
+
 
 class NothingToRunError(Exception):
     """The conditions of a test file exclude all of its records."""

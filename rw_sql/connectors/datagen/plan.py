@@ -246,7 +246,7 @@ def _number(options: Mapping[str, str], key: str) -> Decimal | None:
 
 
 def _type_parts(text: str) -> tuple[str, tuple[int, ...]]:
-    match = re.fullmatch(r"([A-Za-z ]+?)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", text)
+    match = re.fullmatch(r"([A-Za-z ]+?)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", text, re.ASCII)
     if match is None:
         return text.upper(), ()
     return match[1].upper(), tuple(int(part) for part in match.groups()[1:] if part)

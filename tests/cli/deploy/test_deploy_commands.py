@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from rw_sql.cli.interface.exit_codes import UNREACHABLE
 from rw_sql.cli.main import app
 from rw_sql.errors import UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.metastore import Metastore
@@ -145,7 +146,7 @@ def test_json_names_the_error_and_what_was_made(
     report = json.loads(CliRunner().invoke(app, ["apply", *words, "-o", "json"]).stdout)
     assert (report["error"]["code"], [change["is_made"] for change in report["changes"]]) == ("RW304", [False, False])
     result = CliRunner().invoke(app, ["apply", *words, "--yes", "-o", "json"])
-    assert isinstance(result.exception, SqlError)
+    assert result.exit_code == UNREACHABLE
     report = json.loads(result.stdout)
     assert [(change["name"], change["is_made"]) for change in report["changes"]] == [("prod_s", True), ("v", False)]
     assert (report["error"]["code"], report["error"]["hint"]) == ("RW401", "start it")

@@ -69,3 +69,10 @@ def test_no_secret_is_in_the_line_that_an_error_shows(text: str) -> None:
     assert "LINE " in told
     assert "hunter2" not in told
     assert len(masked(text)) == len(text)
+
+
+@pytest.mark.parametrize("number", ["\u0663", "1\u0663", "\uff11", "1.\u0967", "1e\u0663"])
+def test_digits_of_other_scripts_are_no_number(number: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        parse_statement(f"INJECT SOURCE OFFSETS s VALUES ('0' = {number})")
+    assert caught.value.code == errors.SYNTAX_ERROR.code

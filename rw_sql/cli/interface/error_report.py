@@ -1,0 +1,50 @@
+"""Reports the error that ends a command: as text on standard error, and as JSON to a program that asked for JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.cli.interface.standard_streams import OutputError
+from rw_sql.errors import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rw_sql.errors import SqlError
+
+_output: ContextVar[str] = ContextVar("output", default="text")
+
+
+def remember_output(output: str) -> None:
+    """Stores the form of the output that the running command was asked for."""
+    _output.set(output)
+
+
+def report_error(error: SqlError) -> None:
+    """Prints the error that ends a command on standard error.
+
+    If the command was asked for JSON, also prints ``{"error": …}`` as one line on standard output; otherwise, a program
+    that reads JSON would find nothing there. A command whose document contains the error must not call this function.
+    """
+    from rw_sql.cli.output import print_error
+
+    print_error(error.render())
+    if _output.get() == "json" and not isinstance(error, OutputError):
+        sys.stdout.write(json.dumps({"error": error_as_json(error, masked)}, ensure_ascii=False) + "\n")
+
+
+def error_as_json(error: SqlError, hide: Callable[[str], str]) -> dict[str, Any]:
+    """An error for JSON. ``hide`` replaces secrets by asterisks."""
+    return {
+        "code": error.code,
+        "sqlstate": error.sqlstate,
+        "message": hide(error.message),
+        "hint": None if error.hint is None else hide(error.hint),
+        "detail": None if error.detail is None else hide(error.detail),
+        "file": error.file,
+        "line": error.line,
+        "column": error.column,
+    }
