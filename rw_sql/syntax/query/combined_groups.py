@@ -153,17 +153,19 @@ class DecomposedAggregation:
         items: list[exp.Expr] = []
         for item in core.expressions:
             name, kind = item.alias_or_name, types.get(item.alias_or_name, "")
-            if name in self.keys:
-                items.append(item)
-                functions[name] = KEY
-            else:
-                functions[name] = ROWS if name == self._rows else _function_of(_inner(item)) or KEY
-                value = _lifted(_inner(item), kind if self.is_signed else None)
-                items.append(exp.alias_(value, name, quoted=True))
+            aggregate = None if name in self.keys else _inner(item)
+            functions[name] = KEY
+            if aggregate is not None:
+                functions[name] = ROWS if name == self._rows else _function_of(aggregate) or KEY
             if not _has_type(kind, _TYPES[functions[name]]) or (self.is_signed and kind == "DOUBLE"):
                 return None
+            if aggregate is None:
+                items.append(item)
+                continue
+            value = _lifted(aggregate, kind if self.is_signed else None)
             if functions[name] != KEY:
-                items[-1].set("this", exp.cast(items[-1].this, kind, dialect="spark"))
+                value = exp.cast(value, kind, dialect="spark")
+            items.append(exp.alias_(value, name, quoted=True))
         core.set("expressions", items)
         core.set("group", None)
         core.set("distinct", None)

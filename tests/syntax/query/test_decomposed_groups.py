@@ -201,3 +201,11 @@ def test_an_average_of_decimals_is_not_derived() -> None:
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT", "BINARY", "STRUCT<a: INT>", "ARRAY<INT>", "VOID"])
 def test_values_that_arrow_groups_otherwise_are_no_keys(kind: str) -> None:
     assert lifted("SELECT k, count(*) AS n FROM s GROUP BY k", k=kind) is None
+
+
+@pytest.mark.parametrize("is_signed", [False, True])
+def test_values_of_an_unknown_type_are_not_combined(is_signed: bool) -> None:
+    parts = read_view_query("SELECT k, count(*) AS n FROM s GROUP BY k").decomposed(["k"], is_signed=is_signed)
+    assert parts is not None
+    assert parts.lifted({}) is None
+    assert parts.lifted({"k": "STRING"}) is None
