@@ -12,8 +12,8 @@ import typer
 from bench.harness import Case, Outcome, find_cases, together
 from bench.isolated import CASES, leave_in_order, measure_apart
 from bench.report import describe, known_rounds, print_outcomes, row, write_json, write_page, write_plot
-from rw_sql.cli.output import console_for
 from rw_sql.cli.process_cleanup import keep_tidy
+from rw_sql.cli.terminal.output import console_for
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"

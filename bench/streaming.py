@@ -93,7 +93,7 @@ def measured_broker() -> Iterator[MeasuredBroker]:
     """A context manager that starts a broker with JMX in a new folder. Raises NotRunError if it does not start."""
     from pyspark.java_gateway import launch_gateway
 
-    from rw_sql.cli.kafka_broker import start_broker, stop_broker
+    from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
     from rw_sql.cli.servers.local_server import free_port
 
     folder = Path(mkdtemp(prefix="rw_sql_bench_"))
@@ -421,8 +421,8 @@ def flights_broker(records: int = 0, partitions: int = 2) -> Iterator[tuple[str,
 
     Raises NotRunError if the broker does not start.
     """
-    from rw_sql.cli.kafka_broker import start_broker, stop_broker
-    from rw_sql.cli.kafka_topics import create_topic
+    from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
+    from rw_sql.cli.servers.kafka_topics import create_topic
 
     folder = Path(mkdtemp(prefix="rw_sql_bench_"))
     try:

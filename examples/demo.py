@@ -21,12 +21,12 @@ from rich.console import Console
 from rich.text import Text
 
 from rw_sql import SqlError
-from rw_sql.cli.kafka_broker import start_broker, stop_broker
-from rw_sql.cli.output import console_for, print_error
 from rw_sql.cli.process_cleanup import keep_tidy
-from rw_sql.cli.question import choose_answer
+from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
 from rw_sql.cli.spark_start import spark_for
-from rw_sql.cli.transcript import Transcript
+from rw_sql.cli.terminal.output import console_for, print_error
+from rw_sql.cli.terminal.question import choose_answer
+from rw_sql.cli.terminal.transcript import Transcript
 from rw_sql.session.java import check_java
 
 if TYPE_CHECKING:

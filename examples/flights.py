@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 
 OLD_TOPIC, NEW_TOPIC = "flights_v1", "flights_v2"
 OLD_PARTITIONS, NEW_PARTITIONS = 3, 4

@@ -15,7 +15,7 @@ import typer
 from pictures import notebook, page, shell
 from pictures.browser import Album, chromium
 from pictures.shop import Shop
-from rw_sql.cli.kafka_broker import start_broker, stop_broker
+from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
 
 FOLDER = Path(__file__).parents[1] / "docs" / "assets" / "pictures"
 PARTS = ("page", "shell", "notebook")

@@ -18,7 +18,7 @@ import nbformat
 from playwright.sync_api import Browser, Page
 
 from pictures.browser import Album
-from rw_sql.cli.kafka_topics import create_topic, produce
+from rw_sql.cli.servers.kafka_topics import create_topic, produce
 
 LONGEST_MS = 300_000
 

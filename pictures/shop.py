@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rw_sql.cli.kafka_topics import create_topic, delete_records, produce
+from rw_sql.cli.servers.kafka_topics import create_topic, delete_records, produce
 
 PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app()"]
 LONGEST_SECONDS = 300.0
@@ -113,7 +113,7 @@ class Shop:
 
     def send(self, topic: str, rows: Iterable[dict[str, Any]]) -> None:
         """Writes rows to a topic as JSON, to its two partitions in turn."""
-        from rw_sql.cli.kafka_topics import Record
+        from rw_sql.cli.servers.kafka_topics import Record
 
         records = [Record(value=json.dumps(row).encode(), partition=n % 2) for n, row in enumerate(rows)]
         produce(self.broker, topic, records)

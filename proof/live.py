@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import rw_sql
-from rw_sql.cli.kafka_broker import BrokerInfo, start_broker, stop_broker
+from rw_sql.cli.servers.kafka_broker import BrokerInfo, start_broker, stop_broker
 from tests.integration.attached import AttachedSession
 from tests.support.nats_server import NatsServer, nats_running
 from tests.support.spark_settings import FEW_ROWS

@@ -2,6 +2,11 @@
 
 ``connect()`` builds a Spark session that accepts the statements, ``attach(spark)`` extends an existing one. ``parse``
 and ``render`` need neither Spark nor Java; importing this package loads neither.
+
+The packages, from top to bottom (each imports only those below it): ``cli`` and ``magics`` (where users type), then
+``session`` (attached Spark sessions), ``runtime`` (the running jobs), ``plan`` (what a statement does), ``model`` (the
+meaning of the catalog), ``syntax`` (from text to statements), ``connectors``, ``metastore`` (the stored catalog) and
+``checkpoints``. ARCHITECTURE.md describes the way of a statement through them; it begins in ``session/attach.py``.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.kafka_broker import is_running, start_broker, stop_broker
+from rw_sql.cli.servers.kafka_broker import is_running, start_broker, stop_broker
 from rw_sql.metastore import Metastore
 from tests.support.ageing import HOUR, WEEK, grow_old, wait_until_left
 

@@ -19,7 +19,7 @@ def _backfill(records: int) -> Callable[[], AbstractContextManager[Pair]]:
     @contextmanager
     def opened() -> Iterator[Pair]:
         import rw_sql
-        from rw_sql.cli.kafka_topics import create_topic
+        from rw_sql.cli.servers.kafka_topics import create_topic
 
         with flights_broker(records, PARTITIONS) as (bootstrap, folder):
             create_topic(bootstrap, _FEWER_TOPIC, PARTITIONS)

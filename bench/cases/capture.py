@@ -257,7 +257,7 @@ class _Kafka(_Tables):
         return [self.session.child, self.worker.child]
 
     def prepare(self) -> None:
-        from rw_sql.cli.kafka_topics import create_topic
+        from rw_sql.cli.servers.kafka_topics import create_topic
 
         for table, columns in TABLES.items():
             create_topic(self.bootstrap, self._topic(table))
@@ -275,7 +275,7 @@ class _Kafka(_Tables):
         self.worker.check(self.slot)
 
     def end(self) -> None:
-        from rw_sql.cli.kafka_topics import delete_topic
+        from rw_sql.cli.servers.kafka_topics import delete_topic
 
         self.worker.delete(self.slot)
         self.session.run("DROP TABLE fresh CASCADE", "DROP TABLE orders CASCADE")
@@ -340,7 +340,7 @@ def _session(folder: Path) -> Iterator[SqlSession]:
 
 @contextmanager
 def _open() -> Iterator[Pair]:
-    from rw_sql.cli.kafka_broker import is_running
+    from rw_sql.cli.servers.kafka_broker import is_running
 
     if programs() is None:
         raise NotRunError("PostgreSQL is not installed")

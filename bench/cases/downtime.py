@@ -222,7 +222,7 @@ def _flink_side(flink: Flink, bootstrap: str, folder: Path, guarantee: str) -> I
     """
     from confluent_kafka import Consumer, TopicPartition
 
-    from rw_sql.cli.kafka_topics import create_topic
+    from rw_sql.cli.servers.kafka_topics import create_topic
 
     topics, into = (f"{guarantee}-1", f"{guarantee}-2"), f"{guarantee}-into"
     for topic in (*topics, into):
@@ -301,7 +301,7 @@ def _take(rows: Any, count: int, job: Child) -> None:
 @contextmanager
 def _open() -> Iterator[Pair]:
     """Compares a move of rw_sql with each of the alternatives."""
-    from rw_sql.cli.kafka_topics import create_topic
+    from rw_sql.cli.servers.kafka_topics import create_topic
 
     with ExitStack() as opened:
         bootstrap, folder = opened.enter_context(flights_broker(HISTORY, 1))

@@ -150,7 +150,7 @@ def held_by(process: Child) -> str:
 
 @contextmanager
 def _open() -> Iterator[Pair]:
-    from rw_sql.cli.kafka_topics import create_topic
+    from rw_sql.cli.servers.kafka_topics import create_topic
 
     with measured_broker() as broker:
         create_topic(broker.bootstrap, "flights", PARTITIONS)

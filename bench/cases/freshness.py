@@ -111,7 +111,7 @@ class _Side:
 def _open() -> Iterator[Pair]:
     from confluent_kafka import Producer
 
-    from rw_sql.cli.kafka_topics import create_topic
+    from rw_sql.cli.servers.kafka_topics import create_topic
 
     with flights_broker() as (bootstrap, folder), ExitStack() as opened:
         sides: dict[str, _Side] = {}

@@ -123,7 +123,7 @@ class _Kept:
     def made(process: Child, bootstrap: str, folder: Path, topic: str) -> _Kept:
         from confluent_kafka import Producer
 
-        from rw_sql.cli.kafka_topics import create_topic
+        from rw_sql.cli.servers.kafka_topics import create_topic
 
         create_topic(bootstrap, topic, 1)
         process.write_line(topic)

@@ -91,7 +91,7 @@ def _throughput(process: Child, topic: str = "flights", records: int = RECORDS) 
 
 @contextmanager
 def _open() -> Iterator[Pair]:
-    from rw_sql.cli.kafka_topics import create_topic
+    from rw_sql.cli.servers.kafka_topics import create_topic
 
     with flights_broker(RECORDS, PARTITIONS) as (bootstrap, folder):
         create_topic(bootstrap, "fewer", PARTITIONS)

@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 from time import perf_counter
 
 from bench.harness import Case, NotRunError, Pair
-from rw_sql.cli.kafka_broker import KAFKA_PACKAGE
+from rw_sql.cli.servers.kafka_broker import KAFKA_PACKAGE
 from rw_sql.errors import SqlError
 
 SPLITS = 10_000
@@ -112,7 +112,7 @@ def _open_many() -> Iterator[Pair]:
 
 def _kafka_tool_class_path() -> str:
     """The class path of Kafka's command line tools, which is downloaded like the broker's."""
-    from rw_sql.cli import kafka_broker
+    from rw_sql.cli.servers import kafka_broker
 
     found = kafka_broker.kafka_class_path(KAFKA_TOOLS)
     if "kafka-tools" not in found:
@@ -124,8 +124,8 @@ def _kafka_tool_class_path() -> str:
 def _open_consumer_groups() -> Iterator[Pair]:
     """INJECT into a source of a topic with PARTITIONS partitions, and kafka-consumer-groups --reset-offsets of a group
     that reads this topic."""
-    from rw_sql.cli.kafka_broker import start_broker, stop_broker
-    from rw_sql.cli.kafka_topics import create_topic, produce
+    from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
+    from rw_sql.cli.servers.kafka_topics import create_topic, produce
 
     try:
         class_path = _kafka_tool_class_path()

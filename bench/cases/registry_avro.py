@@ -34,7 +34,7 @@ def _fill(bootstrap: str, registry: str) -> None:
     """Fills two topics, one with Avro and one with JSON, with the same rows."""
     import fastavro
 
-    from rw_sql.cli.kafka_topics import Record, create_topic, produce
+    from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
     from tests.support.avro_records import AvroWriter
 
     writer, versions = AvroWriter(registry), _schemas()

@@ -110,7 +110,7 @@ def _bare(bootstrap: str, folder: str, rows: int) -> None:
 
 @contextmanager
 def _open() -> Iterator[Pair]:
-    from rw_sql.cli.kafka_topics import create_topic
+    from rw_sql.cli.servers.kafka_topics import create_topic
 
     with flights_broker() as (bootstrap, folder):
         written = 0

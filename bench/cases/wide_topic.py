@@ -74,7 +74,7 @@ def _table(which: str, folder: str) -> str:
 def _reading(which: str, bootstrap: str, folder: Path) -> Iterator[Callable[[], float]]:
     """Starts a process that reads its own topic. Each call of the yielded function writes a record to every partition
     and returns the seconds until all of them are in Delta."""
-    from rw_sql.cli.kafka_topics import Record, create_topic, produce
+    from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 
     topic = f"wide-{which}"
     create_topic(bootstrap, topic, PARTITIONS)
@@ -106,7 +106,7 @@ def _reading(which: str, bootstrap: str, folder: Path) -> Iterator[Callable[[], 
 
 @contextmanager
 def _open() -> Iterator[Pair]:
-    from rw_sql.cli.kafka_broker import start_broker, stop_broker
+    from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
 
     folder = Path(mkdtemp(prefix="rw_sql_bench_wide_"))
     try:

@@ -17,7 +17,7 @@ _MOST_CPU = 0.5
 
 
 def _check(_seed: int, _folder: Path) -> Facts:
-    from rw_sql.cli.kafka_topics import create_topic
+    from rw_sql.cli.servers.kafka_topics import create_topic
 
     # rw_sql is measured first: its views would rest after a minute without records, and the measurement must not
     # include the time that it takes to wake them.

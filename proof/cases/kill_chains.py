@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from proof.harness import Facts, Proof
-from rw_sql.cli.kafka_broker import start_broker, stop_broker
+from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
 from tests.crash.chain import Chain
 from tests.crash.kills import DEALT, POINTS, dealt_chain
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from proof.harness import Facts, Proof
 from proof.live import attached, broker
-from rw_sql.cli.kafka_broker import start_broker, stop_broker
+from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
 from tests.crash.keyed_tables import KilledTable
 from tests.integration.old_histories import OldHistory
 from tests.support.ageing import Pauses

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 import rw_sql
 from proof.harness import Facts, Proof
 from proof.live import broker, spark
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.metastore import Metastore
 from rw_sql.plan.statements.view.rebuild import SWAP
 from rw_sql.runtime.support.warehouse import Warehouse

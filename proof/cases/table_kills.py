@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from proof.harness import Facts, Proof
-from rw_sql.cli.kafka_broker import start_broker, stop_broker
+from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
 from tests.crash.keyed_tables import POINTS, KilledTable
 from tests.support.ageing import Pauses
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rw_sql.cli.checking.check import check_command, export_catalog_command
-from rw_sql.cli.checkpoint import checkpoint_app
+from rw_sql.cli.checkpoint.command import checkpoint_app
 from rw_sql.cli.deploy.commands import apply_command, diff_command, rollback_command
-from rw_sql.cli.dev import dev_app
-from rw_sql.cli.fmt import fmt_command
+from rw_sql.cli.formatting.command import fmt_command
 from rw_sql.cli.interface.completion import (
     INSTALL,
     SHOW,
@@ -31,10 +30,11 @@ from rw_sql.cli.interface.lost_interrupts import resent_interrupts
 from rw_sql.cli.interface.options import GroupOption, WarehouseOption
 from rw_sql.cli.interface.standard_streams import usable_streams
 from rw_sql.cli.script.command import run_command
+from rw_sql.cli.servers.command import dev_app
 from rw_sql.cli.service.doctor import doctor_command
 from rw_sql.cli.service.status import lineage_command, status_command
 from rw_sql.cli.service.takeover import takeover_command
-from rw_sql.cli.source import source_app
+from rw_sql.cli.source.command import source_app
 from rw_sql.cli.testing.command import run_test_command
 from rw_sql.errors import SqlError
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from rw_sql.cli.output import console_for
 from rw_sql.cli.process_cleanup import MARK
-from rw_sql.cli.status_line import own_stderr
+from rw_sql.cli.terminal.output import console_for
+from rw_sql.cli.terminal.status_line import own_stderr
 from rw_sql.session.java import check_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.status_line import StatusLine
+    from rw_sql.cli.terminal.status_line import StatusLine
     from rw_sql.plan.ports.queries import AnalyzedQuery, QueryAnalysis
     from rw_sql.session.class_archive import ClassArchive
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.display import display
 
-from rw_sql.cli.status_line import StatusLine, elapsed, jobs_shown, line_of
+from rw_sql.cli.terminal.status_line import StatusLine, elapsed, jobs_shown, line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rw_sql.cli.status_line import Progress
-    from rw_sql.runtime.observe.waiting import JobPhase
+    from rw_sql.cli.terminal.status_line import Progress
+    from rw_sql.runtime.observe.statement_progress import JobPhase
 
 _REDRAW_SECONDS = 1.0
 

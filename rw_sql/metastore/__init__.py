@@ -3,8 +3,8 @@
 The table ``operations`` is the log of all changes of the catalog; snapshots and all other tables of the catalog are
 derived from it. Further tables store facts about the running jobs.
 
-Imports: ``assets``, ``object_stores``, ``errors``. Begin with ``records`` (the stored values) and ``store`` (the
-commits).
+Imports: ``assets``, ``object_stores``, ``errors``. Begin with ``records`` (the stored values; the codec
+follows its dataclasses, so a new field needs only a default) and ``store`` (the commits).
 """
 
 from __future__ import annotations

@@ -17,12 +17,10 @@ from rw_sql.metastore.records import (
     SIGNED,
     Maintenance,
     MaterializedViewRecord,
-    RebuildRecord,
     SinkRecord,
     SourceRecord,
     TableRecord,
 )
-from rw_sql.metastore.snapshot import Effect, fold
 from rw_sql.model.definitions import (
     field_of,
     has_unchanged,
@@ -40,6 +38,7 @@ from rw_sql.model.job_ids import (
 )
 from rw_sql.model.options import PlannedOptions, effective_options, sink_options, source_options, visible
 from rw_sql.model.pauses import direct_inputs, is_suspended, is_view_paused
+from rw_sql.model.rebuilds import rebuilt
 from rw_sql.model.relations import (
     schema_columns,
     stored_name,
@@ -403,34 +402,6 @@ def _keyed(view: MaterializedViewRecord) -> KeyedRows | None:
 
 def _stored_names(view: MaterializedViewRecord, columns: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(stored_name(view, column) for column in columns)
-
-
-def rebuilt(snapshot: Snapshot) -> Snapshot:
-    """The catalog as it would be if every rebuild were finished."""
-    views: dict[int, ObjectRecord | None] = {}
-    for rebuild in snapshot.all("rebuild"):
-        view = snapshot.get(rebuild.view_id)
-        if isinstance(view, MaterializedViewRecord):
-            views[view.id] = rebuilt_view(view, rebuild)
-    return fold(snapshot, Effect(epoch=snapshot.epoch, actor="", objects=views)) if views else snapshot
-
-
-def rebuilt_view(view: MaterializedViewRecord, rebuild: RebuildRecord) -> MaterializedViewRecord:
-    """The view's record after its rebuild, including changes that statements made to the view during the rebuild."""
-    made = view
-    if rebuild.view is not None:
-        made = replace(rebuild.view, has_change_feed=view.has_change_feed or rebuild.view.has_change_feed)
-    is_next = rebuild.generation == view.generation + 1
-    return replace(
-        made,
-        generation=rebuild.generation,
-        histories=rebuild.histories,
-        kept_generation=0 if is_next else view.generation,
-        last_generation=0,
-        parallelism=rebuild.parallelism or made.parallelism,
-        resource_group=view.resource_group,
-        group_since=view.group_since,
-    )
 
 
 def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:

@@ -19,7 +19,7 @@ from rw_sql.model.definitions import (
     option_text,
     sink_definition,
 )
-from rw_sql.model.names import find_connection, find_secret
+from rw_sql.model.object_lookup import find_connection, find_secret
 from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import ConnectionValue, CreateSource, SecretValue
 

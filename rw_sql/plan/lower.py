@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
-from rw_sql.model.names import OtherKindError, find_source
+from rw_sql.model.object_lookup import OtherKindError, find_source
 from rw_sql.model.pauses import pauses_of
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.statements.move.block import lower_inside

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import DEFAULT_GROUP
-from rw_sql.model.names import RELATION_KINDS, is_schema
+from rw_sql.model.object_lookup import RELATION_KINDS, is_schema
 from rw_sql.plan.result.confirmation import Question
 from rw_sql.plan.statements.session.search_path import SEARCH_PATH
 from rw_sql.runtime.control.dry_run import DryRun
@@ -27,7 +27,7 @@ from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.observe.metrics import metrics_of, serve_metrics
-from rw_sql.runtime.observe.waiting import StatementProgress, progress_of
+from rw_sql.runtime.observe.statement_progress import StatementProgress, progress_of
 from rw_sql.runtime.remote.request_server import RequestServer
 from rw_sql.runtime.spark.frames import frame_of
 from rw_sql.runtime.spark.interrupts import interruptible

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rw_sql.plan.result.confirmation import Question
-    from rw_sql.runtime.observe.waiting import StatementProgress
+    from rw_sql.runtime.observe.statement_progress import StatementProgress
 
 
 class StatusDisplay(Protocol):
@@ -49,7 +49,7 @@ def show_statements(make: Callable[[Callable[[], StatementProgress]], StatusDisp
     """
 
     def describe() -> StatementProgress:
-        from rw_sql.runtime.observe.waiting import StatementProgress
+        from rw_sql.runtime.observe.statement_progress import StatementProgress
 
         found = _Installed.describe
         return StatementProgress(what="") if found is None else found()

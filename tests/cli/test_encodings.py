@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.cli.checking.check import run_check
-from rw_sql.cli.dev import records_of
-from rw_sql.cli.fmt import run_fmt
+from rw_sql.cli.formatting.command import run_fmt
+from rw_sql.cli.servers.command import records_of
 from rw_sql.cli.shell.prompt import is_complete
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import SqlError

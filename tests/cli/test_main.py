@@ -11,8 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 from rw_sql import __version__
-from rw_sql.cli import dev
 from rw_sql.cli.main import app
+from rw_sql.cli.servers import command as dev
 from rw_sql.errors import SqlError
 from tests.support.waits import LAST_RESORT_SECONDS
 

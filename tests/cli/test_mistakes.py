@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.fmt import statement_of
+from rw_sql.cli.formatting.command import statement_of
 from rw_sql.errors import SqlError
 from rw_sql.syntax.near_statements import near_statement
 from tests.conftest import FIXTURES, rendered

@@ -9,7 +9,7 @@ import pytest
 
 from rw_sql.cli import spark_start
 from rw_sql.cli.shell.backend import Backend
-from rw_sql.cli.status_line import Doing, StatusLine
+from rw_sql.cli.terminal.status_line import Doing, StatusLine
 from rw_sql.errors import JAVA_MISSING, SqlError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.connectors.delta.sink import DeltaSink
 from rw_sql.connectors.files.sink import FileSink
 from rw_sql.connectors.jdbc.sink import JdbcSink
@@ -40,7 +40,7 @@ from tests.support.sink_batches import batch, shape
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 
 def refused(writer: Any, rows: pa.Table) -> list[tuple[int, str | None, str]]:

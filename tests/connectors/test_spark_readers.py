@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.connectors.kafka.source import KafkaConnector
 from tests.support.certificates import issue
 from tests.support.secured import PASSWORD
@@ -20,7 +20,7 @@ from tests.support.secured import PASSWORD
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from tests.support.secured import Secured
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

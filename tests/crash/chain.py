@@ -27,7 +27,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, add_partitions, create_topic, produce
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.support.processes import is_process_alive
 from tests.crash.child import EXIT_NOTICED

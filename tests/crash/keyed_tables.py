@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
-from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, delete_records, produce
 from rw_sql.metastore import Metastore
 from tests.crash.lives import Lives
 from tests.support.ageing import Pauses

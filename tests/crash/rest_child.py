@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.cli.kafka_topics import Record, produce
+from rw_sql.cli.servers.kafka_topics import Record, produce
 from rw_sql.runtime.support import faults
 from tests.crash.connected import connected
 from tests.support.spark_settings import FEW_ROWS

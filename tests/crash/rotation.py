@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rw_sql
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
 from tests.support.ageing import Pauses

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
-from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, add_partitions, create_topic, produce
 from rw_sql.connectors.kafka.admin import LATEST, BrokerAdmin
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import MaterializedViewRecord

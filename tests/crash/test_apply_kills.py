@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.metastore import Metastore
 from rw_sql.plan.statements.view.rebuild import SWAP
 from rw_sql.runtime.support.faults import FAULT
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 KILLS = (
     # Before any change, and within the unsafe statement's block: all of its effect, or none.

@@ -25,7 +25,7 @@ from tests.runtime.rewind_sequences import MAKING_POINTS, REWIND_POINTS, SWAP_PO
 from tests.support.ageing import PAUSES
 
 if TYPE_CHECKING:
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 _PROJECTIONS = ("objects", "fragment_splits", "source_state")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from tests.crash.lives import Lives
 from tests.crash.rest_child import GOING, WAKING
 from tests.integration.attached import produce_json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.kafka, pytest.mark.long]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rw_sql
-from rw_sql.cli.kafka_topics import Record, produce
+from rw_sql.cli.servers.kafka_topics import Record, produce
 from rw_sql.runtime.ingest import batch_reader, followed, warm_start
 from rw_sql.runtime.spark.jvm import java_session
 from rw_sql.runtime.sql.source_scan import SourceScan

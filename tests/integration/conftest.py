@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.cli.kafka_broker import start_broker, stop_broker
+from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
 from rw_sql.runtime.observe import upstream_watcher
 from tests.integration.attached import AttachedSession
 from tests.support.spark_settings import FEW_ROWS
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 
 @pytest.fixture

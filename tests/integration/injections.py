@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, delete_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, delete_records, delete_topic, produce
 from rw_sql.model.offset_files import write_offsets
 from tests.support.plain_consumer import bounds_of, offsets_of
 

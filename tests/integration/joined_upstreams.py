@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, add_partitions, create_topic, produce
 from tests.connectors.iceberg.lake import NAME, Lake
 from tests.support.avro_records import AvroWriter, record_schema
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 from typer.testing import CliRunner
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.cli.main import app
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from tests.support.java import java_options
 
 if TYPE_CHECKING:

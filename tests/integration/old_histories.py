@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rw_sql
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.runtime.spark.sessions import plain_sql
 from tests.support.ageing import HOUR, WEEK, age_files, grow_old
 

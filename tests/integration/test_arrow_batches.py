@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.runtime.backfill import direct_table, staging_table
 from rw_sql.runtime.decoding.block_files import BlockFiles
 from rw_sql.runtime.jobs import arrow_batches
@@ -22,7 +22,7 @@ from tests.integration.json_reference import Texts
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from rw_sql.runtime.decoding.block_files import TaskFiles
     from rw_sql.runtime.support.warehouse import Warehouse
     from tests.integration.attached import AttachedSession

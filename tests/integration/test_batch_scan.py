@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.errors import SqlError
 from tests.integration.attached import noted_ranges, produce_json
 
 if TYPE_CHECKING:
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]

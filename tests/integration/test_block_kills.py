@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.metastore import Metastore
 from tests.crash.chain import ROOT
 from tests.integration.attached import AttachedSession, produce_json, wait_until
@@ -23,7 +23,7 @@ from tests.support.waits import LIFE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 BEFORE = (
     "block.before_hold",

@@ -14,8 +14,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 from typer.testing import CliRunner
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.cli.main import app
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.connectors.kafka.source import KafkaConnector
 from rw_sql.errors import SqlError
 from rw_sql.runtime.spark.sessions import SparkSessions
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]

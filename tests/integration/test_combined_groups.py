@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.cli.kafka_topics import Record, create_topic
-from rw_sql.cli.kafka_topics import produce as produce_records
+from rw_sql.cli.servers.kafka_topics import Record, create_topic
+from rw_sql.cli.servers.kafka_topics import produce as produce_records
 from rw_sql.metastore.records import COMBINED
 from rw_sql.runtime.jobs import batch_mode
 from rw_sql.runtime.positions import planned_rows
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.metastore.records import SourceRecord
 from tests.integration.attached import wait_until
 from tests.integration.cut_logs import create, has_diverged, ids, put
 from tests.support.cut_log import cut_log
 
 if TYPE_CHECKING:
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.alone]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from rw_sql.cli.servers.schema_registry import RegistryInfo
     from tests.support.postgres import PostgresInfo
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic, produce
+from rw_sql.cli.servers.kafka_topics import create_topic, produce
 from rw_sql.session.results import cell_text
 from rw_sql.syntax import split_script
 from tests.checkpoints.made import kafka, make_checkpoint
@@ -33,7 +33,7 @@ from tests.support.secured import set_scram_password
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from rw_sql.cli.servers.schema_registry import RegistryInfo
     from tests.integration.attached import AttachedSession
     from tests.support.secured import Secured

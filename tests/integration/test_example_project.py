@@ -19,7 +19,7 @@ from tests.support.project_changes import CHANGES, PROJECT, project_files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from rw_sql.cli.testing.outcome import TestOutcome
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, delete_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, delete_records, delete_topic, produce
 from rw_sql.connectors.kafka.fetcher import KafkaFetcher
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.jobs import batch_mode
@@ -18,7 +18,7 @@ from tests.integration.attached import READER, AttachedSession, has_thread, prod
 from tests.support.ageing import PAUSES
 
 if TYPE_CHECKING:
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

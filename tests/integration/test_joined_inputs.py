@@ -12,7 +12,7 @@ from tests.integration.joined_inputs import JoinedInputs
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from rw_sql.cli.servers.schema_registry import RegistryInfo
     from tests.integration.attached import AttachedSession
     from tests.support.nats_server import NatsServer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.runtime.delta import held_rows
 from rw_sql.runtime.spark.jvm import java_context
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]

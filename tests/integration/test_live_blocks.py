@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.errors import SqlError
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 from tests.integration.world import nothing_changes
@@ -17,7 +17,7 @@ from tests.integration.world import nothing_changes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.errors import SqlError
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
 from tests.integration.attached import produce_json, wait_until
@@ -20,7 +20,7 @@ from tests.support.secured import set_scram_password
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
     from tests.support.secured import Secured
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.cli.main import app
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from tests.integration.attached import AttachedSession, produce_json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

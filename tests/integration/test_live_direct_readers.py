@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.cli.kafka_topics import add_partitions, create_topic, delete_topic, produce
+from rw_sql.cli.servers.kafka_topics import add_partitions, create_topic, delete_topic, produce
 from rw_sql.runtime.direct import align_checkpoint as settling
 from rw_sql.runtime.views import job as view_module
 from tests.integration.attached import AttachedSession, produce_json, wait_until
@@ -17,7 +17,7 @@ from tests.integration.attached import AttachedSession, produce_json, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from tests.integration.attached import AttachedSession, produce_json, wait_until
@@ -17,7 +17,7 @@ from tests.integration.attached import AttachedSession, produce_json, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.errors import SqlError
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 from tests.support.postgres import PASSWORD
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from tests.support.postgres import PostgresInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]

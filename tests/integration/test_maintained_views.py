@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 

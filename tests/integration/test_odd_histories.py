@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.cli.kafka_topics import Record, create_topic, delete_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, delete_topic, produce
 from rw_sql.runtime.backfill.direct_table import DirectTable
 from rw_sql.runtime.views.row_mode import RowMode
 from rw_sql.runtime.views.streamed import Streamed
@@ -19,7 +19,7 @@ from tests.support.plain_consumer import offsets_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("quick_discovery"), pytest.mark.long]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.errors import SqlError
 from rw_sql.runtime.delta import held_rows
 from rw_sql.runtime.positions import planned_rows
@@ -17,7 +17,7 @@ from tests.integration.attached import READER, produce_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

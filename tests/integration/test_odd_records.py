@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.connectors.kafka.spark_reader import CONSUMER_CACHE, KEPT_CONSUMERS
 from tests.integration.attached import AttachedSession, produce_json
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.errors import PySparkException
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.connectors.delta import reader as delta_reader
 from rw_sql.connectors.delta.commits import read_commit
 from rw_sql.connectors.delta.versions import BY_AGE, table_at
@@ -28,7 +28,7 @@ from tests.support.ageing import HOUR, WEEK, age_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from rw_sql.model.view_inputs import ViewInput
     from rw_sql.runtime.jobs.context import Context
     from tests.integration.attached import AttachedSession

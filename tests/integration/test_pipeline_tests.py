@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_topics import topics
+from rw_sql.cli.servers.kafka_topics import topics
 from rw_sql.cli.testing.runner import Bench, TestOptions, collect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from rw_sql.cli.testing.outcome import TestOutcome
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

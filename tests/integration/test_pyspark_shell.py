@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.session.attach import delta_options
 from tests.integration.attached import produce_json
 from tests.integration.processes import Terminal, at_a_terminal
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from google.protobuf import message_factory
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.connectors.schemas.client import RegistryClient
 from rw_sql.connectors.schemas.protobuf import Messages, compiled
 from rw_sql.errors import SqlError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from rw_sql.cli.servers.schema_registry import RegistryInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.registry]

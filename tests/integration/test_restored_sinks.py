@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 

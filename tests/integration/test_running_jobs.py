@@ -12,7 +12,7 @@ import pytest
 from pyspark import InheritableThread
 
 import rw_sql
-from rw_sql.cli.kafka_topics import add_partitions, create_topic
+from rw_sql.cli.servers.kafka_topics import add_partitions, create_topic
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.control import job_slot, reconciler
 from rw_sql.runtime.delta import held_rows
@@ -25,7 +25,7 @@ from tests.support.waits import LAST_RESORT_SECONDS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.output import console_for
 from rw_sql.cli.script.loading import load_scripts
 from rw_sql.cli.script.report import RunReport
 from rw_sql.cli.script.running import RunOptions, ScriptRun
-from rw_sql.cli.transcript import Transcript
+from rw_sql.cli.terminal.output import console_for
+from rw_sql.cli.terminal.transcript import Transcript
 from rw_sql.errors import SqlError
 from rw_sql.magics.cell import StatementMagic
 

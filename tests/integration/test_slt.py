@@ -11,7 +11,7 @@ from rw_sql.cli.testing.slt_file import read_records, rewritten, topics_of
 from rw_sql.cli.testing.slt_run import SltRun
 
 if TYPE_CHECKING:
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.runtime.jobs import arrow_batches
 from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
 from tests.integration.json_reference import Texts
@@ -16,7 +16,7 @@ from tests.integration.test_arrow_batches import COLUMNS, INCLUDED
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

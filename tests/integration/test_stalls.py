@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic, delete_records, delete_topic
+from rw_sql.cli.servers.kafka_topics import create_topic, delete_records, delete_topic
 from rw_sql.runtime.delta import job_output as output
 from rw_sql.runtime.direct import readers as own
 from rw_sql.runtime.support.faults import fault
 from tests.integration.attached import READER, AttachedSession, produce_json, wait_until
 
 if TYPE_CHECKING:
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("quick_discovery"), pytest.mark.long]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as f
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.errors import SqlError
 from rw_sql.session.results import read_rows
 from rw_sql.session.scripts import run_statements
@@ -18,7 +18,7 @@ from tests.integration.attached import noted_ranges, produce_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from rw_sql.session.results import Rows
     from tests.integration.attached import AttachedSession
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic, delete_topic
+from rw_sql.cli.servers.kafka_topics import create_topic, delete_topic
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import load_catalog
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 Contents = dict[str, Any]
 KEPT = sorted(FOLDER.glob(f"*{SUFFIX}"))

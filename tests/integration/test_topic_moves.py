@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_topics import add_partitions, create_topic, delete_topic
+from rw_sql.cli.servers.kafka_topics import add_partitions, create_topic, delete_topic
 from tests.integration.attached import produce_json, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("quick_discovery"), pytest.mark.long]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, delete_records, produce
+from rw_sql.cli.servers.kafka_topics import Record, add_partitions, create_topic, delete_records, produce
 from tests.integration.attached import wait_until
 
 if TYPE_CHECKING:
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("quick_discovery"), pytest.mark.long]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic, delete_records
+from rw_sql.cli.servers.kafka_topics import create_topic, delete_records
 from rw_sql.errors import SqlError
 from tests.conftest import FIXTURES
 from tests.integration.attached import AttachedSession, produce_json
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

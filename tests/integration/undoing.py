@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore

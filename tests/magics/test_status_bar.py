@@ -9,9 +9,9 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from rw_sql.cli.status_line import Doing
+from rw_sql.cli.terminal.status_line import Doing
 from rw_sql.magics.status import CellStatus, StatusText
-from rw_sql.runtime.observe.waiting import JobPhase
+from rw_sql.runtime.observe.statement_progress import JobPhase
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from rw_sql.cli.kafka_broker import stop_broker
+from rw_sql.cli.servers.kafka_broker import stop_broker
 from tests.support.java import java_options
 
 FOLDER = Path(__file__).parents[2] / "notebooks"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from rw_sql.runtime.observe.waiting import StatementProgress
+from rw_sql.runtime.observe.statement_progress import StatementProgress
 from rw_sql.session import shown_status
 from rw_sql.session.shown_status import show_statements, shown
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 
-from rw_sql.cli.kafka_topics import Record
+from rw_sql.cli.servers.kafka_topics import Record
 from rw_sql.connectors.schemas.client import RegistryClient
 
 if TYPE_CHECKING:

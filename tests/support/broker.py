@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_broker import BrokerInfo, start_broker, stop_broker
+from rw_sql.cli.servers.kafka_broker import BrokerInfo, start_broker, stop_broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.kafka_broker import start_broker, stop_broker
+from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
 
 if TYPE_CHECKING:
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 _HEAD = 12
 """The number of bytes at the start of a record batch that the batch's length does not count: its first offset and the

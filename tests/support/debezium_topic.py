@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.kafka_topics import create_topic, delete_topic
+from rw_sql.cli.servers.kafka_topics import create_topic, delete_topic
 from rw_sql.connectors.schemas.client import RegistryClient
 from tests.support.kafka_connect import avro_converter
 from tests.support.postgres import PASSWORD

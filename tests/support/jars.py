@@ -20,9 +20,9 @@ from typing import Any
 from pyspark import SparkContext
 
 import rw_sql
-from rw_sql.cli.kafka_broker import kafka_class_path, start_broker, stop_broker
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.cli.process_cleanup import keep_tidy
+from rw_sql.cli.servers.kafka_broker import kafka_class_path, start_broker, stop_broker
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.cli.servers.schema_registry import registry_runner
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError

@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 from typer.testing import CliRunner
 
-from rw_sql.cli.kafka_topics import create_topic, delete_topic
 from rw_sql.cli.main import app
+from rw_sql.cli.servers.kafka_topics import create_topic, delete_topic
 from rw_sql.metastore import Metastore
 from tests.integration.attached import AttachedSession
 from tests.support.offline_warehouse import meaning_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.deploy.comparison import possible_changes
+from rw_sql.cli.deploy.possible_changes import possible_changes
 from rw_sql.metastore import Snapshot
 from rw_sql.model.definitions import option_text
 from rw_sql.plan.deploy.changes import definition_of

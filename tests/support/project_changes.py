@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.fmt import format_text
+from rw_sql.cli.formatting.command import format_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_broker import start_broker, stop_broker
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.cli.servers.local_server import free_port
 from rw_sql.connectors.kafka.admin import admin_module
 from tests.support.certificates import Signed, issue, make_authority

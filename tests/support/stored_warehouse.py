@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rw_sql
-from rw_sql.cli.kafka_broker import start_broker, stop_broker
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.metastore.catalog import load_catalog
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
 from tests.integration.attached import AttachedSession, produce_json, wait_until

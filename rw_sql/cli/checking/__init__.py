@@ -1,5 +1,5 @@
 """``rw-sql check``: reads its files and folders, plans their statements, and prints the findings.
 
-Imports: ``plan``, and the modules of ``cli`` that find, read and format files. Begin with ``check``; ``check_input``
-orders the statements of a folder by their dependencies.
+Imports: ``plan``, ``metastore``, ``session``, and the modules of ``cli`` that find, read and format files. Begin with
+``check``; ``check_input`` orders the statements of a folder by their dependencies.
 """

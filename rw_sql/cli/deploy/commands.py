@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rw_sql.cli.deploy.execution import StatementRunner, carry_out, catalog_of
+from rw_sql.cli.deploy.printing import show_changes
 from rw_sql.cli.interface.exit_codes import DIFFERS, FAILED, exit_status
 from rw_sql.cli.interface.options import (
     AllowRows,
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 
 OUTPUTS = ("text", "json")
 
-_MARKS = {"create": "+", "alter": "~", "rename": "~", "unsafe": "!", "rebuild": "↻", "recreate": "±", "drop": "-"}
-
 _Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="A folder of SQL files with CREATE statements.")]
 
 
@@ -78,7 +77,7 @@ def diff_command(
     """Show the differences between a warehouse and a folder of CREATE statements. Needs no Spark and changes
     nothing."""
     from rw_sql.cli.interface.error_report import report_error
-    from rw_sql.cli.output import console_for
+    from rw_sql.cli.terminal.output import console_for
     from rw_sql.plan.deploy.plan_file import saved_plan, to_json
 
     output, out = old_form or output, file or old_file
@@ -139,7 +138,7 @@ def apply_command(
     rw-sql diff first.
     """
     from rw_sql.cli.interface.error_report import error_as_json
-    from rw_sql.cli.output import console_for, print_error
+    from rw_sql.cli.terminal.output import console_for, print_error
     from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan
 
     require_output(output, OUTPUTS)
@@ -217,9 +216,9 @@ def rollback_command(
     most for the time in the system parameter rollback_window."""
     from rich.text import Text
 
-    from rw_sql.cli.output import console_for
+    from rw_sql.cli.terminal.output import console_for
     from rw_sql.metastore.codec import before_from_json
-    from rw_sql.model.names import object_name, undefined
+    from rw_sql.model.object_lookup import object_name, undefined
     from rw_sql.plan.statements.move.undo import History
     from rw_sql.plan.statements.view.rebuild import SWAP
     from rw_sql.session.sparkless import sparkless
@@ -269,7 +268,7 @@ def _compared(
     allow: Sequence[str] | None,
     catalog: str | None = None,
 ) -> tuple[Warehouse, Snapshot, tuple[DeployChange, ...]]:
-    from rw_sql.cli.deploy.comparison import possible_changes
+    from rw_sql.cli.deploy.possible_changes import possible_changes
     from rw_sql.plan.deploy.folder import read_folder
 
     words = tuple(dict.fromkeys(word.upper() for word in allow_words(allow)))
@@ -293,66 +292,6 @@ def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
     from rw_sql.runtime.support.warehouse import Warehouse
 
     return Warehouse.at("./rw_warehouse"), catalog_from_json(read_text(file), f'"{file}"')
-
-
-def show_changes(
-    console: Console,
-    warehouse: Warehouse,
-    snapshot: Snapshot,
-    changes: Sequence[DeployChange],
-    left: Sequence[DeployChange] = (),
-    *,
-    is_counted: bool = True,
-) -> None:
-    """Prints the changes with their statements, the number of changes of each kind, and the amount of data that the
-    changes will read.
-
-    Prints nothing if there are no changes.
-    """
-    from rich.text import Text
-
-    from rw_sql.plan.deploy.changes import may_ask
-
-    if not changes:
-        return
-    for change in changes:
-        head = f"{_MARKS[change.action]} {change.action} {change.kind.replace('_', ' ')} {change.name}"
-        notes = [change.place, change.reason, "asks for a confirmation" if may_ask(change) else ""]
-        notes.append("unchanged: needs --allow-drop" if change in left else "")
-        console.print(Text("  ".join([head, *(f"[{note}]" for note in notes if note)]), style="bold"))
-        if change in left:
-            continue
-        for text in change.texts:
-            console.print(Text("    " + text.replace("\n", "\n    ") + ";", style="cyan"))
-    counts = {action: sum(change.action == action for change in changes) for action in _MARKS}
-    console.print(", ".join(_counted(action, count) for action, count in counts.items() if count))
-    if is_counted:
-        _show_reading(console, warehouse, snapshot, [change for change in changes if change not in left])
-
-
-def _counted(action: str, count: int) -> str:
-    return f"{count} unsafe" if action == "unsafe" else f"{count} to {action}"
-
-
-def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, changes: Sequence[DeployChange]) -> None:
-    if snapshot.epoch == 0:
-        return  # A new warehouse has no rows, and an installation without delta-rs could not count them.
-    made = [
-        change
-        for change in changes
-        if change.action in ("create", "rebuild", "recreate")
-        and change.kind in ("materialized_view", "sink")
-        and change.place
-    ]
-    if not made:
-        return
-    from rw_sql.runtime.positions.rows_to_read import rows_to_read
-
-    # The first id in the ``touches`` of a rebuild is that of the view itself, which is not read.
-    read = [id_ for change in made for id_ in change.touches[change.action == "rebuild" :]]
-    found = rows_to_read(warehouse, snapshot, read)
-    if found.rows or found.bytes:
-        console.print(f"to read: about {found.rows:,} rows, {found.bytes / 1_000_000:,.1f} MB of files")
 
 
 def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> list[DeployChange]:

@@ -41,9 +41,9 @@ class StatementRunner:
     def __init__(
         self, console: Console, location: Warehouse, *, is_confirmed: bool, tokens: frozenset[str] = frozenset()
     ) -> None:
-        from rw_sql.cli.question import choose_answer
         from rw_sql.cli.script.running import RunStatus
-        from rw_sql.cli.transcript import Transcript
+        from rw_sql.cli.terminal.question import choose_answer
+        from rw_sql.cli.terminal.transcript import Transcript
 
         self.location = location
         self._transcript = Transcript(console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens))
@@ -99,7 +99,7 @@ def carry_out(
     If a change drops an object, all statements are planned before the first one runs. Otherwise, an object might be
     dropped although its new definition is then refused.
     """
-    from rw_sql.cli.output import print_error
+    from rw_sql.cli.terminal.output import print_error
     from rw_sql.plan.deploy.plan_file import require_current, require_still_there
     from rw_sql.plan.result.confirmation import UnconfirmedError, hint_for_a_command
 
@@ -129,7 +129,7 @@ def carry_out(
 
 def _require_possible(spark: SparkSession, changes: Sequence[DeployChange]) -> None:
     """Raises SqlError if a statement would be refused on the catalog that the preceding statements produce."""
-    from rw_sql.cli.output import print_error
+    from rw_sql.cli.terminal.output import print_error
     from rw_sql.session.scripts import run_dry
 
     try:

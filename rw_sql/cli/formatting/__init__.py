@@ -1,4 +1,4 @@
 """``rw-sql fmt``: the layout of statements and queries. Comments keep their places.
 
-Imports: ``syntax``. Begin with ``statement.py``.
+Imports: ``syntax``, ``interface``, ``terminal``. Begin with ``command``, then ``statement``.
 """

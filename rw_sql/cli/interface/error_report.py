@@ -29,7 +29,7 @@ def report_error(error: SqlError) -> None:
     If the command was asked for JSON, also prints ``{"error": …}`` as one line on standard output; otherwise, a program
     that reads JSON would find nothing there. A command whose document contains the error must not call this function.
     """
-    from rw_sql.cli.output import print_error
+    from rw_sql.cli.terminal.output import print_error
 
     print_error(error.render())
     if _output.get() == "json" and not isinstance(error, OutputError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rw_sql.cli.interface.error_report import error_as_json
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED, is_refused
-from rw_sql.cli.junit import Case, Suite, render_junit
+from rw_sql.cli.reports.junit import Case, Suite, render_junit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from rw_sql.cli.output import console_for, print_cancelled, print_error
-from rw_sql.cli.question import choose_answer
 from rw_sql.cli.script.report import RunReport, StatementRun, status_of
 from rw_sql.cli.spark_start import STARTING, spark_for
-from rw_sql.cli.status_line import Doing, StatusLine, own_stderr
-from rw_sql.cli.transcript import Transcript
+from rw_sql.cli.terminal.output import console_for, print_cancelled, print_error
+from rw_sql.cli.terminal.question import choose_answer
+from rw_sql.cli.terminal.status_line import Doing, StatusLine, own_stderr
+from rw_sql.cli.terminal.transcript import Transcript
 from rw_sql.errors import BLOCK_LEFT_OPEN, SqlError
 from rw_sql.session.results import read_values
 from rw_sql.syntax import could_be_ours, route
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.question import Answer
     from rw_sql.cli.script.loading import Script
-    from rw_sql.cli.status_line import Progress
+    from rw_sql.cli.terminal.question import Answer
+    from rw_sql.cli.terminal.status_line import Progress
     from rw_sql.session.attach import Attached, Question
     from rw_sql.session.results import Values
     from rw_sql.syntax import ScriptStatement

@@ -1,4 +1,5 @@
-"""Servers that ``rw-sql dev`` starts on this machine besides the broker: a schema registry.
+"""``rw-sql dev``: a Kafka broker and a schema registry for tries and tests, on this machine.
 
-May import ``interface``. Begin with ``schema_registry.py``; the broker uses ``local_server.py`` too.
+Imports: ``runtime/support``, ``interface``, ``terminal``. Begin with ``command``; ``local_server`` starts and stops the
+server processes of ``kafka_broker`` and ``schema_registry``.
 """

@@ -32,7 +32,7 @@ def start(
     """Start a schema registry and wait until it answers. The first start downloads it. It keeps running after
     the command ends, and its schemas are lost when it stops."""
     from rw_sql.cli.servers.schema_registry import is_running, start_registry
-    from rw_sql.cli.status_line import Doing, StatusLine
+    from rw_sql.cli.terminal.status_line import Doing, StatusLine
 
     require_output(output, OUTPUTS)
     was_running = is_running(folder) is not None

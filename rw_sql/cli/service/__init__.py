@@ -1,4 +1,5 @@
-"""Commands for running a warehouse as a service: ``rw-sql serve`` and its log, ``rw-sql status`` and ``lineage``.
+"""Commands for running a warehouse as a service: ``serve`` and its log, ``status`` and ``lineage``, ``doctor``,
+``takeover``.
 
-Imports: ``session``, ``runtime`` and the modules of ``cli`` that print. Begin with ``serve`` and ``status``.
+Imports: ``session``, ``runtime``, ``interface``, ``terminal``. Begin with ``serve`` and ``status``.
 """

@@ -33,7 +33,7 @@ def doctor_command(
     The exit status is 1 if there are findings. --repair never removes anything that a job or a statement may still
     use.
     """
-    from rw_sql.cli.output import console_for
+    from rw_sql.cli.terminal.output import console_for
     from rw_sql.runtime.status.examination import examine
     from rw_sql.runtime.status.examination import repair as repair_all
     from rw_sql.session.sparkless import sparkless

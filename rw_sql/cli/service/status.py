@@ -39,7 +39,7 @@ def status_command(
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every 2 seconds, until Ctrl-C.")] = False,
 ) -> None:
     """Show the owner, the jobs with their lag and rates, stalled jobs, and unsafe operations. Does not start Spark."""
-    from rw_sql.cli.output import console_for
+    from rw_sql.cli.terminal.output import console_for
     from rw_sql.session.sparkless import sparkless
 
     require_output(output, OUTPUTS)
@@ -99,7 +99,7 @@ def print_status(console: Console, status: WarehouseStatus) -> None:
     the attention of an operator."""
     from rich.text import Text
 
-    from rw_sql.cli.output import print_rows
+    from rw_sql.cli.terminal.output import print_rows
     from rw_sql.runtime.status.words import ago, owner_text, worst_first
     from rw_sql.session.results import Rows
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.cli.spark_start import start_spark, stop_spark
-from rw_sql.cli.status_line import Doing
+from rw_sql.cli.terminal.status_line import Doing
 from rw_sql.errors import NO_SESSION, UNDEFINED_OBJECT, SqlError
 from rw_sql.session.java import check_java
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.status_line import Progress
+    from rw_sql.cli.terminal.status_line import Progress
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.result.plan import Table
     from rw_sql.runtime.jobs.context import Context
@@ -302,7 +302,7 @@ class CatalogNames:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        from rw_sql.model.names import find_relation
+        from rw_sql.model.object_lookup import find_relation
         from rw_sql.model.relations import relation_of
 
         try:

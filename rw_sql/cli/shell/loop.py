@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, TextIO
 from rich.text import Text
 
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED, is_refused
-from rw_sql.cli.output import console_for, fits, print_cancelled, print_error, print_rows
-from rw_sql.cli.question import choose_answer
 from rw_sql.cli.shell.backend import Backend, listed
 from rw_sql.cli.shell.commands import HELP, listing, split_commands, switched, unknown
 from rw_sql.cli.shell.outside import edited, run_command, show_paged
 from rw_sql.cli.spark_start import beside_prompt
-from rw_sql.cli.status_line import StatusLine, elapsed, own_stderr
+from rw_sql.cli.terminal.output import console_for, fits, print_cancelled, print_error, print_rows
+from rw_sql.cli.terminal.question import choose_answer
+from rw_sql.cli.terminal.status_line import StatusLine, elapsed, own_stderr
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import (
     FILE_UNREADABLE,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from prompt_toolkit import PromptSession
 
-    from rw_sql.cli.output import Layout
     from rw_sql.cli.shell.commands import Piece
+    from rw_sql.cli.terminal.output import Layout
     from rw_sql.session.attach import Question
     from rw_sql.session.results import Rows
     from rw_sql.syntax import ScriptStatement

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.status_line import StatusLine
+from rw_sql.cli.terminal.status_line import StatusLine
 
 if TYPE_CHECKING:
-    from rw_sql.cli.status_line import Progress
+    from rw_sql.cli.terminal.status_line import Progress
 
 
 def show_at_prompt() -> None:

@@ -61,8 +61,8 @@ def run_test_command(
     a file is wrong.
     """
     from rw_sql.cli.interface.error_report import report_error
-    from rw_sql.cli.output import console_for, print_error
     from rw_sql.cli.script.loading import hiding_of, read_assignments
+    from rw_sql.cli.terminal.output import console_for, print_error
     from rw_sql.cli.testing.outcome import WrongTestError
     from rw_sql.cli.testing.report import TestReport, print_outcome
     from rw_sql.cli.testing.runner import TestOptions, collect, run_tests

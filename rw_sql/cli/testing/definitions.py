@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.fmt import statement_of
+from rw_sql.cli.formatting.command import statement_of
 from rw_sql.cli.script.environments import environment_above
 from rw_sql.cli.script.loading import load_scripts
 from rw_sql.cli.testing.outcome import WrongTestError

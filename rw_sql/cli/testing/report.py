@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from rw_sql.cli.junit import Case, Suite, render_junit
+from rw_sql.cli.reports.junit import Case, Suite, render_junit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

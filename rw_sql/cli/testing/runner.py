@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from rw_sql.cli.testing.definitions import Defined
     from rw_sql.cli.testing.slt_file import SltRecord
     from rw_sql.cli.testing.unit_file import UnitTest
@@ -304,7 +304,7 @@ class Bench:
 
         Each file starts without the topic.
         """
-        from rw_sql.cli.kafka_topics import delete_topic, partition_count
+        from rw_sql.cli.servers.kafka_topics import delete_topic, partition_count
 
         with ExitStack() as held:
             for topic in sorted(topics):
@@ -321,8 +321,8 @@ class Bench:
 
 def run_tests(tests: Sequence[Test], options: TestOptions, tell: Callable[[TestOutcome], None]) -> list[TestOutcome]:
     """Starts Spark and the broker and runs the tests. Raises SqlError if Spark or the broker does not start."""
-    from rw_sql.cli.kafka_broker import start_broker, stop_broker
     from rw_sql.cli.process_cleanup import keep_tidy
+    from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
     from rw_sql.cli.spark_start import spark_for
     from rw_sql.session.attach import detach
 

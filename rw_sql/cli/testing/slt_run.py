@@ -145,7 +145,7 @@ class SltRun:
                 ) from error
 
     def _upstream(self, record: SltRecord) -> None:
-        from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, produce
+        from rw_sql.cli.servers.kafka_topics import Record, add_partitions, create_topic, produce
 
         match record.words:
             case ("topic", topic, "partitions", count) if count.isdecimal():
@@ -417,7 +417,7 @@ def _check_types(row: tuple[object, ...], types: str, record: SltRecord) -> None
 
 
 def _record(line: str, record: SltRecord) -> Any:
-    from rw_sql.cli.kafka_topics import Record
+    from rw_sql.cli.servers.kafka_topics import Record
 
     try:
         given = json.loads(line)

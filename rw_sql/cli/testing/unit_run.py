@@ -277,7 +277,7 @@ class UnitRun:
         return path
 
     def _feed_topic(self, name: str, statement: Input, given: RowsGiven) -> None:
-        from rw_sql.cli.kafka_topics import create_topic, produce
+        from rw_sql.cli.servers.kafka_topics import create_topic, produce
 
         if self.bootstrap is None:
             why = "records of a topic" if given.records is not None else "the columns that INCLUDE names without AS"
@@ -293,7 +293,7 @@ class UnitRun:
         self._sql(fed_from_kafka(statement, topic, self.bootstrap))
 
     def _records(self, name: str, statement: Input, given: RowsGiven) -> list[Any]:
-        from rw_sql.cli.kafka_topics import Record
+        from rw_sql.cli.servers.kafka_topics import Record
 
         if given.records is not None:
             return [self._record(name, record) for record in given.records]
@@ -326,7 +326,7 @@ class UnitRun:
         return made
 
     def _record(self, name: str, record: Mapping[str, Any]) -> Any:
-        from rw_sql.cli.kafka_topics import Record
+        from rw_sql.cli.servers.kafka_topics import Record
 
         headers = record.get("headers") or {}
         try:

@@ -1,5 +1,5 @@
 """Kafka: the source, the sink, and clients that read topics, groups and offsets.
 
 Imports: the public modules of ``connectors``, ``schemas`` and ``support``. Begin with ``source`` (the connector's
-methods); ``sources/kafka.toml`` has its options.
+methods); ``sources/kafka.toml`` has its options, and ``properties`` converts them to those of librdkafka and Spark.
 """

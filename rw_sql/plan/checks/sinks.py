@@ -22,7 +22,7 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.model.definitions import connector_of, option_text
-from rw_sql.model.names import connections_of
+from rw_sql.model.object_lookup import connections_of
 from rw_sql.model.options import check_options, connection_of, connector_options, visible
 from rw_sql.model.sink_shape import FORCE_APPEND_ONLY, encode_options, key_encode
 from rw_sql.plan.checks.sources import require_registry_connection, require_secret

@@ -26,7 +26,7 @@ from rw_sql.model.definitions import (
     include_name,
     is_cdc,
 )
-from rw_sql.model.names import connections_of
+from rw_sql.model.object_lookup import connections_of
 from rw_sql.model.options import check_options, connection_of, connector_options, visible
 from rw_sql.plan.checks.column_names import require_distinct, require_field_names, require_name
 from rw_sql.plan.checks.formats import check_source_format

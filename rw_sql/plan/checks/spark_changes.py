@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_OBJECT, WRONG_KIND, SqlError
-from rw_sql.model.names import spoken
+from rw_sql.model.object_lookup import spoken
 from rw_sql.syntax.lexing.identifiers import spark_name, sql_name
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rw_sql.model.definitions import (
     table_definition,
     view_definition,
 )
-from rw_sql.model.names import objects_in, require_new_name, spoken
+from rw_sql.model.object_lookup import objects_in, require_new_name, spoken
 from rw_sql.plan.deploy.change import ALTER, CREATE, DROP, REBUILD, RECREATE, RENAME, UNSAFE, DeployChange
 from rw_sql.plan.deploy.columns import in_the_way, may_use_dropped
 from rw_sql.plan.deploy.folder import RELATIONS

@@ -14,7 +14,7 @@ from rw_sql.errors import (
     Span,
     SqlError,
 )
-from rw_sql.model.names import object_name, spoken
+from rw_sql.model.object_lookup import object_name, spoken
 from rw_sql.plan.checks.literal_secrets import refuse_literal_secrets
 from rw_sql.syntax import parse_statement, split_script
 from rw_sql.syntax.parsing.unsupported import unsupported

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import CONCURRENT_CHANGE, INVALID_DEFINITION, SqlError
 from rw_sql.metastore.records import TableRecord
-from rw_sql.model.names import spoken
+from rw_sql.model.object_lookup import spoken
 from rw_sql.plan.deploy.change import DROP, REBUILD, RECREATE, DeployChange
 from rw_sql.plan.deploy.changes import MANAGED
 from rw_sql.plan.deploy.folder import RELATIONS

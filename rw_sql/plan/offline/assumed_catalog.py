@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_OBJECT, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.model.names import RELATION_KINDS
+from rw_sql.model.object_lookup import RELATION_KINDS
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.model.relations import relation_of, schema_columns
 from rw_sql.plan.offline.placeholders import created_in, made_by_spark, with_placeholder

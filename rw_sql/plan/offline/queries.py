@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import UNDEFINED_OBJECT, ErrorCode, SqlError, near_names
-from rw_sql.model.names import (
+from rw_sql.model.object_lookup import (
     RELATION_KINDS,
     find_relation,
     in_other_schemas,

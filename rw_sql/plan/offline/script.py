@@ -24,7 +24,7 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.model.names import find_table, find_view, is_schema
+from rw_sql.model.object_lookup import find_table, find_view, is_schema
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.offline.assumed_catalog import AssumedCatalog, Outcome

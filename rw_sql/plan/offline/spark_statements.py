@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import UNDEFINED_COLUMN, Span
 from rw_sql.metastore.location import SCHEMA_NAME
-from rw_sql.model.names import ERRORS, REJECTED, is_schema
+from rw_sql.model.object_lookup import ERRORS, REJECTED, is_schema
 from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, found_object, schema_refusal
 from rw_sql.plan.offline.queries import read_query
 from rw_sql.syntax.dialect.spark_changes import DROP_DATABASE, changed_names

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import DeltaTableRecord
-from rw_sql.model.names import find_relation
+from rw_sql.model.object_lookup import find_relation
 from rw_sql.syntax.query.tables_read import replaced_tables, table_places
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from rw_sql.metastore.records import (
     MaterializedViewRecord,
     SourceRecord,
 )
-from rw_sql.model.names import spoken
+from rw_sql.model.object_lookup import spoken
 from rw_sql.model.relations import (
     Relation,
     changes_rows,

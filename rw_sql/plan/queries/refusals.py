@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import INVALID_QUERY, SPARK_ERROR, UNDEFINED_OBJECT, SqlError
-from rw_sql.model.names import RELATION_KINDS, other_than_relation
+from rw_sql.model.object_lookup import RELATION_KINDS, other_than_relation
 from rw_sql.model.relations import relation_of
 from rw_sql.plan.queries.analysis.analyze import analyze
 from rw_sql.plan.queries.analysis.findings import Column

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_OBJECT, INVALID_DEFINITION, INVALID_QUERY, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DeltaTableRecord, Maintenance, SourceRecord
-from rw_sql.model.names import find_relation, spark_query, spoken
+from rw_sql.model.object_lookup import find_relation, spark_query, spoken
 from rw_sql.model.relations import changes_rows, relation_of, schema_columns
 from rw_sql.plan.checks.column_names import duplicate_fields, first_duplicate, misnamed_field
 from rw_sql.plan.ports.queries import WHOLE

@@ -2,7 +2,8 @@
 
 Functions are named after their statements: ``INJECT SOURCE OFFSETS`` is ``lower_inject_source_offsets``.
 
-Several packages share the module ``common``.
+The packages share ``common`` (required objects, options, names), ``inject_common`` (the new positions of INJECT) and
+``other_kind`` (statements that name an object of another kind).
 
 Imports: every other package of ``plan``. Begin with ``source/source.py``; the unsafe operations on positions are in
 ``move``.

@@ -27,9 +27,9 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.model.definitions import listed_options
 from rw_sql.model.job_ids import reader_fragment
-from rw_sql.model.job_specs import rebuilt
-from rw_sql.model.names import spoken
+from rw_sql.model.object_lookup import spoken
 from rw_sql.model.options import sink_options, source_options, uses_of, visible
+from rw_sql.model.rebuilds import rebuilt
 from rw_sql.model.relations import changes_rows
 from rw_sql.model.resource_groups import in_group
 from rw_sql.model.sink_shape import shape_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.names import spoken
+from rw_sql.model.object_lookup import spoken
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.parsing.unsupported import unsupported
@@ -15,7 +15,7 @@ from rw_sql.syntax.parsing.unsupported import unsupported
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
-    from rw_sql.model.names import OtherKindError
+    from rw_sql.model.object_lookup import OtherKindError
     from rw_sql.syntax.statements import Statement
 
 _LONGEST = 120

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.model.names import is_schema, object_name
+from rw_sql.model.object_lookup import is_schema, object_name
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.lower import lower
 from rw_sql.plan.result.confirmation import require_switch

@@ -15,7 +15,7 @@ from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.commits import user_name
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.job_ids import view_job
-from rw_sql.model.names import find_table, find_view
+from rw_sql.model.object_lookup import find_table, find_view
 from rw_sql.model.source_readers import is_running
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.result.confirmation import question_of, refusal, require_switch, token_of
@@ -34,7 +34,7 @@ from rw_sql.runtime.control.quiesce import are_valid, lock_sources, try_release
 from rw_sql.runtime.control.session_state import Block, SessionState
 from rw_sql.runtime.control.statement_kinds import may_be_unsafe
 from rw_sql.runtime.observe.flush import flush
-from rw_sql.runtime.observe.wait import refreshes_without_end, wait_until_made
+from rw_sql.runtime.observe.wait_statement import refreshes_without_end, wait_until_made
 from rw_sql.runtime.spark.interrupts import StatementInterrupted, shielded
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.gc_pause import gc_paused

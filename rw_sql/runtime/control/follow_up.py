@@ -18,8 +18,8 @@ from rw_sql.runtime.control.statement_kinds import HOLDS
 from rw_sql.runtime.control.takeover import serve_command
 from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
 from rw_sql.runtime.jobs.statuses import owner_marks
-from rw_sql.runtime.observe.wait import wait_until_made
-from rw_sql.runtime.observe.waiting import what_goes_on
+from rw_sql.runtime.observe.statement_progress import what_goes_on
+from rw_sql.runtime.observe.wait_statement import wait_until_made
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import DEFAULT_GROUP
-from rw_sql.model.kept_rows import rollback_window_ms
+from rw_sql.model.rebuilds import rollback_window_ms
 from rw_sql.runtime.control.added_columns import add_columns
 from rw_sql.runtime.control.discovery import SplitDiscovery
 from rw_sql.runtime.control.outcomes import APPLIED as APPLIED

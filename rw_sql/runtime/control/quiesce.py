@@ -19,7 +19,7 @@ from rw_sql.model.resource_groups import group_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
 from rw_sql.runtime.jobs.statuses import owner_marks
-from rw_sql.runtime.observe.waiting import what_goes_on
+from rw_sql.runtime.observe.statement_progress import what_goes_on
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import is_process_alive, now_ms, process_start, this_machine

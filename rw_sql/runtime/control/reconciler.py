@@ -25,7 +25,7 @@ from rw_sql.runtime.control.rest_scheduler import Rests
 from rw_sql.runtime.control.retries import FIRST_RETRY_SECONDS, Trouble
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.ingest.job import Ingest
-from rw_sql.runtime.ingest.split_discovery import goes_on_with_more, was_discovered
+from rw_sql.runtime.ingest.restart_reasons import goes_on_with_more, was_discovered
 from rw_sql.runtime.ingest.stopped_reader import StoppedReader
 from rw_sql.runtime.jobs.changed_jobs import desired_jobs_of_group
 from rw_sql.runtime.refresh.job import RefreshJob

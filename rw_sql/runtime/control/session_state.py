@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.statements.session.search_path import SEARCH_PATH, path_of
-from rw_sql.runtime.observe.waiting import Waiting
+from rw_sql.runtime.observe.statement_progress import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable

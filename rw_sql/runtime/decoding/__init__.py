@@ -3,5 +3,5 @@
 Formats of changes (Debezium, Maxwell, Canal) are in ``change_formats``. Arrow decodes the large batches of JSON in
 Spark's Python processes (``json_blocks``).
 
-Imports: ``support``. Begin with ``decoder``.
+Imports: ``spark``, ``support``. Begin with ``decoder``.
 """

@@ -13,8 +13,9 @@ from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.job_ids import reader_fragment, rebuild_job, sink_job, view_job
-from rw_sql.model.job_specs import named_splits, rebuilt
+from rw_sql.model.job_specs import named_splits
 from rw_sql.model.pauses import direct_inputs
+from rw_sql.model.rebuilds import rebuilt
 from rw_sql.model.source_readers import is_read, readers_of
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.model.view_inputs import fed_by

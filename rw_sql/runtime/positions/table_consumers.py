@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.metastore.records import DEFAULT_GROUP, MaterializedViewRecord, RebuildRecord, SinkRecord
-from rw_sql.model.job_specs import SinkSpec, ViewSpec, rebuilt_view
+from rw_sql.model.job_specs import SinkSpec, ViewSpec
+from rw_sql.model.rebuilds import rebuilt_view
 from rw_sql.runtime.delta.delta_log import commit_versions, latest_version, read_actions, table_id
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.support.failures import StalledError

@@ -22,7 +22,7 @@ from rw_sql.connectors.sink import (
 )
 from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.model.job_specs import sink_spec
-from rw_sql.model.names import REJECTED
+from rw_sql.model.object_lookup import REJECTED
 from rw_sql.runtime.delta.change_feed import feed_begin
 from rw_sql.runtime.delta.delta_log import last_batch, last_commit
 from rw_sql.runtime.delta.held_rows import all_rows

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import TableRecord
-from rw_sql.model.names import ERRORS, REJECTED, SCHEMA_ALIAS, schema_of, spoken
+from rw_sql.model.object_lookup import ERRORS, REJECTED, SCHEMA_ALIAS, schema_of, spoken
 from rw_sql.plan.checks.spark_changes import (
     catalog_refusal,
     change_refusal,

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 
 from rw_sql.errors import CONNECT_SESSION, SqlError
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation
+from rw_sql.model.object_lookup import RELATION_KINDS, SCHEMA_ALIAS, find_relation
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH
 from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.runtime.sql.catalog_views import CATALOG_DATABASE, SparkViews

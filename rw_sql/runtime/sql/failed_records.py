@@ -12,7 +12,7 @@ from rw_sql.connectors.registry import has_wide_offsets
 from rw_sql.connectors.support.wide_offsets import plain_offset
 from rw_sql.metastore.records import SourceRecord, TableRecord
 from rw_sql.model.definitions import cdc_rows, definition_of, has_unchanged, table_definition
-from rw_sql.model.names import ERRORS, REJECTED
+from rw_sql.model.object_lookup import ERRORS, REJECTED
 from rw_sql.plan.statements.common import shape_in_catalog
 from rw_sql.runtime.decoding.cdc_rows import cdc_frame
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RAW, SPLIT

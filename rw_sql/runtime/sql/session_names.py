@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rw_sql.model.names import is_schema
+from rw_sql.model.object_lookup import is_schema
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, is_relation
 from rw_sql.syntax.lexing.identifiers import PUBLIC

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation
+from rw_sql.model.object_lookup import RELATION_KINDS, SCHEMA_ALIAS, find_relation
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH
 from rw_sql.syntax.dialect.markers import without_fields
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
 from rw_sql.model.job_ids import sink_job, view_job
-from rw_sql.model.kept_rows import kept_generation, rollback_window_ms, serves_since_ms
+from rw_sql.model.rebuilds import kept_generation, rollback_window_ms, serves_since_ms
 from rw_sql.runtime.jobs.made_upstream import release_upstream
 from rw_sql.runtime.support.processes import now_ms
 

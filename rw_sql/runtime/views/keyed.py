@@ -18,9 +18,9 @@ from rw_sql.runtime.jobs.inputs import as_in_files
 from rw_sql.runtime.positions.planned_rows import Planned
 from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.views.emptied import emptied
-from rw_sql.runtime.views.idle_table import await_own_rows
 from rw_sql.runtime.views.key_records import DELETE, OP, UNCHANGED, is_kept, later, nullable, order, then_of, visible
 from rw_sql.runtime.views.last_records import is_exact, last_of_each, last_rows, rows_alone
+from rw_sql.runtime.views.own_rows import await_own_rows
 from rw_sql.runtime.views.recomputed import exact_text, write_changes, write_held
 from rw_sql.runtime.views.streamed import Streamed
 from rw_sql.runtime.views.unchanged import filled, recomputed, settled_moves, with_unknown

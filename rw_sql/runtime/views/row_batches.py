@@ -34,7 +34,7 @@ from rw_sql.runtime.spark.row_query import RowQuery
 from rw_sql.runtime.spark.sessions import plain_sql, register_view
 from rw_sql.runtime.views.changed_rows import DELETED, last_changes, with_removed
 from rw_sql.runtime.views.commit_rows import CommitRows
-from rw_sql.runtime.views.idle_table import ASKED_SECONDS, MOST_SECONDS
+from rw_sql.runtime.views.own_rows import ASKED_SECONDS, MOST_SECONDS
 from rw_sql.runtime.views.streamed import expected_rows
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from deltalake.exceptions import TableNotFoundError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.job_ids import rebuild_job
-from rw_sql.model.job_specs import rebuilt, rebuilt_view
+from rw_sql.model.rebuilds import rebuilt, rebuilt_view
 from rw_sql.model.resource_groups import group_of
 from rw_sql.model.view_inputs import fed_by
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation

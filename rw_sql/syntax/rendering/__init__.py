@@ -1,4 +1,6 @@
-"""Renders statements as canonical text, one module per family. The entry point is :func:`rw_sql.syntax.render`.
+"""Renders statements as canonical text. The entry point is :func:`rw_sql.syntax.render`.
+
+The modules follow the first words of a statement: ``create``, ``alter``, and ``operations`` for the other statements.
 
 Imports: ``lexing``, ``statements``. Begin with ``render``.
 """

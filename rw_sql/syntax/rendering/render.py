@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.lexing.identifiers import literal
-from rw_sql.syntax.rendering import alter, create, operate
+from rw_sql.syntax.rendering import alter, create, operations
 from rw_sql.syntax.rendering.parts import (
     column_text,
     given,
@@ -83,7 +83,7 @@ RENDERERS: dict[type[ast.Statement], Callable[[Any], str]] = {
     ast.AlterSourceReset: alter.source_reset,
     ast.AlterSourceUnsafeSet: lambda s: alter.unsafe_set("SOURCE", s),
     ast.AlterSwap: alter.swap,
-    ast.AlterSystemSet: operate.alter_system_set,
+    ast.AlterSystemSet: operations.alter_system_set,
     ast.AlterTableAddConstraint: alter.add_constraint,
     ast.AlterTableColumn: alter.table_column,
     ast.AlterTableDropColumn: alter.drop_column,
@@ -116,39 +116,39 @@ RENDERERS: dict[type[ast.Statement], Callable[[Any], str]] = {
     ast.DropTable: _dropping("TABLE"),
     ast.Explain: _explain,
     ast.Flush: _words("FLUSH"),
-    ast.InjectCheckpointOffsets: lambda s: operate.inject(
-        f"INJECT CHECKPOINT OFFSETS {literal(s.path)}", s, operate.checkpoint_options(s)
+    ast.InjectCheckpointOffsets: lambda s: operations.inject(
+        f"INJECT CHECKPOINT OFFSETS {literal(s.path)}", s, operations.checkpoint_options(s)
     ),
-    ast.InjectSourceOffsets: lambda s: operate.inject(f"INJECT SOURCE OFFSETS {name_text(s.name)}", s),
+    ast.InjectSourceOffsets: lambda s: operations.inject(f"INJECT SOURCE OFFSETS {name_text(s.name)}", s),
     ast.PauseAllSources: _with_reason("PAUSE ALL SOURCES"),
     ast.PauseSink: _named_with_reason("PAUSE SINK"),
     ast.PauseSource: _named_with_reason("PAUSE SOURCE"),
-    ast.RebuildMaterializedView: operate.rebuild_materialized_view,
+    ast.RebuildMaterializedView: operations.rebuild_materialized_view,
     ast.Recover: _words("RECOVER"),
     ast.RefreshTable: _named("REFRESH TABLE"),
     ast.ReplaceSink: create.replace_sink,
-    ast.ResetSourceSplits: operate.reset_source_splits,
+    ast.ResetSourceSplits: operations.reset_source_splits,
     ast.ResumeAllSources: _with_reason("RESUME ALL SOURCES"),
     ast.ResumeSink: _named_with_reason("RESUME SINK"),
     ast.ResumeSource: _named_with_reason("RESUME SOURCE"),
-    ast.RewindSource: operate.rewind_source,
+    ast.RewindSource: operations.rewind_source,
     ast.Rollback: _words("ROLLBACK"),
-    ast.SetParameter: operate.set_parameter,
-    ast.SetTimeZone: operate.set_time_zone,
-    ast.ShowCheckpoint: operate.show_checkpoint,
-    ast.ShowColumns: lambda s: f"SHOW {s.kind} FROM {name_text(s.name)}{operate.show_filter(s)}",
+    ast.SetParameter: operations.set_parameter,
+    ast.SetTimeZone: operations.set_time_zone,
+    ast.ShowCheckpoint: operations.show_checkpoint,
+    ast.ShowColumns: lambda s: f"SHOW {s.kind} FROM {name_text(s.name)}{operations.show_filter(s)}",
     ast.ShowCreate: lambda s: f"SHOW CREATE {s.kind} {name_text(s.name)}",
     ast.ShowLineage: lambda s: "SHOW LINEAGE" + (f" OF {name_text(s.name)}" if s.name else ""),
     ast.ShowMetrics: _words("SHOW METRICS"),
-    ast.ShowObjects: operate.show_objects,
-    ast.ShowParameter: operate.show_parameter,
+    ast.ShowObjects: operations.show_objects,
+    ast.ShowParameter: operations.show_parameter,
     ast.ShowSourceContinuity: _named("SHOW SOURCE CONTINUITY"),
     ast.ShowSourceSplits: _named("SHOW SOURCE SPLITS"),
     ast.ShowUnsafeOperations: lambda s: "SHOW UNSAFE OPERATIONS" + (f" FOR {name_text(s.name)}" if s.name else ""),
-    ast.SkipRecord: operate.skip_record,
-    ast.UndoOperation: operate.undo_operation,
+    ast.SkipRecord: operations.skip_record,
+    ast.UndoOperation: operations.undo_operation,
     ast.UnsafeBlock: _block,
     ast.UseSchema: _named("USE"),
     ast.Validate: lambda s: f"VALIDATE {s.kind} {name_text(s.name)}",
-    ast.Wait: operate.wait,
+    ast.Wait: operations.wait,
 }

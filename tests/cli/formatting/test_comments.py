@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.assets import list_assets, read_asset
-from rw_sql.cli.fmt import format_script, format_text
+from rw_sql.cli.formatting.command import format_script, format_text
 from rw_sql.cli.formatting.comments import comments_of
 from rw_sql.errors import SqlError
 from rw_sql.syntax import parse_statement, split_script

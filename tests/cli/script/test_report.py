@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from rw_sql.cli.junit import Case, Suite, render_junit
+from rw_sql.cli.reports.junit import Case, Suite, render_junit
 from rw_sql.cli.script.loading import hiding
 from rw_sql.cli.script.report import RunReport, StatementRun, json_value
 from rw_sql.errors import CONFIRMATION_NEEDED, SYNTAX_ERROR, UNSAFE_OPERATIONS_OFF, ErrorCode, Span, SqlError

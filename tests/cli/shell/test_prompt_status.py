@@ -12,7 +12,7 @@ import pytest
 import rw_sql
 from rw_sql.cli.shell import prompt_status
 from rw_sql.cli.shell.prompt_status import PromptStatus
-from rw_sql.cli.status_line import Doing
+from rw_sql.cli.terminal.status_line import Doing
 from rw_sql.session import shown_status
 from tests.support.waits import LAST_RESORT_SECONDS
 

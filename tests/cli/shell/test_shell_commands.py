@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rw_sql.cli.output import fits
 from rw_sql.cli.shell.commands import HELP, NAMES, Piece, listing, split_commands, switched, unknown
 from rw_sql.cli.shell.loop import _JOBS, _jobs_in_short, _name_in
+from rw_sql.cli.terminal.output import fits
 from rw_sql.errors import INVALID_COMMAND, SqlError
 from rw_sql.session.results import Rows
 from rw_sql.syntax import parse_statement

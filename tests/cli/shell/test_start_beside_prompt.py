@@ -12,8 +12,8 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from prompt_toolkit.patch_stdout import patch_stdout
 
-from rw_sql.cli.output import print_error
 from rw_sql.cli.spark_start import beside_prompt, start_spark
+from rw_sql.cli.terminal.output import print_error
 
 if TYPE_CHECKING:
     from pathlib import Path

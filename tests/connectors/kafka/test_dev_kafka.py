@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from rw_sql.cli.dev import dev_app
-from rw_sql.cli.kafka_broker import is_running, start_broker, stop_broker
-from rw_sql.cli.kafka_topics import create_topic, produce, topics
+from rw_sql.cli.servers.command import dev_app
+from rw_sql.cli.servers.kafka_broker import is_running, start_broker, stop_broker
+from rw_sql.cli.servers.kafka_topics import create_topic, produce, topics
 from rw_sql.connectors.kafka.source import KafkaConnector
 from rw_sql.errors import SqlError
 from rw_sql.runtime.spark.jar_cache import cache_folder
@@ -19,7 +19,7 @@ from rw_sql.runtime.spark.jar_cache import cache_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = pytest.mark.kafka
 

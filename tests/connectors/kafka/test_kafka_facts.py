@@ -9,7 +9,7 @@ import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.connectors.base import GroupOffsets
 from rw_sql.connectors.datagen.source import DatagenConnector
 from rw_sql.connectors.kafka import peek as kafka_peek
@@ -17,7 +17,7 @@ from rw_sql.connectors.kafka.source import KafkaConnector
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 KAFKA = KafkaConnector()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, produce
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, delete_records, produce
 from rw_sql.connectors.fetching import FetchingConnector
 from rw_sql.connectors.kafka.fetcher import KafkaFetcher
 from rw_sql.connectors.kafka.source import KafkaConnector
@@ -18,7 +18,7 @@ from tests.support.waits import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = pytest.mark.kafka
 

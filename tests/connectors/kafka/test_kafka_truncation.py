@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_broker import start_broker, stop_broker
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
+from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.connectors.base import SplitState, TermConnector
 from rw_sql.connectors.kafka.source import KafkaConnector
 from tests.support.cut_log import cut_log
@@ -16,7 +16,7 @@ from tests.support.cut_log import cut_log
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = pytest.mark.kafka
 

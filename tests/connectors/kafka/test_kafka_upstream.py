@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_broker import start_broker, stop_broker
-from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, delete_records, delete_topic, produce
+from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
+from rw_sql.cli.servers.kafka_topics import Record, add_partitions, create_topic, delete_records, delete_topic, produce
 from rw_sql.connectors.kafka import client_pool
 from rw_sql.connectors.kafka.admin import BrokerAdmin, BrokerError
 from rw_sql.connectors.kafka.source import KafkaConnector
@@ -18,7 +18,7 @@ from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
 pytestmark = pytest.mark.kafka
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rw_sql.cli.fmt import format_text
+from rw_sql.cli.formatting.command import format_text
 from rw_sql.errors import SqlError
 from rw_sql.plan.deploy.folder import read_folder, read_variables, with_variables
 from rw_sql.plan.deploy.order import in_order

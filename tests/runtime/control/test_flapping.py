@@ -15,7 +15,7 @@ from rw_sql.runtime.control import job_slot, retries
 from rw_sql.runtime.control import reconciler as module
 from rw_sql.runtime.control.job_slot import JobSlot
 from rw_sql.runtime.control.retries import Trouble
-from rw_sql.runtime.ingest.split_discovery import goes_on_with_more
+from rw_sql.runtime.ingest.restart_reasons import goes_on_with_more
 from rw_sql.runtime.jobs.lease import try_take
 from rw_sql.runtime.jobs.statuses import run_mark
 from rw_sql.runtime.observe.metrics import Metrics

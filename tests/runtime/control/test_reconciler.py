@@ -22,7 +22,7 @@ from rw_sql.model.job_specs import IngestSpec
 from rw_sql.runtime.control import job_slot, retries
 from rw_sql.runtime.control import reconciler as module
 from rw_sql.runtime.ingest.job import Ingest
-from rw_sql.runtime.ingest.split_discovery import only_adds_splits, was_discovered
+from rw_sql.runtime.ingest.restart_reasons import only_adds_splits, was_discovered
 from rw_sql.runtime.ingest.stopped_reader import StoppedReader
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.streaming_run import StreamingRun

@@ -26,7 +26,7 @@ from rw_sql.runtime.jobs.silent_owners import LATE_SECONDS
 from rw_sql.runtime.jobs.statuses import shown_statuses
 from rw_sql.runtime.jobs.store_watch import HEARTBEAT, LOOP, StoreWatch
 from rw_sql.runtime.observe.metrics import Metrics
-from rw_sql.runtime.observe.waiting import what_goes_on
+from rw_sql.runtime.observe.statement_progress import what_goes_on
 from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.status.examination import OWNER, WAREHOUSE, examine
 from rw_sql.runtime.status.reading import Measures, WarehouseStatus, read_status
@@ -37,7 +37,7 @@ from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.control.test_owner import Sessions
 from tests.runtime.controlled_jobs import FakeJob, wait_until
-from tests.runtime.observe.test_waiting import suspended_process
+from tests.runtime.observe.test_statement_progress import suspended_process
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rw_sql.metastore.records import MaterializedViewRecord, PutObject, SinkReco
 from rw_sql.plan.result.plan import ResultRow
 from rw_sql.runtime.observe.flush import _of_what_came, flush, read_to
 from rw_sql.runtime.observe.stall_grace import StallGrace
-from rw_sql.runtime.observe.waiting import Waiting
+from rw_sql.runtime.observe.statement_progress import Waiting
 from tests.runtime.control.test_blocks import Session
 from tests.support.warehouses import WrittenWarehouse
 

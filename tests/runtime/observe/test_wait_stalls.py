@@ -11,7 +11,7 @@ import pytest
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, RebuildRecord
-from rw_sql.runtime.observe.wait import wait_until_made
+from rw_sql.runtime.observe.wait_statement import wait_until_made
 from rw_sql.runtime.support.processes import now_ms
 from tests.runtime.support.test_stall_timeout import Made
 from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS

@@ -17,8 +17,8 @@ from rw_sql.plan.statements.view.rebuild import swap_operation
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import try_take
 from rw_sql.runtime.jobs.statuses import run_mark
-from rw_sql.runtime.observe import wait as module
-from rw_sql.runtime.observe.wait import wait_until_made
+from rw_sql.runtime.observe import wait_statement as module
+from rw_sql.runtime.observe.wait_statement import wait_until_made
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS

@@ -17,7 +17,7 @@ from rw_sql.errors import (
     UPSTREAM_MISSING,
     SqlError,
 )
-from rw_sql.model.names import find_source
+from rw_sql.model.object_lookup import find_source
 from rw_sql.model.offset_files import EARLIEST, LATEST
 from rw_sql.model.source_readers import only_fragment
 from rw_sql.plan.statements.checkpoint.context import resolve_all

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from rw_sql.connectors.registry import connector, sink_connector
 from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.model.definitions import definition_of, sink_definition
-from rw_sql.model.names import find_sink, find_source_of, object_name, undefined
+from rw_sql.model.object_lookup import find_sink, find_source_of, object_name, undefined
 from rw_sql.model.options import plan_options
 from rw_sql.plan.checks.sinks import check_sink_options
 from rw_sql.plan.checks.sources import check_source

@@ -32,7 +32,14 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore.records import ConnectionRecord, Operation, PutObject, SinkRecord, SourceRecord
 from rw_sql.model.definitions import connection_definition, definition_of, option_text, sink_definition
-from rw_sql.model.names import find_connection, find_sink, find_source, object_name, require_free_of_kind, spoken
+from rw_sql.model.object_lookup import (
+    find_connection,
+    find_sink,
+    find_source,
+    object_name,
+    require_free_of_kind,
+    spoken,
+)
 from rw_sql.model.options import (
     SecretReference,
     connection_options,

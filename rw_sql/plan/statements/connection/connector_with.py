@@ -16,7 +16,7 @@ from rw_sql.errors import (
     SqlError,
 )
 from rw_sql.metastore.records import Operation, PutObject
-from rw_sql.model.names import find_connection
+from rw_sql.model.object_lookup import find_connection
 from rw_sql.model.options import connection_of, names_in_connection, options_given, plan_options
 from rw_sql.plan.checks.sources import require_secret
 from rw_sql.plan.effects.connection_impact import differences, spell

@@ -15,7 +15,7 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore.records import Operation, PutObject, SecretRecord, SinkRecord, SourceRecord
 from rw_sql.model.definitions import option_text
-from rw_sql.model.names import find_secret, object_name, require_free_of_kind
+from rw_sql.model.object_lookup import find_secret, object_name, require_free_of_kind
 from rw_sql.model.options import secrets_in, sink_options, source_options
 from rw_sql.plan.checks.upstreams import require_target, require_upstream
 from rw_sql.plan.result.plan import Plan, ResultRow

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import INVALID_DEFINITION, SqlError
 from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.model.definitions import connection_definition
-from rw_sql.model.names import connections_of, find_connection, spoken
+from rw_sql.model.object_lookup import connections_of, find_connection, spoken
 from rw_sql.model.options import connection_of, names_in_connection, options_given, own_options, plan_options, shown
 from rw_sql.plan.effects.connection_impact import differences, spell
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow

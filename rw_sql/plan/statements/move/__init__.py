@@ -3,6 +3,6 @@
 Each statement builds a preview of duplicates and gaps, requires a confirmation, and is recorded in the log of
 operations.
 
-Imports: ``table``, ``connection``, ``checkpoint`` and the packages of ``plan`` below ``statements``. Begin with
-``unsafe_set_and_reset``, then ``inject`` and ``inject_targets`` (a new target goes there).
+Imports: ``table``, ``view``, ``connection``, ``checkpoint`` and the packages of ``plan`` below ``statements``. Begin
+with ``unsafe_set_and_reset``, then ``inject`` and ``inject_targets`` (a new target goes there).
 """

@@ -13,7 +13,7 @@ from rw_sql.metastore.records import ConnectionRecord, Operation, PauseRecord, P
 from rw_sql.metastore.snapshot import effect_of
 from rw_sql.model.job_ids import fragment_source
 from rw_sql.model.pauses import pauses_of
-from rw_sql.plan.effects.source_impact import (
+from rw_sql.plan.effects.impact_of_changes import (
     all_answers,
     connection_answers,
     connection_part,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, ObjectRecord
     from rw_sql.metastore.snapshot import Effect
-    from rw_sql.plan.effects.source_impact import SourceImpact
+    from rw_sql.plan.effects.impact_of_changes import SourceImpact
     from rw_sql.plan.ports.inspector import Inspector
 
 BLOCK = "BEGIN UNSAFE"

@@ -19,7 +19,7 @@ from rw_sql.errors import (
     SqlError,
 )
 from rw_sql.model.job_specs import named_splits
-from rw_sql.model.names import find_source
+from rw_sql.model.object_lookup import find_source
 from rw_sql.model.options import source_options
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of

@@ -17,7 +17,7 @@ from rw_sql.errors import (
     first_names,
     near_names,
 )
-from rw_sql.model.names import find_source
+from rw_sql.model.object_lookup import find_source
 from rw_sql.model.offset_files import EARLIEST, LATEST
 from rw_sql.model.options import visible
 from rw_sql.model.pauses import pauses_of

@@ -18,7 +18,7 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.model.definitions import definition_of
 from rw_sql.model.job_ids import fragment_object, fragment_source
-from rw_sql.model.names import spoken
+from rw_sql.model.object_lookup import spoken
 from rw_sql.model.options import SecretReference, connection_options
 from rw_sql.model.resource_groups import as_grouped_now
 from rw_sql.plan.checks.sources import check_source

@@ -26,10 +26,10 @@ from rw_sql.metastore.records import (
     StoredState,
 )
 from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
-from rw_sql.model.names import find_operation, find_source, spoken
+from rw_sql.model.object_lookup import find_operation, find_source, spoken
 from rw_sql.model.resource_groups import group_of
 from rw_sql.model.source_readers import readers_of
-from rw_sql.plan.effects.source_impact import answers_of, impact_of, predictions, remedy_without_records
+from rw_sql.plan.effects.impact_of_changes import answers_of, impact_of, predictions, remedy_without_records
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview_text import render_preview

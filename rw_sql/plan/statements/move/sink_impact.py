@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import ConnectionRecord, SinkRecord
 from rw_sql.model.definitions import sink_definition
-from rw_sql.model.names import spoken
+from rw_sql.model.object_lookup import spoken
 from rw_sql.model.options import plan_options
 from rw_sql.plan.effects.connection_impact import another_target, differences, may_move, spell
 from rw_sql.plan.result.plan import Preview, ResultRow

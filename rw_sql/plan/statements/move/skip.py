@@ -9,7 +9,7 @@ from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.connectors.registry import captures_changes, connector, has_wide_offsets
 from rw_sql.errors import NOT_SUPPORTED, OFFSET_OUT_OF_RANGE, SPLITS_UNKNOWN, SqlError
 from rw_sql.model.job_specs import named_splits
-from rw_sql.model.names import find_source
+from rw_sql.model.object_lookup import find_source
 from rw_sql.model.options import source_options
 from rw_sql.model.split_status import at_offset
 from rw_sql.plan.checks.upstreams import require_upstream

@@ -25,9 +25,9 @@ from rw_sql.metastore.records import (
     UnassignSplits,
 )
 from rw_sql.model.job_ids import fragment_source
-from rw_sql.model.names import find_operation
+from rw_sql.model.object_lookup import find_operation
 from rw_sql.model.split_status import OTHER_CLUSTER, split_order
-from rw_sql.plan.effects.source_impact import (
+from rw_sql.plan.effects.impact_of_changes import (
     GONE,
     all_answers,
     connection_answers,
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.codec import BeforeImage
     from rw_sql.metastore.records import Change, ObjectRecord, OperationRecord
-    from rw_sql.plan.effects.source_impact import SourceImpact
+    from rw_sql.plan.effects.impact_of_changes import SourceImpact
     from rw_sql.plan.ports.inspector import Inspector
 
 UNDO = "UNDO OPERATION"

@@ -15,8 +15,8 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.codec import before_from_json, changes_from_json
 from rw_sql.metastore.records import REWIND, DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord
 from rw_sql.model.definitions import view_definition
-from rw_sql.model.kept_rows import kept_generation, rollback_window_ms
-from rw_sql.model.names import spoken
+from rw_sql.model.object_lookup import spoken
+from rw_sql.model.rebuilds import kept_generation, rollback_window_ms
 from rw_sql.model.resource_groups import as_grouped_now
 from rw_sql.plan.queries.view_query import plan_query
 from rw_sql.plan.result.plan import Plan, ResultRow

@@ -15,7 +15,7 @@ from rw_sql.metastore.records import (
     SinkRecord,
     SourceRecord,
 )
-from rw_sql.model.names import schema_of, spoken
+from rw_sql.model.object_lookup import schema_of, spoken
 from rw_sql.plan.statements.table.new_name_plan import new_name_plan
 from rw_sql.plan.statements.table.set_schema import require_free_name
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted

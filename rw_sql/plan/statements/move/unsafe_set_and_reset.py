@@ -18,7 +18,7 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.model.definitions import PAUSED_AT_BIRTH, definition_of, listed_options
 from rw_sql.model.job_specs import cdc_tables, named_splits
-from rw_sql.model.names import find_source, find_source_of
+from rw_sql.model.object_lookup import find_source, find_source_of
 from rw_sql.model.options import plan_options, source_options
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.sharing import refuse_sharing

@@ -15,8 +15,8 @@ from rw_sql.model.definitions import (
     table_definition,
     view_definition,
 )
-from rw_sql.model.names import object_name
-from rw_sql.plan.effects.source_impact import in_one
+from rw_sql.model.object_lookup import object_name
+from rw_sql.plan.effects.impact_of_changes import in_one
 from rw_sql.plan.result.plan import Plan
 from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import after, steps_of

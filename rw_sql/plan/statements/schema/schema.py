@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import DEPENDENTS_EXIST, DUPLICATE_OBJECT, INVALID_SCHEMA_NAME, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, Operation, PutObject, SchemaRecord
-from rw_sql.model.names import is_schema, object_name, objects_in, spoken, undefined_schema
+from rw_sql.model.object_lookup import is_schema, object_name, objects_in, spoken, undefined_schema
 from rw_sql.plan.result.plan import Plan, ResultRow, Table
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import nothing

@@ -18,7 +18,7 @@ from rw_sql.metastore.records import (
     TableRecord,
 )
 from rw_sql.model.definitions import GROUP_OPTION, definition_of, sink_definition, table_definition, view_definition
-from rw_sql.model.names import find_sink, find_source, find_table, find_view
+from rw_sql.model.object_lookup import find_sink, find_source, find_table, find_view
 from rw_sql.model.resource_groups import group_of, grouped, in_group, require_group_name
 from rw_sql.plan.result.plan import Plan, ResultRow, Table
 from rw_sql.plan.result.steps import steps_of

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import INVALID_PARAMETER, UNDEFINED_SCHEMA, Span, SqlError
-from rw_sql.model.names import RELATION_KINDS, is_schema, undefined_relation
+from rw_sql.model.object_lookup import RELATION_KINDS, is_schema, undefined_relation
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted, quoted_for_spark
 from rw_sql.syntax.query.qualify import with_schemas

@@ -18,7 +18,7 @@ from rw_sql.connectors.registry import has_wide_offsets
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.metastore.codec import before_from_json
 from rw_sql.metastore.records import REWIND
-from rw_sql.model.names import find_source
+from rw_sql.model.object_lookup import find_source
 from rw_sql.model.offset_ranges import Spans, covered, uncovered, with_span
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import split_order

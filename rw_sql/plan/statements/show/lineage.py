@@ -8,7 +8,7 @@ from rw_sql.errors import UNDEFINED_OBJECT, SqlError, near_names
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
 from rw_sql.model.lineage import find_in_lineage, lineage_of
-from rw_sql.model.names import object_name
+from rw_sql.model.object_lookup import object_name
 from rw_sql.plan.result.graph import Graph, GraphNode
 from rw_sql.plan.result.plan import Plan, Table
 from rw_sql.plan.statements.show.job_states import sink_state, source_state, view_state

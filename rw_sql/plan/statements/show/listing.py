@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rw_sql.model.names import bare_name, schema_of
+from rw_sql.model.object_lookup import bare_name, schema_of
 from rw_sql.plan.result.plan import Plan, Table
 
 if TYPE_CHECKING:

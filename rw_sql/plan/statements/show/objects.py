@@ -12,7 +12,7 @@ from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceR
 from rw_sql.model.definitions import definition_of, source_columns, without_schema
 from rw_sql.model.job_ids import sink_job, view_job
 from rw_sql.model.job_specs import named_splits
-from rw_sql.model.names import (
+from rw_sql.model.object_lookup import (
     SCHEMA_KINDS,
     find_connection,
     find_relation,

@@ -8,7 +8,7 @@ from rw_sql.connectors.registry import captures_changes, change_connector, conne
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.model.job_specs import named_splits
-from rw_sql.model.names import find_source
+from rw_sql.model.object_lookup import find_source
 from rw_sql.model.options import source_options
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, ORPHAN, UNKNOWN, identity_status, split_order, split_status

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.names import object_name
+from rw_sql.model.object_lookup import object_name
 from rw_sql.plan.result.plan import Plan, Table
 from rw_sql.plan.statements.move.rewind import rewind_statement
 from rw_sql.plan.statements.move.undo import History, undo_statement

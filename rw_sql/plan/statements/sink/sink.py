@@ -13,7 +13,7 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord
 from rw_sql.model.definitions import option_text
-from rw_sql.model.names import (
+from rw_sql.model.object_lookup import (
     find_relation,
     find_sink,
     object_name,

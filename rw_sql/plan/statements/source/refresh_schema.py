@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.model.definitions import definition_of
-from rw_sql.model.names import find_source
+from rw_sql.model.object_lookup import find_source
 from rw_sql.plan.checks.schema_changes import changed_definition, schema_change
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.result.plan import Plan, ResultRow

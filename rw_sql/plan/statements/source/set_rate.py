@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.model.definitions import definition_of
-from rw_sql.model.names import find_source_of
+from rw_sql.model.object_lookup import find_source_of
 from rw_sql.model.options import plan_options
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.rates import is_throttled, throttled_reason

@@ -31,7 +31,7 @@ from rw_sql.model.definitions import (
     option_text,
 )
 from rw_sql.model.job_ids import ingest_fragment
-from rw_sql.model.names import find_source, object_name, require_free
+from rw_sql.model.object_lookup import find_source, object_name, require_free
 from rw_sql.model.options import plan_options, source_options, visible
 from rw_sql.model.sharing import is_to_be_shared, with_sharing
 from rw_sql.model.source_readers import forget_fragments, is_read, readers_of

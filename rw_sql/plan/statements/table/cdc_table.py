@@ -12,7 +12,7 @@ from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.model.definitions import definition_of, field_of, include_name, is_cdc, option_text, table_definition
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import SNAPSHOT
-from rw_sql.model.names import find_source, find_table, object_name, require_free
+from rw_sql.model.object_lookup import find_source, find_table, object_name, require_free
 from rw_sql.model.options import source_options
 from rw_sql.plan.checks.cdc_tables import (
     RATE_LIMIT,

@@ -24,7 +24,7 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord
 from rw_sql.model.definitions import field_of, primary_key, source_of_table, table_definition
-from rw_sql.model.names import find_source_of, find_table, spoken
+from rw_sql.model.object_lookup import find_source_of, find_table, spoken
 from rw_sql.model.refresh_states import refresh_of
 from rw_sql.model.relations import renamed_schema, schema_columns, seen_columns, stored_columns, stored_name
 from rw_sql.plan.checks.column_names import first_duplicate

@@ -13,7 +13,7 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore.records import Operation, SourceRecord
 from rw_sql.metastore.refresh_records import IDLE, RefreshRecord
-from rw_sql.model.names import find_relation, object_name, undefined
+from rw_sql.model.object_lookup import find_relation, object_name, undefined
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.refresh_states import REFRESH, begun, refresh_of, source_of
 from rw_sql.plan.result.plan import Plan, ResultRow

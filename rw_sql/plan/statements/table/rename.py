@@ -9,7 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, WRONG_KIND, SqlError
-from rw_sql.model.names import find_sink, find_source, find_table, find_view, object_name, require_free, schema_of
+from rw_sql.model.object_lookup import (
+    find_sink,
+    find_source,
+    find_table,
+    find_view,
+    object_name,
+    require_free,
+    schema_of,
+)
 from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.table.new_name_plan import new_name_plan
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted, sql_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.model.names import (
+from rw_sql.model.object_lookup import (
     bare_name,
     find_connection,
     find_secret,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_CLAUSE, WRONG_KIND, SqlError
 from rw_sql.metastore.records import Operation
-from rw_sql.model.names import find_relation, object_name, spoken
+from rw_sql.model.object_lookup import find_relation, object_name, spoken
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.table.new_names import renamed

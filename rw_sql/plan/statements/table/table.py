@@ -33,7 +33,7 @@ from rw_sql.model.definitions import (
     table_definition,
 )
 from rw_sql.model.job_ids import reader_fragment, view_job
-from rw_sql.model.names import find_source_of, find_table, object_name, require_free
+from rw_sql.model.object_lookup import find_source_of, find_table, object_name, require_free
 from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.refresh_states import refresh_of
 from rw_sql.model.relations import relation_of

@@ -21,7 +21,7 @@ from rw_sql.metastore.records import (
 from rw_sql.model.definitions import view_definition
 from rw_sql.model.job_ids import rebuild_job
 from rw_sql.model.lineage import in_reading_order
-from rw_sql.model.names import find_view, spoken
+from rw_sql.model.object_lookup import find_view, spoken
 from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.relations import schema_columns

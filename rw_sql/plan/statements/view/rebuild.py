@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.support.wide_offsets import number_of_records
 from rw_sql.errors import CONCURRENT_CHANGE, DEPENDENTS_EXIST, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord, SinkRecord
-from rw_sql.model.job_specs import rebuilt, rebuilt_view
 from rw_sql.model.lineage import in_reading_order
-from rw_sql.model.names import find_view, spoken
+from rw_sql.model.object_lookup import find_view, spoken
 from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.pauses import direct_inputs
+from rw_sql.model.rebuilds import rebuilt, rebuilt_view
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.view.backfill_plan import ViewOptions, plan_histories, view_options

@@ -9,7 +9,7 @@ from rw_sql.errors import CANNOT_REFRESH, INVALID_OPTION, UNDEFINED_OBJECT, SqlE
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, TableRecord
 from rw_sql.metastore.refresh_records import REFRESHING, RefreshRecord
 from rw_sql.model.definitions import view_definition
-from rw_sql.model.names import find_view
+from rw_sql.model.object_lookup import find_view
 from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.refresh_states import given_up, progress_of, refresh_of
 from rw_sql.model.source_readers import forget_fragments

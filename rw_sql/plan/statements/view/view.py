@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.support.wide_offsets import number_of_records
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SourceRecord
-from rw_sql.model.names import find_view, object_name, require_free
+from rw_sql.model.object_lookup import find_view, object_name, require_free
 from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.source_readers import forget_fragments
 from rw_sql.plan.queries.delta_inputs import only_appended

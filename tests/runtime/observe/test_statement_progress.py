@@ -16,7 +16,14 @@ from rw_sql.runtime.control.takeover import take_over
 from rw_sql.runtime.jobs.groups import owners_of
 from rw_sql.runtime.jobs.lease import resume_command
 from rw_sql.runtime.jobs.silent_owners import LATE_SECONDS, silence_of
-from rw_sql.runtime.observe.waiting import JobPhase, StatementProgress, Waiting, job_phases, progress_of, what_goes_on
+from rw_sql.runtime.observe.statement_progress import (
+    JobPhase,
+    StatementProgress,
+    Waiting,
+    job_phases,
+    progress_of,
+    what_goes_on,
+)
 from rw_sql.runtime.status.examination import examine
 from rw_sql.runtime.status.reading import measure, read_status
 from rw_sql.runtime.status.words import owner_text

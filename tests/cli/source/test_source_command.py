@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from rw_sql.cli.interface.exit_codes import REFUSED
 from rw_sql.cli.main import app
-from rw_sql.cli.source_run import offsets_of
+from rw_sql.cli.source.running import offsets_of
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.model.offset_files import read_offsets

@@ -147,7 +147,7 @@ def test_on_a_warehouse_and_on_its_exported_catalog(tmp_path: Path, capsys: pyte
 def test_neither_spark_nor_arrow_is_loaded() -> None:
     heavy = ("pyspark", "delta", "py4j", "pandas", "pyarrow", "deltalake")
     code = (
-        "import sys, rw_sql.cli.checking.check as c, rw_sql.cli.fmt as f;"
+        "import sys, rw_sql.cli.checking.check as c, rw_sql.cli.formatting.command as f;"
         "list(c.check_script('CREATE MATERIALIZED VIEW v AS SELECT 1 AS a; x', 'f')); f.format_script('FLUSH');"
         f"sys.exit(any(m.split('.')[0] in {heavy} for m in sys.modules))"
     )

@@ -58,7 +58,7 @@ def _run(
     is_confirmed: bool = False,
     tokens: list[str] | None = None,
 ) -> None:
-    from rw_sql.cli.source_run import run_statement
+    from rw_sql.cli.source.running import run_statement
 
     run_statement(
         statement,
@@ -91,7 +91,7 @@ def show(
     source: _Source, warehouse: WarehouseOption = None, output: _Output = "text", show_sql: ShowSql = False
 ) -> None:
     """SHOW SOURCE SPLITS: the position of each split."""
-    from rw_sql.cli.source_statements import source_name
+    from rw_sql.cli.source.statements import source_name
     from rw_sql.syntax.statements import ShowSourceSplits
 
     _run(ShowSourceSplits(name=source_name(source)), warehouse=warehouse, output=output, show_sql=show_sql)
@@ -107,7 +107,7 @@ def pause(
     show_sql: ShowSql = False,
 ) -> None:
     """PAUSE SOURCE."""
-    from rw_sql.cli.source_statements import source_name
+    from rw_sql.cli.source.statements import source_name
     from rw_sql.syntax.statements import PauseSource
 
     statement = PauseSource(name=source_name(source), reason=reason)
@@ -124,7 +124,7 @@ def resume(
     show_sql: ShowSql = False,
 ) -> None:
     """RESUME SOURCE."""
-    from rw_sql.cli.source_statements import source_name
+    from rw_sql.cli.source.statements import source_name
     from rw_sql.syntax.statements import ResumeSource
 
     statement = ResumeSource(name=source_name(source), reason=reason)
@@ -154,7 +154,7 @@ def alter(
     show_sql: ShowSql = False,
 ) -> None:
     """ALTER SOURCE … UNSAFE SET. To set a property to a secret, give the secret's name: --set-secret key=name."""
-    from rw_sql.cli.source_statements import alter_statement
+    from rw_sql.cli.source.statements import alter_statement
 
     statement = alter_statement(
         source,
@@ -196,7 +196,7 @@ def reset_splits(
     show_sql: ShowSql = False,
 ) -> None:
     """RESET SOURCE SPLITS."""
-    from rw_sql.cli.source_statements import ROWS, allowed_words, source_name, split_ids
+    from rw_sql.cli.source.statements import ROWS, allowed_words, source_name, split_ids
     from rw_sql.syntax.statements import ResetSourceSplits
 
     statement = ResetSourceSplits(
@@ -254,7 +254,7 @@ def inject_offsets(
     show_sql: ShowSql = False,
 ) -> None:
     """INJECT SOURCE OFFSETS, with exactly one target."""
-    from rw_sql.cli.source_statements import TargetWords, inject_statement
+    from rw_sql.cli.source.statements import TargetWords, inject_statement
 
     words = TargetWords(
         settings=settings or (),
@@ -309,8 +309,8 @@ def export_offsets(
     old_form: Annotated[str | None, old_name("--form", "--output")] = None,
 ) -> None:
     """Print the offsets of SHOW SOURCE SPLITS in the format of another tool."""
-    from rw_sql.cli.source_run import export
-    from rw_sql.cli.source_statements import source_name
+    from rw_sql.cli.source.running import export
+    from rw_sql.cli.source.statements import source_name
 
     export(
         source_name(source),
@@ -338,7 +338,7 @@ def undo(
     show_sql: ShowSql = False,
 ) -> None:
     """UNDO OPERATION."""
-    from rw_sql.cli.source_statements import ROWS, allowed_words
+    from rw_sql.cli.source.statements import ROWS, allowed_words
     from rw_sql.syntax.statements import UndoOperation
 
     _run(
@@ -357,7 +357,7 @@ def continuity(
     source: _Source, warehouse: WarehouseOption = None, output: _Output = "text", show_sql: ShowSql = False
 ) -> None:
     """SHOW SOURCE CONTINUITY: compare the prediction with the actual effect."""
-    from rw_sql.cli.source_statements import source_name
+    from rw_sql.cli.source.statements import source_name
     from rw_sql.syntax.statements import ShowSourceContinuity
 
     _run(ShowSourceContinuity(name=source_name(source)), warehouse=warehouse, output=output, show_sql=show_sql)

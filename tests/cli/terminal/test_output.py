@@ -9,7 +9,7 @@ import re
 import pytest
 from rich.console import Console
 
-from rw_sql.cli.output import Layout, console_for, print_cancelled, print_error, print_rows
+from rw_sql.cli.terminal.output import Layout, console_for, print_cancelled, print_error, print_rows
 from rw_sql.errors import SYNTAX_ERROR, Span, SqlError
 from rw_sql.session.results import Rows, cell_text
 

@@ -272,7 +272,7 @@ def _escaped(value: str) -> str:
 
 
 def _is_answering(bootstrap: str, cluster_id: str) -> bool:
-    from rw_sql.cli.kafka_topics import answering_cluster
+    from rw_sql.cli.servers.kafka_topics import answering_cluster
 
     # Another broker may use the port, so the answer counts only if it comes from this folder's cluster.
     return is_port_open(bootstrap) and answering_cluster(bootstrap, seconds=5) == cluster_id

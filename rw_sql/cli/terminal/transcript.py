@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from rw_sql.cli.output import print_rows
+from rw_sql.cli.terminal.output import print_rows
 from rw_sql.errors import masked
 from rw_sql.session.results import read_values
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from rich.console import Console
 
-    from rw_sql.cli.question import Answer
+    from rw_sql.cli.terminal.question import Answer
     from rw_sql.session.attach import Question
     from rw_sql.session.results import Values
     from rw_sql.session.scripts import StatementText

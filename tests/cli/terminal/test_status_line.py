@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.status_line import Doing, StatusLine, line_of
-from rw_sql.runtime.observe.waiting import JobPhase
+from rw_sql.cli.terminal.status_line import Doing, StatusLine, line_of
+from rw_sql.runtime.observe.statement_progress import JobPhase
 from tests.integration.processes import at_a_terminal
 from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 
@@ -128,7 +128,7 @@ def test_what_describes_slowly_draws_nothing_behind_the_end() -> None:
 _FILE_AS_STDERR = """
 import os, sys, tempfile, threading
 from rw_sql.cli.shell.loop import Shell
-from rw_sql.cli.status_line import Doing
+from rw_sql.cli.terminal.status_line import Doing
 class Backend:
     def progress(self):
         return Doing("starting Spark")

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.interface.options import PICTURES, require_move_output, require_output
-from rw_sql.cli.output import console_for, print_rows
-from rw_sql.cli.question import choose_answer
+from rw_sql.cli.terminal.output import console_for, print_rows
+from rw_sql.cli.terminal.question import choose_answer
 from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SPLITS_UNKNOWN, SqlError
 from rw_sql.model.offset_files import FORMS, write_offsets
 from rw_sql.model.split_status import ORPHAN, OTHER_CLUSTER, RECREATED
@@ -23,7 +23,7 @@ from rw_sql.syntax.statements import Explain, ShowObjects, ShowSourceContinuity,
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rw_sql.cli.question import Answer
+    from rw_sql.cli.terminal.question import Answer
     from rw_sql.plan.result.plan import Table
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.syntax.statements import Name, Statement

@@ -19,7 +19,7 @@ from rw_sql.errors import FILE_UNREADABLE, UNDEFINED_COLUMN, UPSTREAM_UNREACHABL
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rw_sql.cli.kafka_topics import Record
+    from rw_sql.cli.servers.kafka_topics import Record
 
 DEFAULT_FOLDER = "rw_kafka"
 DEFAULT_BROKER = "127.0.0.1:9092"
@@ -65,8 +65,8 @@ def start(
 ) -> None:
     """Start a broker and wait until it answers. The first start downloads Kafka. The broker keeps running after the
     command ends."""
-    from rw_sql.cli.kafka_broker import is_running, start_broker
-    from rw_sql.cli.status_line import Doing, StatusLine
+    from rw_sql.cli.servers.kafka_broker import is_running, start_broker
+    from rw_sql.cli.terminal.status_line import Doing, StatusLine
 
     require_output(output, OUTPUTS)
     extra = dict(_setting(text) for text in setting or ())
@@ -84,7 +84,7 @@ def start(
 @kafka_app.command()
 def stop(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> None:
     """Stop the broker of a folder and wait until it has ended. Its data remains in the folder."""
-    from rw_sql.cli.kafka_broker import stop_broker
+    from rw_sql.cli.servers.kafka_broker import stop_broker
 
     require_output(output, OUTPUTS)
     was_running = stop_broker(folder)
@@ -111,7 +111,7 @@ def topics(
     output: _Output = "text",
 ) -> None:
     """List the topics, after creating, extending or deleting one."""
-    from rw_sql.cli import kafka_topics
+    from rw_sql.cli.servers import kafka_topics
 
     require_output(output, OUTPUTS)
     at = _bootstrap(folder, bootstrap or broker)
@@ -161,7 +161,7 @@ def produce(
 
     Empty lines and a byte-order mark are skipped.
     """
-    from rw_sql.cli import kafka_topics
+    from rw_sql.cli.servers import kafka_topics
 
     require_output(output, OUTPUTS)
     at = _bootstrap(folder, bootstrap or broker)
@@ -186,7 +186,7 @@ def records_of(
 
     Raises SqlError if a line lacks a requested field.
     """
-    from rw_sql.cli.kafka_topics import Record
+    from rw_sql.cli.servers.kafka_topics import Record
 
     for number, line in enumerate(lines, start=1):
         value = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b"\r\n")
@@ -258,8 +258,8 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 
 def _bootstrap(folder: Path, broker: str | None) -> str:
     """The address of a broker that answers. Raises SqlError UPSTREAM_UNREACHABLE if there is none."""
-    from rw_sql.cli.kafka_broker import is_running
-    from rw_sql.cli.kafka_topics import answering_cluster
+    from rw_sql.cli.servers.kafka_broker import is_running
+    from rw_sql.cli.servers.kafka_topics import answering_cluster
 
     info = is_running(folder) if broker is None else None
     at = broker or (info.bootstrap if info else DEFAULT_BROKER)

@@ -87,7 +87,7 @@ def show(
     show_sql: ShowSql = False,
 ) -> None:
     """Show a checkpoint's newest committed batch, positions, watermark and stateful operators."""
-    from rw_sql.cli.checkpoint_run import Upstreams, show_checkpoint
+    from rw_sql.cli.checkpoint.running import Upstreams, show_checkpoint
 
     upstreams = Upstreams.of(bootstrap, property, secret, table)
     show_checkpoint(path, upstreams, is_json=_is_json(output), is_sql_only=show_sql)
@@ -104,7 +104,7 @@ def export(
     old_form: Annotated[str | None, old_name("--form", "--output")] = None,
 ) -> None:
     """Print the job's positions in the format of rw_sql or of another tool (spark: for startingOffsets)."""
-    from rw_sql.cli.checkpoint_run import export_checkpoint
+    from rw_sql.cli.checkpoint.running import export_checkpoint
 
     export_checkpoint(path, form=old_form or output, group=group, file=file)
 
@@ -145,7 +145,7 @@ def set_offsets(
     output: _MoveOutput = "text",
 ) -> None:
     """Rewrite the positions of a stopped job. The job keeps its state. A backup is kept; undo restores it."""
-    from rw_sql.cli.checkpoint_run import Upstreams, move_checkpoint, statement_of, target_of
+    from rw_sql.cli.checkpoint.running import Upstreams, move_checkpoint, statement_of, target_of
 
     require_move_output(output, is_dry_run=dry_run)
     target = target_of(
@@ -187,7 +187,7 @@ def undo(
     output: _MoveOutput = "text",
 ) -> None:
     """Restore the files that the newest rewrite replaced, unless the job has been started since."""
-    from rw_sql.cli.checkpoint_run import undo_checkpoint
+    from rw_sql.cli.checkpoint.running import undo_checkpoint
 
     require_move_output(output, is_dry_run=dry_run)
     undo_checkpoint(

@@ -19,7 +19,7 @@ from rw_sql.runtime.jobs.groups import owned_groups
 from rw_sql.runtime.jobs.statuses import STALLED, run_mark
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.observe.stall_grace import StallGrace
-from rw_sql.runtime.observe.waiting import what_goes_on
+from rw_sql.runtime.observe.statement_progress import what_goes_on
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 

@@ -1,18 +1,20 @@
-"""How long the rows that a view had before its newest rebuild are kept."""
+"""Rebuilds of views: a view's record after its rebuild, and how long the rows from before the rebuild are kept."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.codec import before_from_json, changes_from_json
 from rw_sql.metastore.records import MaterializedViewRecord, PutObject
+from rw_sql.metastore.snapshot import Effect, fold
 from rw_sql.model.parameters import NO_LIMIT, ROLLBACK_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import OperationRecord
+    from rw_sql.metastore.records import ObjectRecord, OperationRecord, RebuildRecord
 
 
 def rollback_window_ms(snapshot: Snapshot) -> int | None:
@@ -38,3 +40,31 @@ def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[Operati
         if any(isinstance(m, MaterializedViewRecord) and m.id == view.id for m in made):
             return record.at_ms
     return None
+
+
+def rebuilt(snapshot: Snapshot) -> Snapshot:
+    """The catalog as it would be if every rebuild were finished."""
+    views: dict[int, ObjectRecord | None] = {}
+    for rebuild in snapshot.all("rebuild"):
+        view = snapshot.get(rebuild.view_id)
+        if isinstance(view, MaterializedViewRecord):
+            views[view.id] = rebuilt_view(view, rebuild)
+    return fold(snapshot, Effect(epoch=snapshot.epoch, actor="", objects=views)) if views else snapshot
+
+
+def rebuilt_view(view: MaterializedViewRecord, rebuild: RebuildRecord) -> MaterializedViewRecord:
+    """The view's record after its rebuild, including changes that statements made to the view during the rebuild."""
+    made = view
+    if rebuild.view is not None:
+        made = replace(rebuild.view, has_change_feed=view.has_change_feed or rebuild.view.has_change_feed)
+    is_next = rebuild.generation == view.generation + 1
+    return replace(
+        made,
+        generation=rebuild.generation,
+        histories=rebuild.histories,
+        kept_generation=0 if is_next else view.generation,
+        last_generation=0,
+        parallelism=rebuild.parallelism or made.parallelism,
+        resource_group=view.resource_group,
+        group_since=view.group_since,
+    )

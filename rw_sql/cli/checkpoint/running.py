@@ -14,7 +14,7 @@ from rw_sql.checkpoints.checkpoint import read_checkpoint
 from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.checkpoints.journal import UNDONE, read_journal
 from rw_sql.cli.interface.options import PICTURES, require_output
-from rw_sql.cli.output import console_for, print_rows
+from rw_sql.cli.terminal.output import console_for, print_rows
 from rw_sql.cli.text_input import write_text
 from rw_sql.connectors.spec import duration_seconds
 from rw_sql.errors import CONFIRMATION_NEEDED, INVALID_OPTION, NOT_SUPPORTED, SqlError

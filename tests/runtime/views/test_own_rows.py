@@ -15,8 +15,8 @@ from rw_sql.runtime.delta.delta_log import rows_of_table
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.jobs.wakes import Wakes
 from rw_sql.runtime.support.warehouse import Warehouse
-from rw_sql.runtime.views import idle_table
-from rw_sql.runtime.views.idle_table import await_own_rows
+from rw_sql.runtime.views import own_rows
+from rw_sql.runtime.views.own_rows import await_own_rows
 from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class World:
         self.wakes, self.over, self.batch, self.at = Wakes(), threading.Event(), 0, 0
         self.checkpoint = str(path / "checkpoint")
         self.pool = ThreadPoolExecutor(1)
-        monkeypatch.setattr(idle_table, "upstream_table", lambda _: "public.own")
+        monkeypatch.setattr(own_rows, "upstream_table", lambda _: "public.own")
         given = SimpleNamespace()
         run: Any = SimpleNamespace(
             context=SimpleNamespace(warehouse=self.warehouse, wakes=self.wakes),
@@ -70,7 +70,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(idle_table, "MOST_SECONDS", LAST_RESORT_SECONDS)
+    monkeypatch.setattr(own_rows, "MOST_SECONDS", LAST_RESORT_SECONDS)
     made = World(tmp_path, monkeypatch)
     yield made
     made.over.set()
@@ -88,7 +88,7 @@ def test_commits_of_other_tables_do_not_end_the_wait_and_own_rows_do(
         looked.append(-1 if rows is None else rows)
         return rows
 
-    monkeypatch.setattr(idle_table, "rows_of_table", noted)
+    monkeypatch.setattr(own_rows, "rows_of_table", noted)
     waiting = world.wait()
     for _ in range(3):
         world.commit("public.other")
@@ -121,5 +121,5 @@ def test_a_statement_that_waits_for_the_table_ends_it(world: World) -> None:
 
 
 def test_it_ends_by_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle_table, "MOST_SECONDS", 0.05)
+    monkeypatch.setattr(own_rows, "MOST_SECONDS", 0.05)
     world.wait().result(LAST_RESORT_SECONDS)

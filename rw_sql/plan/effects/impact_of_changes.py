@@ -11,7 +11,7 @@ from rw_sql.metastore.records import FORGOTTEN, ConnectionRecord, SourceRecord
 from rw_sql.model.definitions import definition_of, listed_options
 from rw_sql.model.job_ids import fragment_source
 from rw_sql.model.job_specs import named_splits
-from rw_sql.model.names import spoken
+from rw_sql.model.object_lookup import spoken
 from rw_sql.model.options import connection_options, shown, source_options
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of, unread

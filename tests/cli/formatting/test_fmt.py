@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.fmt import format_script, run_fmt
+from rw_sql.cli.formatting.command import format_script, run_fmt
 from rw_sql.errors import SqlError
 from rw_sql.syntax import parse_script
 from tests.conftest import FIXTURES

@@ -21,7 +21,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from rw_sql.cli.output import console_for
+from rw_sql.cli.terminal.output import console_for
 from rw_sql.runtime.status.words import duration, round_half_up
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from rw_sql.runtime.observe.waiting import JobPhase
+    from rw_sql.runtime.observe.statement_progress import JobPhase
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,5 @@
+"""``rw-sql checkpoint``: shows and moves the positions of a streaming query that rw_sql did not create.
+
+Imports: ``checkpoints``, ``plan``, ``runtime``, ``session``, ``terminal``, ``interface``. Begin with ``command``;
+``running`` plans and executes the SQL statement of each command.
+"""
